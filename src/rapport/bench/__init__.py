@@ -1,0 +1,1 @@
+"""The benchmarks users can run."""

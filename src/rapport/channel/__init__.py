@@ -1,0 +1,1 @@
+"""The durable log that everything passes through."""

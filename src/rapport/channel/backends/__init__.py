@@ -1,0 +1,1 @@
+"""Where a channel keeps its events."""

@@ -1,0 +1,82 @@
+"""A channel: a named, durable, ordered log of events with an append side and a read side. [CH-1, CH-6]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from rapport.core.event import Event, StoredEvent
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """What append did: `positions[i]` of the i-th event (that of the first copy when it was a duplicate)."""
+
+    positions: tuple[int, ...]
+    duplicates: int
+
+
+class Channel(Protocol):
+    """One named channel. Positions count from 1; reading after a position never returns it again."""
+
+    name: str
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Makes the events durable, all or none, and returns; concurrent calls share one disk sync.
+
+        Events whose (source, id) the channel has seen are dropped and counted.
+        Raises InvalidInput (an event out of bounds) or ChannelUnavailable (disk full, closed).
+        """
+
+    async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
+        """Up to `limit` events after a position, in order; empty when there are none (yet)."""
+
+    async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
+        """Returns True as soon as there is an event after `position`, False when the time-out passed."""
+
+    def last_position(self) -> int:
+        """Position of the newest durable event; 0 when empty."""
+
+
+class Subscription(Protocol):
+    """A named reader's durable place in a channel, with a state that moves together with it."""
+
+    channel: str
+    reader: str
+    position: int
+    """The last committed position; 0 before the first commit."""
+    state: bytes
+    """What the reader saved with its last commit; empty before."""
+
+    async def next_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> list[StoredEvent]:
+        """Events after the last batch handed out; waits until there is one or the time-out passed (then empty).
+
+        Goes on in memory without a commit; a new subscription starts again after the committed position.
+        """
+
+    async def commit(self, position: int, state: bytes | None = None) -> None:
+        """Saves cursor and state (None = as before) in one transaction; durable when it returns."""
+
+
+class Channels(Protocol):
+    """All channels of a node."""
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name, made when first used. Raises InvalidInput for an impossible name."""
+
+    def names(self) -> list[str]:
+        """Channels that hold something, sorted."""
+
+    async def subscribe(
+        self, channel: str, reader: str, *, from_start: bool = True
+    ) -> Subscription:
+        """The reader's place in the channel, kept under its name; new ones start at the first or the next event."""
+
+    async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
+        """Every (channel, event) with this id, by index; for explaining, not for hot paths."""
+
+    async def close(self) -> None:
+        """Waits for appends under way, then closes the stores."""

@@ -1,0 +1,1 @@
+"""Doors at the terminal: one file per command."""

@@ -1,0 +1,106 @@
+"""A detected situation, and the exact text form in which every runner reports it. [PO-7, PO-8]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from rapport.core.event import CAUSE, Event, make_event
+from rapport.core.ids import content_id
+
+DETECTED = "rapport.policy.detected"
+
+Cause = tuple[int, str]
+"""Event time and id of a causing event; ordered by time, then id by code points."""
+
+
+class Detection(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy's conditions held for `bindings` at `time`; `causes` are sorted (time, id) of its events."""
+
+    policy: str
+    time: int
+    bindings: dict[str, str]
+    causes: tuple[Cause, ...]
+    version: str = ""
+
+    def id(self) -> str:
+        """The same detection always has the same id, so finding it again after a crash changes nothing."""
+        flat = [part for pair in sorted(self.bindings.items()) for part in pair]
+        return content_id(
+            self.policy, self.version, str(self.time), *flat, "", *(id for _, id in self.causes)
+        )
+
+    def to_event(self, *, source: str) -> Event:
+        """The detection as an event of the channel; its causes stand in the `cause` header too."""
+        return make_event(
+            source=source,
+            id=self.id(),
+            type=DETECTED,
+            subject=f"policy/{self.policy}",
+            time=self.time,
+            data={
+                "policy": self.policy,
+                "version": self.version,
+                "time": self.time,
+                "bindings": dict(sorted(self.bindings.items())),
+                "causes": self.causes,
+            },
+            headers={CAUSE: " ".join(id for _, id in self.causes)},
+        )
+
+    @staticmethod
+    def from_event(event: Event) -> Detection:
+        """The detection that `to_event` wrote."""
+        detection: Detection = event.payload_as(Detection)
+        return detection
+
+
+class _Line(msgspec.Struct):
+    """Field order is the key order of the fixed output format."""
+
+    policy: str
+    time: int
+    bindings: Mapping[str, str]
+    causes: list[str]
+
+
+def identity_order(identity: str) -> tuple[int, int, str]:
+    """Ids of digits come first, by number; all others by code points.
+
+    >>> sorted(["r1", "10", "9"], key=identity_order)
+    ['9', '10', 'r1']
+    """
+    if identity.isascii() and identity.isdigit():
+        return (0, int(identity), identity)
+    return (1, 0, identity)
+
+
+def detection_order(detection: Detection) -> tuple[object, ...]:
+    """Sort key of the fixed output: time, policy, (alias, id) pairs, causes as (time, id)."""
+    pairs = tuple(
+        (alias, identity_order(identity)) for alias, identity in sorted(detection.bindings.items())
+    )
+    return (detection.time, detection.policy, pairs, detection.causes)
+
+
+def detection_line(detection: Detection) -> bytes:
+    """One line of `rapport replay`, without the newline."""
+    return msgspec.json.encode(
+        _Line(
+            detection.policy,
+            detection.time,
+            dict(sorted(detection.bindings.items())),
+            [id for _, id in detection.causes],
+        )
+    )
+
+
+def detection_lines(detections: Iterable[Detection]) -> bytes:
+    """The whole fixed output: sorted, each detection once, final newline."""
+    lines: list[bytes] = []
+    for detection in sorted(detections, key=detection_order):
+        line = detection_line(detection)
+        if not lines or lines[-1] != line:
+            lines.append(line)
+    return b"".join(line + b"\n" for line in lines)

@@ -1,0 +1,108 @@
+"""The one envelope. Everything that happens is an Event; field names follow CloudEvents 1.0. [CH-12, CH-17]"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from rapport.core.errors import InvalidInput
+
+T = TypeVar("T")
+
+MAX_NAME = 256
+"""Longest id, source, type or subject, in characters."""
+
+CAUSE = "cause"
+"""Header that names the ids of the events this one follows from, separated by spaces."""
+INTERPRETATION = "interpretation"
+"""Header `name@version` of the interpretation that gave the event its meaning."""
+
+_EMPTY: dict[str, str] = {}
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What happened. Identified by (source, id); `time` is event time in ms UTC; `data` is raw JSON bytes.
+
+    `data` stays undecoded until somebody needs it: call `payload` (any JSON) or `payload_as` (typed).
+    The order of the fields is the order on disk; new fields go at the end with a default.
+    """
+
+    source: str
+    id: str
+    type: str
+    subject: str
+    time: int
+    data: bytes = b"null"
+    headers: dict[str, str] = _EMPTY
+
+    def payload(self) -> Any:
+        """The decoded data; raises InvalidInput when it is not JSON."""
+        return self.payload_as(Any)
+
+    def payload_as(self, kind: type[T] | Any) -> Any:
+        """The data decoded and checked as `kind`."""
+        try:
+            return msgspec.json.decode(self.data, type=kind)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"the data of event {self.id!r} cannot be read: {error}", code="event.bad_data"
+            ) from None
+
+    def causes(self) -> tuple[str, ...]:
+        """Ids of the events this one names as its causes."""
+        return tuple(self.headers.get(CAUSE, "").split())
+
+
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event with the place and time that append gave it: `position` counts from 1 in its channel."""
+
+    position: int
+    received: int
+    event: Event
+
+
+def make_event(
+    *,
+    source: str,
+    id: str,
+    type: str,
+    time: int,
+    subject: str = "",
+    data: Any = None,
+    headers: dict[str, str] | None = None,
+) -> Event:
+    """An event from Python values; `data` is encoded to JSON. Raises InvalidInput for values out of bounds."""
+    event = Event(
+        source=source,
+        id=id,
+        type=type,
+        subject=subject,
+        time=time,
+        data=msgspec.json.encode(data),
+        headers=headers or {},
+    )
+    check_envelope(event)
+    return event
+
+
+def check_envelope(event: Event) -> None:
+    """Raises InvalidInput unless names are present, short and free of control characters and time fits."""
+    for field, value in (("id", event.id), ("source", event.source), ("type", event.type)):
+        if not value:
+            raise InvalidInput(f"the event has no {field}", code="event.missing_field")
+        _check_name(field, value)
+    _check_name("subject", event.subject)
+    if not -(2**63) <= event.time < 2**63:
+        raise InvalidInput("the event's time does not fit in 64 bits", code="event.bad_time")
+
+
+def _check_name(field: str, value: str) -> None:
+    if len(value) > MAX_NAME:
+        raise InvalidInput(
+            f"the event's {field} is longer than {MAX_NAME} characters", code="event.field_too_long"
+        )
+    if not value.isprintable():
+        raise InvalidInput(
+            f"the event's {field} has unprintable characters", code="event.bad_field"
+        )

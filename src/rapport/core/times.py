@@ -1,0 +1,107 @@
+"""Times and durations as people write them: ISO 8601 and `5s`, `10 min`, `2 hours`; milliseconds inside."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from rapport.core.errors import InvalidInput
+
+_UNITS_MS = {
+    "ms": 1,
+    "millisecond": 1,
+    "milliseconds": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "second": 1_000,
+    "seconds": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "minutes": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "hours": 3_600_000,
+    "d": 86_400_000,
+    "day": 86_400_000,
+    "days": 86_400_000,
+}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*\Z")
+_INTEGER = re.compile(r"-?\d{1,19}\Z")
+_MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last time ISO 8601 text can name
+
+
+def parse_duration(text: str) -> int:
+    """Milliseconds of `text`.
+
+    >>> parse_duration("5s"), parse_duration("1.5 min"), parse_duration("2 hours")
+    (5000, 90000, 7200000)
+    """
+    found = _DURATION.match(text)
+    unit_ms = _UNITS_MS.get(found[2].lower()) if found else None
+    if found is None or unit_ms is None:
+        raise InvalidInput(
+            f"{text!r} is not a duration",
+            code="time.bad_duration",
+            hint="write a number and a unit, such as 500ms, 5s, 10 min, 2 hours, 1 day",
+        )
+    return round(float(found[1]) * unit_ms)
+
+
+def format_duration(duration_ms: int) -> str:
+    """The shortest exact form.
+
+    >>> format_duration(5000), format_duration(90000), format_duration(1)
+    ('5s', '90s', '1ms')
+    """
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if duration_ms and duration_ms % size == 0:
+            return f"{duration_ms // size}{unit}"
+    return f"{duration_ms}ms"
+
+
+def parse_time(value: str | int) -> int:
+    """Milliseconds since 1970 UTC of an integer, digits, or ISO 8601 text (no zone = UTC).
+
+    >>> parse_time("1970-01-01T00:00:01Z"), parse_time("1005061"), parse_time("1970-01-01T01:00:00.5+01:00")
+    (1000, 1005061, 500)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _in_range(value)
+    text = str(value).strip()
+    if _INTEGER.match(text):
+        return _in_range(int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text[:60]!r} is not a time",
+            code="time.bad_time",
+            hint="write integer milliseconds since 1970 or ISO 8601, such as 2026-03-02T09:14:05.210Z",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def format_time(time_ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds; times outside years 1..9999 stay digits.
+
+    >>> format_time(1005061)
+    '1970-01-01T00:16:45.061Z'
+    """
+    if not -62_135_596_800_000 <= time_ms <= _MAX_MS:
+        return str(time_ms)
+    seconds, milliseconds = divmod(time_ms, 1_000)
+    # Arithmetic on a fixed date, not fromtimestamp: the latter depends on the platform before 1970.
+    days, rest = divmod(seconds, 86_400)
+    date = datetime.fromordinal(719_163 + days)
+    hour, minute, second = rest // 3_600, rest // 60 % 60, rest % 60
+    return f"{date:%Y-%m-%d}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+
+
+def _in_range(time_ms: int) -> int:
+    if not -(2**63) <= time_ms < 2**63:
+        raise InvalidInput("the time does not fit in 64 bits", code="time.bad_time")
+    return time_ms

@@ -1,0 +1,62 @@
+"""Background work under care: named tasks that are restarted with growing pauses and stopped in order. [UX-5]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from rapport.kernel.clock import Clock
+
+_log = structlog.get_logger(__name__)
+_FIRST_PAUSE_MS = 100
+_LONGEST_PAUSE_MS = 30_000
+
+
+class Tasks:
+    """The background tasks of a node. A task that fails is logged and started again; the others go on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self.failures: dict[str, int] = {}
+
+    def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Runs `work` until it returns or `stop`; after an exception it is called again, later each time."""
+        if name in self._running and not self._running[name].done():
+            raise RuntimeError(f"task {name} is running already")
+        self._running[name] = asyncio.create_task(self._care_for(name, work), name=name)
+
+    async def stop(self, *names: str) -> None:
+        """Cancels the named tasks, newest first (all when none is named), and waits until they have ended."""
+        chosen = names or tuple(reversed(self._running))
+        for name in chosen:
+            task = self._running.pop(name, None)
+            if task is None:
+                continue
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    raise
+
+    async def _care_for(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        pause_ms = _FIRST_PAUSE_MS
+        while True:
+            began = self._clock.steady_ns()
+            try:
+                await work()
+                return
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self.failures[name] = self.failures.get(name, 0) + 1
+                _log.error("task failed", task=name, error=repr(error), again_in_ms=pause_ms)
+            lasted_ms = (self._clock.steady_ns() - began) // 1_000_000
+            if lasted_ms > _LONGEST_PAUSE_MS:
+                pause_ms = _FIRST_PAUSE_MS
+            await self._clock.sleep(pause_ms)
+            pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)

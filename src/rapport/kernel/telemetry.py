@@ -1,0 +1,47 @@
+"""Structured logs on stderr and metrics in one registry; secrets never reach either. [UX-5]"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+REGISTRY = CollectorRegistry()
+"""The metrics of this process, shown at /metrics."""
+
+_SECRET_WORDS = ("password", "secret", "token", "authorization", "credential", "api_key")
+
+
+def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
+    """One line per log entry on stderr; JSON for machines, coloured only on a terminal."""
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            hide_secrets,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def hide_secrets(
+    _logger: Any, _method: str, entry: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Replaces the value of every field whose name speaks of a secret."""
+    for name in entry:
+        if any(word in name.lower() for word in _SECRET_WORDS):
+            entry[name] = "***"
+    return entry

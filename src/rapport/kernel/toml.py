@@ -1,0 +1,161 @@
+"""TOML with places: values from the standard library, line and column by a second look at the text. [UX-2]
+
+`tomllib` forgets where things stood, yet every fault in a site file must name its line. `Section.at` finds
+the line of a key by scanning headers and keys; it is called only when there is a fault to report.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rapport.core.errors import Problem, SiteError, excerpt_with_caret
+
+_HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
+
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class TomlFile:
+    """A parsed TOML file that can say where each key stands."""
+
+    def __init__(self, name: str, text: str, values: dict[str, Any]) -> None:
+        self.name, self.text, self.values = name, text, values
+
+    @staticmethod
+    def load(path: Path, *, name: str | None = None) -> TomlFile:
+        """Reads and parses; raises SiteError with the place of the fault."""
+        shown = name or path.name
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            problem = Problem(
+                file=shown,
+                code="site.unreadable",
+                message=f"cannot read {path}: {error.strerror}",
+                hint="rapport init DIR makes a new site",
+            )
+            raise SiteError([problem]) from None
+        return TomlFile.parse(raw, name=shown)
+
+    @staticmethod
+    def parse(raw: bytes, *, name: str) -> TomlFile:
+        """Parses bytes; raises SiteError with the place of the fault."""
+        if len(raw) > _MAX_BYTES:
+            raise SiteError(
+                [Problem(file=name, code="site.too_large", message="the file is larger than 4 MiB")]
+            )
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw[: error.start].count(b"\n") + 1
+            problem = Problem(
+                file=name,
+                line=line,
+                code="site.not_utf8",
+                message="the file is not UTF-8 text",
+                hint="save it as UTF-8",
+            )
+            raise SiteError([problem]) from None
+        try:
+            return TomlFile(name, text, tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise SiteError([_syntax_problem(name, text, str(error))]) from None
+
+    def section(self, *path: str) -> Section:
+        """The table at `path`; an empty section when it is absent."""
+        value: Any = self.values
+        for part in path:
+            value = value.get(part, {}) if isinstance(value, dict) else {}
+        return Section(self, path, value if isinstance(value, dict) else {})
+
+    def place_of(self, path: tuple[str, ...]) -> tuple[int, int]:
+        """Line and column of the key or header; of its nearest ancestor when it stands inline."""
+        best, best_length = (0, 0), -1
+        for line, column, found in self._keys():
+            length = len(found)
+            if found == path[:length] and length > best_length:
+                best, best_length = (line, column), length
+        return best
+
+    def problem(
+        self,
+        path: tuple[str, ...],
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        severity: str = "error",
+    ) -> Problem:
+        """A problem placed at a key."""
+        line, column = self.place_of(path)
+        return Problem(
+            file=self.name,
+            line=line,
+            column=column,
+            severity=severity,  # type: ignore[arg-type]
+            code=code,
+            message=message,
+            hint=hint,
+            excerpt=excerpt_with_caret(self.text, line, column),
+        )
+
+    def _keys(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+        table: tuple[str, ...] = ()
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            column = len(line) - len(line.lstrip()) + 1
+            if header := _HEADER.match(line):
+                table = _parts(header[1])
+                yield number, column, table
+            elif key := _KEY.match(line):
+                yield number, column, table + _parts(key[1])
+
+
+class Section:
+    """One table of a TOML file: its values, and problems placed at its keys."""
+
+    def __init__(self, file: TomlFile, path: tuple[str, ...], values: dict[str, Any]) -> None:
+        self.file, self.path, self.values = file, path, values
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def sections(self) -> Iterator[tuple[str, Section]]:
+        """The tables directly below, by name; entries that are no tables are left out."""
+        for name, value in self.values.items():
+            if isinstance(value, dict):
+                yield name, Section(self.file, (*self.path, name), value)
+
+    def section(self, name: str) -> Section:
+        """The table `name` below this one; empty when absent."""
+        value = self.values.get(name)
+        return Section(self.file, (*self.path, name), value if isinstance(value, dict) else {})
+
+    def problem(
+        self, key: str, code: str, message: str, *, hint: str = "", severity: str = "error"
+    ) -> Problem:
+        """A problem placed at `key` of this section, or at its header when `key` is empty."""
+        path = (*self.path, key) if key else self.path
+        return self.file.problem(path, code, message, hint=hint, severity=severity)
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(next(part for part in found if part) if any(found) else "" for found in _PART.findall(dotted))
+
+
+def _syntax_problem(name: str, text: str, message: str) -> Problem:
+    found = re.search(r"\(at line (\d+), column (\d+)\)", message)
+    line, column = (int(found[1]), int(found[2])) if found else (text.count("\n") + 1, 1)
+    return Problem(
+        file=name,
+        line=line,
+        column=column,
+        code="site.bad_toml",
+        message=message.split(" (at ")[0],
+        excerpt=excerpt_with_caret(text, line, column),
+    )

@@ -1,0 +1,1 @@
+"""Making data mean the same to both sides."""

@@ -1,0 +1,1 @@
+"""Spark over history: the only home of pyspark."""

@@ -1,0 +1,1 @@
+"""Saying what to watch for, and watching."""

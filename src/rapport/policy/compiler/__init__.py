@@ -1,0 +1,1 @@
+"""From tree to plan, one stage per file. No I/O."""

@@ -1,0 +1,1 @@
+"""The policy language: text to tree and back. No I/O."""

@@ -1,0 +1,1 @@
+"""Executing plans on events."""

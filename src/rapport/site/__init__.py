@@ -1,0 +1,1 @@
+"""One directory describes a deployment: loaded and checked here."""

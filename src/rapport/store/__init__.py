@@ -1,0 +1,1 @@
+"""Keeping: log files and records, in memory, on disk, in SQL."""

@@ -1,0 +1,101 @@
+"""The two shapes of keeping: a log of blocks and a map of records. [CH-13]
+
+Both are synchronous: they are called from the channel's writer thread or from short calls of low-rate code.
+"Returned" means durable, for every back end that claims to be persistent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """`count` records appended together: positions `first` .. `first + count - 1`; `body` is opaque here."""
+
+    first: int
+    count: int
+    received: int
+    body: bytes
+
+    @property
+    def last(self) -> int:
+        """Position of the block's last record."""
+        return self.first + self.count - 1
+
+
+class LogStore(Protocol):
+    """Named logs of blocks. One writer per store; any number of readers, also while it writes.
+
+    Positions count records from 1 without gaps. A block is there whole or not at all, also after a power cut.
+    """
+
+    def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
+        """Appends blocks of (count, body) in order and makes them durable with one sync; returns them placed.
+
+        Raises StoreUnavailable when the disk refuses; then none of the blocks is there.
+        """
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """Whole blocks holding records after `position`, in order, until `max_records` is reached (at least one
+        block if there is any). The first block may begin at or before `position`. Cost does not depend on the
+        length of the log. An unknown log is empty."""
+
+    def last_position(self, log: str) -> int:
+        """Position of the last durable record; 0 when there is none."""
+
+    def first_position(self, log: str) -> int:
+        """Position of the oldest record still kept; last + 1 when there is none."""
+
+    def trim(self, log: str, before: int) -> None:
+        """Lets go of records before a position, as far as whole segments allow."""
+
+    def logs(self) -> list[str]:
+        """Names of all logs, sorted."""
+
+    def close(self) -> None:
+        """Ends; a second call is no error."""
+
+
+class Put(msgspec.Struct, frozen=True, tag="put"):
+    """Write `value` at `key`."""
+
+    table: str
+    key: str
+    value: bytes
+
+
+class Delete(msgspec.Struct, frozen=True, tag="delete"):
+    """Forget `key`; not being there is no error."""
+
+    table: str
+    key: str
+
+
+Change = Put | Delete
+
+
+class RecordStore(Protocol):
+    """Tables of key to bytes, keys ordered by code points."""
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """The value, or None."""
+
+    def put(self, table: str, key: str, value: bytes) -> None:
+        """Durable when it returns."""
+
+    def delete(self, table: str, key: str) -> None:
+        """Durable when it returns."""
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """All changes or none, durable when it returns."""
+
+    def find(
+        self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[tuple[str, bytes]]:
+        """Up to `limit` pairs in key order whose key starts with `prefix` and is greater than `after`."""
+
+    def close(self) -> None:
+        """Ends; a second call is no error."""

@@ -1,0 +1,1 @@
+"""Pull data: rows about concept instances, loaded once, versioned."""

@@ -1,0 +1,1 @@
+"""For us and for authors of plug-ins: suites, servers, commands."""

@@ -1,0 +1,1 @@
+"""Units, quantities, coordinates, time formats: pure functions."""
