@@ -1,4 +1,6 @@
-"""A channel: a named, durable, ordered log of events with an append side and a read side. [CH-1, CH-6]"""
+"""A channel: a named, durable, ordered log of events with an append side and a read side. [CH-1,
+CH-6]
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from rapport.core.event import Event, StoredEvent
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """What append did: `positions[i]` of the i-th event (that of the first copy when it was a duplicate)."""
+    """What append did: `positions[i]` of the i-th event (that of the first copy when it was a
+    duplicate).
+    """
 
     positions: tuple[int, ...]
     duplicates: int
 
 
 class Channel(Protocol):
-    """One named channel. Positions count from 1; reading after a position never returns it again."""
+    """A named channel. Positions count from 1; reading after one never returns it again."""
 
     name: str
 
@@ -33,7 +37,9 @@ class Channel(Protocol):
         """Up to `limit` events after a position, in order; empty when there are none (yet)."""
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
-        """Returns True as soon as there is an event after `position`, False when the time-out passed."""
+        """Returns True as soon as there is an event after `position`, False when the time-out
+        passed.
+        """
 
     def last_position(self) -> int:
         """Position of the newest durable event; 0 when empty."""
@@ -52,9 +58,11 @@ class Subscription(Protocol):
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
     ) -> list[StoredEvent]:
-        """Events after the last batch handed out; waits until there is one or the time-out passed (then empty).
+        """Events after the last batch handed out; waits until there is one or the time-out passed
+        (then empty).
 
-        Goes on in memory without a commit; a new subscription starts again after the committed position.
+        Goes on in memory without a commit; a new subscription starts again after the committed
+        position.
         """
 
     async def commit(self, position: int, state: bytes | None = None) -> None:
@@ -65,7 +73,9 @@ class Channels(Protocol):
     """All channels of a node."""
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, made when first used. Raises InvalidInput for an impossible name."""
+        """The channel of that name, made when first used. Raises InvalidInput for an impossible
+        name.
+        """
 
     def names(self) -> list[str]:
         """Channels that hold something, sorted."""
@@ -73,7 +83,9 @@ class Channels(Protocol):
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> Subscription:
-        """The reader's place in the channel, kept under its name; new ones start at the first or the next event."""
+        """The reader's place in the channel, kept under its name; new ones start at the first or
+        the next event.
+        """
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
         """Every (channel, event) with this id, by index; for explaining, not for hot paths."""

@@ -1,6 +1,7 @@
 """Events as columns: the form in which rooms hand many events on. [CH-1]
 
-An `EventBatch` is an Arrow record batch of envelope columns. Payload bytes stay raw; a room that needs typed
+An `EventBatch` is an Arrow record batch of envelope columns. Payload bytes stay raw; a room that
+needs typed
 columns derives them once (`policy/readings.py`), so no reader pays for another's decoding.
 """
 
@@ -28,7 +29,9 @@ ENVELOPE = pa.schema(
 
 
 class EventBatch:
-    """An immutable, ordered set of stored events as one Arrow record batch with the ENVELOPE schema."""
+    """An immutable, ordered set of stored events as one Arrow record batch with the ENVELOPE
+    schema.
+    """
 
     __slots__ = ("columns",)
 
@@ -76,5 +79,3 @@ class EventBatch:
         if not tables:
             return EventBatch.from_stored(())
         return EventBatch(pa.concat_batches(tables))
-
-

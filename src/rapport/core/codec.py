@@ -1,4 +1,5 @@
-"""Events to bytes and back: CloudEvents JSON for people and doors, packed blocks for the log. [CH-12]
+"""Events to bytes and back: CloudEvents JSON for people and doors, packed blocks for the log.
+[CH-12]
 
 A block is a msgpack array of events: one call encodes or decodes a whole committed batch.
 """
@@ -23,7 +24,9 @@ _KNOWN = frozenset(
 
 
 class _CloudEvent(msgspec.Struct, kw_only=True):
-    """The members we read; extension attributes are found by a second look, only when there are any."""
+    """The members we read; extension attributes are found by a second look, only when there are
+    any.
+    """
 
     id: str
     source: str
@@ -79,7 +82,8 @@ def encode_cloudevent(event: Event) -> bytes:
 def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
     """One event from structured CloudEvents JSON; `received_ms` stands in when it names no time.
 
-    Raises InvalidInput with the member at fault. Unknown members become headers (text of scalars only).
+    Raises InvalidInput with the member at fault. Unknown members become headers (text of scalars
+    only).
     """
     try:
         read = _READ_ONE.decode(body)

@@ -16,7 +16,9 @@ Cause = tuple[int, str]
 
 
 class Detection(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy's conditions held for `bindings` at `time`; `causes` are sorted (time, id) of its events."""
+    """A policy's conditions held for `bindings` at `time`; `causes` are sorted (time, id) of its
+    events.
+    """
 
     policy: str
     time: int
@@ -25,7 +27,9 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
     def id(self) -> str:
-        """The same detection always has the same id, so finding it again after a crash changes nothing."""
+        """The same detection always has the same id, so finding it again after a crash changes
+        nothing.
+        """
         flat = [part for pair in sorted(self.bindings.items()) for part in pair]
         return content_id(
             self.policy, self.version, str(self.time), *flat, "", *(id for _, id in self.causes)

@@ -34,7 +34,9 @@ Severity = Literal["error", "warning", "hint"]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """One fault with its place, as `rapport check --json` prints it; line and column count from 1, 0 = unknown."""
+    """One fault with its place, as `rapport check --json` prints it; line and column count from 1,
+    0 = unknown.
+    """
 
     file: str = ""
     line: int = 0
@@ -84,7 +86,9 @@ class RapportError(Exception):
             self.code = code
 
     def problems_found(self) -> tuple[Problem, ...]:
-        """The error as a list of problems; errors that collect several override nothing but `problems`."""
+        """The error as a list of problems; errors that collect several override nothing but
+        `problems`.
+        """
         return (Problem(code=self.code, message=self.message, hint=self.hint),)
 
 

@@ -1,14 +1,14 @@
-"""The one envelope. Everything that happens is an Event; field names follow CloudEvents 1.0. [CH-12, CH-17]"""
+"""The one envelope. Everything that happens is an Event; field names follow CloudEvents 1.0.
+[CH-12, CH-17]
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from rapport.core.errors import InvalidInput
-
-T = TypeVar("T")
 
 MAX_NAME = 256
 """Longest id, source, type or subject, in characters."""
@@ -22,9 +22,11 @@ _EMPTY: dict[str, str] = {}
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What happened. Identified by (source, id); `time` is event time in ms UTC; `data` is raw JSON bytes.
+    """What happened. Identified by (source, id); `time` is event time in ms UTC; `data` is raw JSON
+    bytes.
 
-    `data` stays undecoded until somebody needs it: call `payload` (any JSON) or `payload_as` (typed).
+    `data` stays undecoded until somebody needs it: call `payload` (any JSON) or `payload_as`
+    (typed).
     The order of the fields is the order on disk; new fields go at the end with a default.
     """
 
@@ -40,7 +42,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The decoded data; raises InvalidInput when it is not JSON."""
         return self.payload_as(Any)
 
-    def payload_as(self, kind: type[T] | Any) -> Any:
+    def payload_as(self, kind: Any) -> Any:
         """The data decoded and checked as `kind`."""
         try:
             return msgspec.json.decode(self.data, type=kind)
@@ -55,7 +57,9 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event with the place and time that append gave it: `position` counts from 1 in its channel."""
+    """An event with the place and time that append gave it: `position` counts from 1 in its
+    channel.
+    """
 
     position: int
     received: int
@@ -72,7 +76,9 @@ def make_event(
     data: Any = None,
     headers: dict[str, str] | None = None,
 ) -> Event:
-    """An event from Python values; `data` is encoded to JSON. Raises InvalidInput for values out of bounds."""
+    """An event from Python values; `data` is encoded to JSON. Raises InvalidInput for values out of
+    bounds.
+    """
     event = Event(
         source=source,
         id=id,
@@ -87,7 +93,9 @@ def make_event(
 
 
 def check_envelope(event: Event) -> None:
-    """Raises InvalidInput unless names are present, short and free of control characters and time fits."""
+    """Raises InvalidInput unless names are present, short and free of control characters and time
+    fits.
+    """
     for field, value in (("id", event.id), ("source", event.source), ("type", event.type)):
         if not value:
             raise InvalidInput(f"the event has no {field}", code="event.missing_field")

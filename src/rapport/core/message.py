@@ -1,4 +1,6 @@
-"""A message to a person or machine, with the twelve fields of the source and its JSON form. [CO-1, CO-2]"""
+"""A message to a person or machine, with the twelve fields of the source and its JSON form. [CO-1,
+CO-2]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Times and durations as people write them: ISO 8601 and `5s`, `10 min`, `2 hours`; milliseconds inside."""
+"""Times and durations as people write them: ISO 8601 and `5s`, `10 min`, `2 hours`; milliseconds
+inside.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,8 @@ def format_duration(duration_ms: int) -> str:
 def parse_time(value: str | int) -> int:
     """Milliseconds since 1970 UTC of an integer, digits, or ISO 8601 text (no zone = UTC).
 
-    >>> parse_time("1970-01-01T00:00:01Z"), parse_time("1005061"), parse_time("1970-01-01T01:00:00.5+01:00")
-    (1000, 1005061, 500)
+    >>> parse_time("1970-01-01T00:00:01Z"), parse_time("1005061")
+    (1000, 1005061)
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value)
@@ -77,7 +79,7 @@ def parse_time(value: str | int) -> int:
         raise InvalidInput(
             f"{text[:60]!r} is not a time",
             code="time.bad_time",
-            hint="write integer milliseconds since 1970 or ISO 8601, such as 2026-03-02T09:14:05.210Z",
+            hint="write milliseconds since 1970 or ISO 8601, such as 2026-03-02T09:14:05.210Z",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -98,7 +100,8 @@ def format_time(time_ms: int) -> str:
     days, rest = divmod(seconds, 86_400)
     date = datetime.fromordinal(719_163 + days)
     hour, minute, second = rest // 3_600, rest // 60 % 60, rest % 60
-    return f"{date:%Y-%m-%d}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+    day = f"{date.year:04}-{date.month:02}-{date.day:02}"
+    return f"{day}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
 
 
 def _in_range(time_ms: int) -> int:

@@ -10,7 +10,9 @@ from rapport.kernel.clock import Clock
 
 
 class Chance(random.Random):
-    """A seeded generator; the same seed gives the same run. Not for secrets: those come from `secrets`."""
+    """A seeded generator; the same seed gives the same run. Not for secrets: those come from
+    `secrets`.
+    """
 
     @staticmethod
     def from_machine() -> Chance:
@@ -19,7 +21,9 @@ class Chance(random.Random):
 
 
 class Ids:
-    """Mints ids that sort by time and never repeat within the node, also when the clock stands or goes back."""
+    """Mints ids that sort by time and never repeat within the node, also when the clock stands or
+    goes back.
+    """
 
     def __init__(self, clock: Clock, chance: Chance) -> None:
         self._clock, self._chance = clock, chance

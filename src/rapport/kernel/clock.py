@@ -1,4 +1,6 @@
-"""The one clock. Time is an argument everywhere else; only this file reads the machine's. [design 6]"""
+"""The one clock. Time is an argument everywhere else; only this file reads the machine's. [design
+6]
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class SystemClock:
 
 
 class ManualClock:
-    """Time that moves only when told: for tests and for replay. Sleepers wake in order of their due time."""
+    """Time that moves only when told: for tests and for replay. Sleepers wake in order of their due
+    time.
+    """
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -69,6 +73,7 @@ class ManualClock:
     async def advance(self, duration_ms: int) -> None:
         """Moves on, stopping at each sleeper's due time and letting it run before going further."""
         target = self._now_ms + duration_ms
+        await _settle()
         while self._sleepers and self._sleepers[0][0] <= target:
             self.set_ms(max(self._now_ms, int(self._sleepers[0][0])))
             await _settle()

@@ -1,4 +1,6 @@
-"""Plug-ins by entry point: adapters, stores, conversions and the rest are found here, loaded when used. [UX-9]"""
+"""Plug-ins by entry point: adapters, stores, conversions and the rest are found here, loaded when
+used. [UX-9]
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ GROUPS = (
 
 
 class Plugins:
-    """What is registered under each group: built-ins added by the wiring, and installed entry points."""
+    """What is registered under each group: built-ins added by the wiring, and installed entry
+    points.
+    """
 
     def __init__(self) -> None:
         self._added: dict[str, dict[str, Callable[..., Any]]] = {group: {} for group in GROUPS}
@@ -33,7 +37,9 @@ class Plugins:
         self._group(group)[name] = make
 
     def get(self, group: str, name: str) -> Callable[..., Any]:
-        """The built-in or the installed entry point of that name; raises UnknownName with the nearest."""
+        """The built-in or the installed entry point of that name; raises UnknownName with the
+        nearest.
+        """
         added = self._group(group)
         if name in added:
             return added[name]

@@ -1,4 +1,6 @@
-"""Settings: flag, then RAPPORT_* variable, then site file, then default; secrets from files or environment. [UX-4]"""
+"""Settings: flag, then RAPPORT_* variable, then site file, then default; secrets from files or
+environment. [UX-4]
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,16 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs `token_file`, or the node refuses to start."""
+    """Address to listen on. Anything but loopback needs `token_file`, or the node refuses to start.
+    """
     port: int = 8484
     """Port of the HTTP doors; 0 takes a free one."""
     data: str = ".rapport"
     """Directory of log, records and lake, relative to the site; one process writes it."""
     token_file: str = ""
-    """File with the secret that every request must carry as a bearer token; empty = open on loopback."""
+    """File with the secret that every request must carry as a bearer token; empty = open on
+    loopback.
+    """
     public_url: str = ""
     """How people reach the node, for links in messages; default: http://host:port."""
     segment_bytes: int = 64 * 1024 * 1024
@@ -57,7 +62,9 @@ def load_settings(
 
 
 def read_secret(text: str, directory: Path) -> str:
-    """A secret named as `file:PATH` or `env:NAME`; anything else is refused so that none stands in the site file."""
+    """A secret named as `file:PATH` or `env:NAME`; anything else is refused so that none stands in
+    the site file.
+    """
     kind, _, rest = text.partition(":")
     if kind == "env" and rest:
         value = os.environ.get(rest)

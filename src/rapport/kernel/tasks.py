@@ -1,4 +1,6 @@
-"""Background work under care: named tasks that are restarted with growing pauses and stopped in order. [UX-5]"""
+"""Background work under care: named tasks that are restarted with growing pauses and stopped in
+order. [UX-5]
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _LONGEST_PAUSE_MS = 30_000
 
 
 class Tasks:
-    """The background tasks of a node. A task that fails is logged and started again; the others go on."""
+    """The background tasks of a node. A task that fails is logged and started again; the others go
+    on.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -23,13 +27,17 @@ class Tasks:
         self.failures: dict[str, int] = {}
 
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Runs `work` until it returns or `stop`; after an exception it is called again, later each time."""
+        """Runs `work` until it returns or `stop`; after an exception it is called again, later each
+        time.
+        """
         if name in self._running and not self._running[name].done():
             raise RuntimeError(f"task {name} is running already")
         self._running[name] = asyncio.create_task(self._care_for(name, work), name=name)
 
     async def stop(self, *names: str) -> None:
-        """Cancels the named tasks, newest first (all when none is named), and waits until they have ended."""
+        """Cancels the named tasks, newest first (all when none is named), and waits until they have
+        ended.
+        """
         chosen = names or tuple(reversed(self._running))
         for name in chosen:
             task = self._running.pop(name, None)

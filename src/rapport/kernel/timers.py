@@ -1,7 +1,10 @@
-"""Durable timers on the one clock: windows, escalation, leases and quiet hours outlive a crash. [design 14]
+"""Durable timers on the one clock: windows, escalation, leases and quiet hours outlive a crash.
+[design 14]
 
-A timer is a record, written before `set` returns. `due` is asked by its owner, which acts and then calls
-`done`; acting twice after a crash between the two is the owner's to make harmless (deterministic ids).
+A timer is a record, written before `set` returns. `due` is asked by its owner, which acts and then
+calls
+`done`; acting twice after a crash between the two is the owner's to make harmless (deterministic
+ids).
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ class TimerRecords(Protocol):
 
 
 class Timers:
-    """All timers of one owner. Setting and taking cost O(log n); loading reads the owner's records once."""
+    """All timers of one owner. Setting and taking cost O(log n); loading reads the owner's records
+    once.
+    """
 
     def __init__(self, owner: str, records: TimerRecords) -> None:
         self._owner, self._records = owner, records

@@ -1,6 +1,8 @@
-"""TOML with places: values from the standard library, line and column by a second look at the text. [UX-2]
+"""TOML with places: values from the standard library, line and column by a second look at the text.
+[UX-2]
 
-`tomllib` forgets where things stood, yet every fault in a site file must name its line. `Section.at` finds
+`tomllib` forgets where things stood, yet every fault in a site file must name its line.
+`place_of` finds
 the line of a key by scanning headers and keys; it is called only when there is a fault to report.
 """
 
@@ -15,7 +17,8 @@ from typing import Any
 from rapport.core.errors import Problem, SiteError, excerpt_with_caret
 
 _HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
-_KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+_NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
+_KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 
 _MAX_BYTES = 4 * 1024 * 1024
@@ -145,7 +148,10 @@ class Section:
 
 
 def _parts(dotted: str) -> tuple[str, ...]:
-    return tuple(next(part for part in found if part) if any(found) else "" for found in _PART.findall(dotted))
+    return tuple(
+        next(part for part in found if part) if any(found) else ""
+        for found in _PART.findall(dotted)
+    )
 
 
 def _syntax_problem(name: str, text: str, message: str) -> Problem:

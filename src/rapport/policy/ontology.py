@@ -1,4 +1,6 @@
-"""What a site speaks of: concepts, their attributes, relationships, and which attributes come as events. [PO-1, PO-2]"""
+"""What a site speaks of: concepts, their attributes, relationships, and which attributes come as
+events. [PO-1, PO-2]
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class Relationship(msgspec.Struct, frozen=True):
 
 
 class PushSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of events that gives one attribute of a concept; names the fields that carry what."""
+    """A source of events that give one attribute of a concept; names their fields."""
 
     name: str
     concept: str

@@ -1,7 +1,10 @@
-"""The plan: what a policy compiles to. Data only; runners execute it, people print and diff it. [PO-5, PO-6]
+"""The plan: what a policy compiles to. Data only; runners execute it, people print and diff it.
+[PO-5, PO-6]
 
-A plan lists the *terms* (each relationship once, in its positive form) with the way their occurrences are
-found, and the condition in ECNF as *clauses* over them. It names concepts and streams, never tables or files,
+A plan lists the *terms* (each relationship once, in its positive form) with the way their
+occurrences are
+found, and the condition in ECNF as *clauses* over them. It names concepts and streams, never tables
+or files,
 so the same plan runs in the node and on Spark.
 """
 
@@ -22,7 +25,8 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One end of a relationship: an alias, the attribute it brings, and what its instance must satisfy.
+    """One end of a relationship: an alias, the attribute it brings, and what its instance must
+    satisfy.
 
     `stream` is `concept.attribute` when push sources give the attribute, None when tables do.
     """

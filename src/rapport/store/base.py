@@ -1,6 +1,7 @@
 """The two shapes of keeping: a log of blocks and a map of records. [CH-13]
 
-Both are synchronous: they are called from the channel's writer thread or from short calls of low-rate code.
+Both are synchronous: they are called from the channel's writer thread or from short calls of
+low-rate code.
 "Returned" means durable, for every back end that claims to be persistent.
 """
 
@@ -13,7 +14,9 @@ import msgspec
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """`count` records appended together: positions `first` .. `first + count - 1`; `body` is opaque here."""
+    """`count` records appended together: positions `first` .. `first + count - 1`; `body` is opaque
+    here.
+    """
 
     first: int
     count: int
@@ -29,18 +32,22 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 class LogStore(Protocol):
     """Named logs of blocks. One writer per store; any number of readers, also while it writes.
 
-    Positions count records from 1 without gaps. A block is there whole or not at all, also after a power cut.
+    Positions count records from 1 without gaps. A block is there whole or not at all, also after a
+    power cut.
     """
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """Appends blocks of (count, body) in order and makes them durable with one sync; returns them placed.
+        """Appends blocks of (count, body) in order and makes them durable with one sync; returns
+        them placed.
 
         Raises StoreUnavailable when the disk refuses; then none of the blocks is there.
         """
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """Whole blocks holding records after `position`, in order, until `max_records` is reached (at least one
-        block if there is any). The first block may begin at or before `position`. Cost does not depend on the
+        """Whole blocks holding records after `position`, in order, until `max_records` is reached
+        (at least one
+        block if there is any). The first block may begin at or before `position`. Cost does not
+        depend on the
         length of the log. An unknown log is empty."""
 
     def last_position(self, log: str) -> int:
@@ -95,7 +102,9 @@ class RecordStore(Protocol):
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """Up to `limit` pairs in key order whose key starts with `prefix` and is greater than `after`."""
+        """Up to `limit` pairs in key order whose key starts with `prefix` and is greater than
+        `after`.
+        """
 
     def close(self) -> None:
         """Ends; a second call is no error."""

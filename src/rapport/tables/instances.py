@@ -11,8 +11,10 @@ import numpy.typing as npt
 class Instances:
     """All known instances of one concept at one time.
 
-    `ids[i]` has attribute values `columns[name][i]`: an object array of `str | None` for text, float64 with NaN
-    for missing numbers, object of `bool | None` for booleans, float64 of shape (n, 2) for points and (n, 4)
+    `ids[i]` has attribute values `columns[name][i]`: an object array of `str | None` for text,
+    float64 with NaN
+    for missing numbers, object of `bool | None` for booleans, float64 of shape (n, 2) for points
+    and (n, 4)
     (x1, y1, x2, y2) for rectangles. Looking an id up costs O(1).
     """
 

@@ -1,6 +1,7 @@
 """What a policy says, as a tree: the parser makes it, the printer and the compiler read it. [PO-3]
 
-The condition is kept as written (not normalised); the direct evaluator in the tests judges by this tree.
+The condition is kept as written (not normalised); the direct evaluator in the tests judges by this
+tree.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """`status='guest'`: an attribute of an alias compared with a constant (number when it was unquoted)."""
+    """`status='guest'`: an attribute of an alias compared with a constant (number when it was
+    unquoted).
+    """
 
     attribute: str
     operator: Operator

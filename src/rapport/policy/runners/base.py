@@ -1,4 +1,6 @@
-"""What executes plans: the operator and the runner. Both are pure: events and time are arguments. [PO-7, PO-8]"""
+"""What executes plans: the operator and the runner. Both are pure: events and time are arguments.
+[PO-7, PO-8]
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,21 @@ class PullData(Protocol):
 
 
 class Operator(Protocol):
-    """One plan, executing. Deterministic: the same readings give the same detections however they are cut."""
+    """One plan, executing. Deterministic: the same readings give the same detections however they
+    are cut.
+    """
 
     plan: Plan
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
-        """Takes readings sorted by (time, id), none before the previous watermark and all before this one, and
+        """Takes readings sorted by (time, id), none before the previous watermark and all before
+        this one, and
         returns what became certain: every detection with a time below `watermark`."""
 
     def pending_until(self) -> int | None:
-        """The time at which something pending will be decided even if no event comes; None when nothing is."""
+        """The time at which something pending will be decided even if no event comes; None when
+        nothing is.
+        """
 
     def snapshot(self) -> bytes:
         """All state, so that `restore` in another process goes on as if nothing had happened."""
@@ -42,7 +49,7 @@ class Operator(Protocol):
 
 
 class Runner(Protocol):
-    """Plans fed with readings in arrival order. Puts them in event-time order within the lateness."""
+    """Plans fed with readings as they arrive; puts them in time order within the lateness."""
 
     late: int
     """Readings that came too late and were left out."""
@@ -51,7 +58,7 @@ class Runner(Protocol):
         """Takes readings as they arrived; returns what became certain."""
 
     def advance(self, time_ms: int) -> list[Detection]:
-        """Moves time on without an event: nothing before `time_ms - lateness` will come any more."""
+        """Moves time on without an event: nothing before `time_ms - lateness` will come."""
 
     def finish(self) -> list[Detection]:
         """Lets time run on until everything pending is decided (the end of a recorded stream)."""

@@ -1,0 +1,45 @@
+"""Fixtures for every test: a manual clock, and the strict reading of `lacks` marks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from rapport.kernel.clock import ManualClock
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
+settings.register_profile("long", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands at a fixed Monday morning until it is moved."""
+    return ManualClock(1_772_442_000_000)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no RAPPORT_* variables of the person who runs them."""
+    for name in [name for name in os.environ if name.startswith("RAPPORT_")]:
+        monkeypatch.delenv(name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`@pytest.mark.lacks("memory", reason=...)` is a strict expected failure for that back end
+    only.
+    """
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        names = {str(value) for value in callspec.params.values()} if callspec else set()
+        for mark in item.iter_markers("lacks"):
+            if mark.args[0] in names:
+                item.add_marker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))

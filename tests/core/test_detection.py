@@ -1,0 +1,54 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.detection import Detection, detection_lines, identity_order
+from rapport.core.ids import content_id, time_ordered_id
+
+DETECTIONS = st.builds(
+    Detection,
+    policy=st.sampled_from(["a", "b"]),
+    time=st.integers(0, 5),
+    bindings=st.dictionaries(st.sampled_from("ABR"), st.sampled_from(["1", "10", "9", "r1"])),
+    causes=st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from(["e1", "e10", "e9"])), max_size=2
+    ).map(lambda causes: tuple(sorted(causes))),
+)
+
+
+def test_the_line_has_the_fixed_form() -> None:
+    found = Detection(
+        policy="name",
+        time=1005061,
+        bindings={"R": "53", "A": "182"},
+        causes=((1000061, "e10"),),
+    )
+    assert detection_lines([found]) == (
+        b'{"policy":"name","time":1005061,"bindings":{"A":"182","R":"53"},"causes":["e10"]}\n'
+    )
+
+
+def test_identities_of_digits_sort_by_number_before_others() -> None:
+    assert sorted(["r2", "10", "9", "r10"], key=identity_order) == ["9", "10", "r10", "r2"]
+
+
+@given(st.lists(DETECTIONS, max_size=6), st.randoms())
+def test_the_output_does_not_depend_on_the_order_found(
+    found: list[Detection], chance: object
+) -> None:
+    shuffled = list(found)
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert detection_lines(shuffled + found) == detection_lines(found)
+
+
+@given(DETECTIONS)
+def test_a_detection_survives_the_channel(found: Detection) -> None:
+    assert Detection.from_event(found.to_event(source="here")) == found
+
+
+def test_content_ids_tell_parts_apart() -> None:
+    assert content_id("a", "bc") != content_id("ab", "c")
+    assert content_id("a") == content_id("a")
+
+
+def test_time_ordered_ids_sort_by_time() -> None:
+    assert time_ordered_id(1, b"\xff" * 10) < time_ordered_id(2, bytes(10))

@@ -1,0 +1,38 @@
+import asyncio
+
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import ManualClock, SystemClock
+
+
+def test_sleepers_wake_in_order_and_at_their_time() -> None:
+    async def scenario() -> list[tuple[str, int]]:
+        clock = ManualClock(0)
+        woken: list[tuple[str, int]] = []
+
+        async def sleeper(name: str, duration_ms: int) -> None:
+            await clock.sleep(duration_ms)
+            woken.append((name, clock.now_ms()))
+
+        tasks = [asyncio.create_task(sleeper("late", 50)), asyncio.create_task(sleeper("soon", 10))]
+        await asyncio.sleep(0)
+        await clock.advance(100)
+        await asyncio.gather(*tasks)
+        return woken
+
+    assert asyncio.run(scenario()) == [("soon", 10), ("late", 50)]
+
+
+def test_the_system_clock_tells_a_time_of_this_century_and_never_steps_back() -> None:
+    clock = SystemClock()
+    assert clock.now_ms() > 1_600_000_000_000
+    assert clock.steady_ns() <= clock.steady_ns()
+
+
+def test_ids_are_unique_and_sorted_even_when_the_clock_goes_back() -> None:
+    clock = ManualClock(1000)
+    ids = Ids(clock, Chance(1))
+    first = ids.new()
+    clock.set_ms(10)
+    second = ids.new()
+    assert first[:13] == second[:13]
+    assert first != second

@@ -1,0 +1,55 @@
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from rapport.core.errors import DuplicateName, UnknownName
+from rapport.kernel.clock import ManualClock
+from rapport.kernel.plugins import Plugins
+from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import hide_secrets
+
+
+def test_a_failing_task_is_started_again_and_the_others_go_on() -> None:
+    async def scenario() -> tuple[int, int]:
+        clock = ManualClock()
+        tasks, runs, ticks = Tasks(clock), 0, 0
+
+        async def fails_twice() -> None:
+            nonlocal runs
+            runs += 1
+            if runs < 3:
+                raise ValueError("not yet")
+
+        async def steady() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await clock.sleep(100)
+
+        tasks.start("fails", fails_twice)
+        tasks.start("steady", steady)
+        await clock.advance(1000)
+        await tasks.stop()
+        return runs, ticks
+
+    with capture_logs() as logs:
+        runs, ticks = asyncio.run(scenario())
+    assert runs == 3
+    assert ticks >= 10
+    assert [entry["again_in_ms"] for entry in logs] == [100, 200]
+
+
+def test_plugins_are_found_by_name_and_near_names_are_offered() -> None:
+    plugins = Plugins()
+    plugins.add("adapters", "mail", lambda: "mail")
+    assert plugins.get("adapters", "mail")() == "mail"
+    with pytest.raises(DuplicateName):
+        plugins.add("adapters", "mail", lambda: "again")
+    with pytest.raises(UnknownName, match="mial"):
+        plugins.get("adapters", "mial")
+
+
+def test_secrets_do_not_reach_the_log() -> None:
+    entry = hide_secrets(None, "info", {"event": "x", "smtp_password": "p", "session_token": "t"})
+    assert entry == {"event": "x", "smtp_password": "***", "session_token": "***"}

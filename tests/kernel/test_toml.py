@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.errors import SiteError
+from rapport.kernel.toml import TomlFile
+
+TEXT = b"""[site]
+name = "x"
+
+[sources.positions]
+concept = "person"
+value = ["x", "y"]
+[actions."raise alarm"]
+send_to = "collective:guards"
+"""
+
+
+def test_keys_know_their_lines() -> None:
+    file = TomlFile.parse(TEXT, name="site.toml")
+    assert file.place_of(("site", "name")) == (2, 1)
+    assert file.place_of(("sources", "positions")) == (4, 1)
+    assert file.place_of(("sources", "positions", "value")) == (6, 1)
+    assert file.place_of(("actions", "raise alarm", "send_to")) == (8, 1)
+    assert file.place_of(("actions", "raise alarm", "absent")) == (7, 1)
+
+
+def test_a_problem_shows_its_line() -> None:
+    file = TomlFile.parse(TEXT, name="site.toml")
+    problem = (
+        file.section("sources").section("positions").problem("concept", "a.b", "no such concept")
+    )
+    assert (problem.line, problem.excerpt.splitlines()[0].strip()) == (5, 'concept = "person"')
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"[site\n", "site.bad_toml"),
+        (b"a = \xff", "site.not_utf8"),
+        (b"a = 1\na = 2", "site.bad_toml"),
+    ],
+)
+def test_faults_have_a_place(raw: bytes, code: str) -> None:
+    with pytest.raises(SiteError) as caught:
+        TomlFile.parse(raw, name="site.toml")
+    assert caught.value.problems[0].code == code
+    assert caught.value.problems[0].line >= 1
+
+
+def test_a_missing_file_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(SiteError) as caught:
+        TomlFile.load(tmp_path / "site.toml")
+    assert caught.value.problems[0].code == "site.unreadable"
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_crash_the_reader(raw: bytes) -> None:
+    try:
+        TomlFile.parse(raw, name="x").place_of(("a", "b"))
+    except SiteError as error:
+        assert error.problems
