@@ -1,5 +1,7 @@
-"""A message to a person or machine, with the twelve fields of the source and its JSON form. [CO-1,
-CO-2]
+"""A message to a person or machine, with the twelve fields of the source and its JSON form. [CO-1, CO-2]
+
+The JSON form is that of the source's listing 1: `conversation-id` and its like in kebab case, senders and
+receivers as text (`peer:ana`; a bare name is a peer).
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class Identifier(msgspec.Struct, frozen=True, order=True):
         return Identifier(kind, name)
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is said to whom. `type`, `subtype` and `sender` are mandatory; the engine fills in `id`."""
 
     type: str
@@ -58,22 +60,94 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     urgent: bool = False
     """Ours: breaks through quiet hours."""
 
+    def to_json(self) -> bytes:
+        """The message as JSON of listing 1; fields left at their default are left out.
+
+        >>> Message(type="TASK", subtype="REQUEST", sender=Identifier("peer", "a"), conversation="7").to_json()
+        b'{"type":"TASK","subtype":"REQUEST","sender":"peer:a","conversation-id":"7"}'
+        """
+        return msgspec.json.encode(_as_written(self))
+
+    @staticmethod
+    def from_json(body: bytes) -> Message:
+        """The message written as in listing 1; raises InvalidInput naming the field at fault."""
+        try:
+            written = msgspec.json.decode(body, type=_Written)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"this is not a message: {error}",
+                code="message.not_a_message",
+                hint='a message needs "type", "subtype" and "sender", e.g. '
+                '{"type":"TASK","subtype":"REQUEST","sender":"peer:ana","receiver":"peer:ben"}',
+            ) from None
+        return _as_read(written)
+
     def to_event(
         self, *, source: str, time: int, causes: tuple[str, ...] = (), **extra: Any
     ) -> Event:
-        """The message as an event of the channel, naming what made us write it."""
+        """The message as an event of the channel, naming what made us write it.
+
+        The session token stays out: events are kept, tokens are never logged.
+        """
+        written = msgspec.structs.replace(_as_written(self), session_token="")
         return make_event(
             source=source,
             id=self.id,
             type=MESSAGE,
             subject=str(self.receiver) if self.receiver else "",
             time=time,
-            data=msgspec.to_builtins(self) | extra,
+            data=msgspec.to_builtins(written) | extra,
             headers={CAUSE: " ".join(causes)} if causes else {},
         )
 
     @staticmethod
     def from_event(event: Event) -> Message:
         """The message that `to_event` wrote."""
-        message: Message = event.payload_as(Message)
-        return message
+        return Message.from_json(event.data)
+
+
+class _Written(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={
+        "conversation": "conversation-id",
+        "session_token": "session-token",
+        "delivery_policy": "delivery-policy",
+        "refers_to": "refers-to",
+    },
+):
+    """Field names and order of the JSON form."""
+
+    id: str = ""
+    type: str
+    subtype: str
+    sender: str
+    receiver: str = ""
+    conversation: str = ""
+    content: str = ""
+    ttl: int = 0
+    language: str = ""
+    session_token: str = ""
+    delivery_policy: MessagePolicy = "acknowledged"
+    refers_to: str = ""
+    urgent: bool = False
+
+
+def _as_written(message: Message) -> _Written:
+    fields = msgspec.structs.asdict(message)
+    fields["sender"] = str(message.sender)
+    fields["receiver"] = str(message.receiver) if message.receiver else ""
+    return _Written(**fields)
+
+
+def _as_read(written: _Written) -> Message:
+    fields = msgspec.structs.asdict(written)
+    fields["sender"] = _identifier(written.sender)
+    fields["receiver"] = _identifier(written.receiver) if written.receiver else None
+    return Message(**fields)
+
+
+def _identifier(text: str) -> Identifier:
+    return Identifier.parse(text if ":" in text else f"peer:{text}")

@@ -1,0 +1,90 @@
+"""The chain of causes: from any event back to what was received, by the `cause` headers. [PO-11, CO-10]
+
+Every stage appends what it made and names what it made it from, so explaining is walking back through the
+channels. A mediated reading keeps the id of its raw event; the order of stages tells the two apart.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.core.errors import UnknownName
+from rapport.core.event import StoredEvent
+
+_MOST_EVENTS = 500
+"""A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
+
+_STAGES = ("raw", "events", "quarantine", "detections", "log", "output", "control")
+
+
+class CauseNode(msgspec.Struct):
+    """An event, where it stands, and what it follows from."""
+
+    channel: str
+    position: int
+    received: int
+    time: int
+    type: str
+    source: str
+    id: str
+    subject: str
+    data: msgspec.Raw
+    causes: list[CauseNode]
+    missing: list[str]
+    """Ids named as causes that no channel holds (any more)."""
+
+
+async def cause_tree(channels: Channels, event_id: str) -> CauseNode:
+    """The newest stage of the event with this id and everything it follows from; raises UnknownName."""
+    found = await channels.find_event(event_id)
+    if not found:
+        raise UnknownName("event", event_id, code="event.unknown")
+    channel, stored = max(found, key=lambda item: (_stage(item[0]), item[1].position))
+    seen: set[tuple[str, int]] = set()
+    return await _node(channels, channel, stored, seen)
+
+
+async def _node(
+    channels: Channels, channel: str, stored: StoredEvent, seen: set[tuple[str, int]]
+) -> CauseNode:
+    seen.add((channel, stored.position))
+    event = stored.event
+    node = CauseNode(
+        channel=channel,
+        position=stored.position,
+        received=stored.received,
+        time=event.time,
+        type=event.type,
+        source=event.source,
+        id=event.id,
+        subject=event.subject,
+        data=msgspec.Raw(event.data),
+        causes=[],
+        missing=[],
+    )
+    for cause in event.causes():
+        before = await _one_before(channels, cause, channel, stored)
+        if before is None:
+            node.missing.append(cause)
+        elif (before[0], before[1].position) not in seen and len(seen) < _MOST_EVENTS:
+            node.causes.append(await _node(channels, *before, seen))
+    return node
+
+
+async def _one_before(
+    channels: Channels, cause: str, channel: str, stored: StoredEvent
+) -> tuple[str, StoredEvent] | None:
+    """The latest stage at or before this one that holds an event with that id, itself excluded."""
+    candidates = [
+        item
+        for item in await channels.find_event(cause)
+        if _stage(item[0]) < _stage(channel)
+        or (_stage(item[0]) == _stage(channel) and item[1].position < stored.position)
+    ]
+    return max(candidates, key=lambda item: (_stage(item[0]), item[1].position), default=None)
+
+
+def _stage(channel: str) -> int:
+    head = channel.split(".", 1)[0]
+    return _STAGES.index(head) if head in _STAGES else 0

@@ -1,0 +1,78 @@
+"""`rapport bench NAME`: one JSON object or a table, with machine and commit. [UX-3]"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.core.errors import UnknownName
+
+NAMES = ("channel", "policy")
+
+
+def bench(
+    name: str,
+    *,
+    quick: Annotated[bool, Parameter(help="Smaller amounts, for a first look.")] = False,
+    json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run a benchmark: channel or policy."""
+    if name not in NAMES:
+        raise UnknownName("benchmark", name, NAMES)
+    stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
+    measured = importlib.import_module(f"rapport.bench.{name}").run(quick=quick)
+    report = {
+        "name": name,
+        "commit": commit(),
+        "machine": machine(),
+        "quick": quick,
+        "results": measured["results"],
+    }
+    if json:
+        write_json(report)
+        return
+    write_table(
+        f"{name}, commit {report['commit']}",
+        ("metric", "value", "unit", "goal", "ok"),
+        [_row(result) for result in measured["results"]],
+    )
+
+
+def commit() -> str:
+    """The commit of the source tree, `unknown` outside a checkout."""
+    try:
+        done = subprocess.run(
+            ("git", "rev-parse", "--short", "HEAD"),
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+
+
+def _row(result: dict[str, Any]) -> tuple[str, ...]:
+    value = result["value"]
+    shown = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    goal = "" if result["goal"] is None else f"{result['goal']:,}"
+    ok = {True: "yes", False: "no", None: "-"}[result["ok"]]
+    return (result["metric"], shown, result["unit"], goal, ok)

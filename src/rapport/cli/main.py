@@ -1,0 +1,78 @@
+"""The command line: commands loaded when used, one mapping of errors to exit codes. [UX-3]
+
+Exit codes: 0 ok, 1 found problems or could not be done now, 2 wrong use. Data on stdout, all else on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App, CycloptsError
+
+from rapport import __version__
+from rapport.cli.terminal import show_error
+from rapport.core.errors import InvalidInput, PolicyError, RapportError, SiteError
+
+OK, PROBLEMS, WRONG_USE = 0, 1, 2
+
+app = App(
+    name="rapport",
+    help="People, devices and services that understand each other.",
+    version=__version__,
+    help_on_error=False,
+)
+
+COMMANDS = (
+    ("init", "rapport.cli.init:init", "Make a new site directory to start from."),
+    ("check", "rapport.cli.check:check", "Find every mistake in a site before anything runs."),
+    ("up", "rapport.cli.up:up", "Run a node: doors, mediation, policies, deliveries."),
+    ("demo", "rapport.cli.demo:demo", "Play the secure-building scenes end to end."),
+    ("publish", "rapport.cli.publish:publish", "Send events to a running node."),
+    ("read", "rapport.cli.read:read", "Read a channel of a site."),
+    ("replay", "rapport.cli.replay:replay", "Run policies over recorded events."),
+    ("explain", "rapport.cli.explain:explain", "Show what a message or detection follows from."),
+    ("ledger", "rapport.cli.ledger:ledger", "Show who was told, how, when, and who answered."),
+    ("mediate", "rapport.cli.mediate:app", "Look at interpretations and what is held back."),
+    ("policy", "rapport.cli.policy:app", "Look at policies as the compiler sees them."),
+    ("pipeline", "rapport.cli.pipeline:app", "History on Spark: export, report."),
+    ("bench", "rapport.cli.bench:bench", "Measure this machine."),
+    ("doctor", "rapport.cli.doctor:doctor", "Tell what this installation can do."),
+)
+
+for _name, _path, _help in COMMANDS:
+    app.command(_path, name=_name, help=_help)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of `rapport`; always ends by SystemExit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    try:
+        result = app(
+            arguments, exit_on_error=False, print_error=True, result_action="return_value"
+        )
+        return result if isinstance(result, int) else OK
+    except CycloptsError:
+        return WRONG_USE
+    except (SiteError, PolicyError) as error:
+        show_error(error)
+        return PROBLEMS
+    except InvalidInput as error:
+        show_error(error)
+        return WRONG_USE
+    except RapportError as error:
+        show_error(error)
+        return PROBLEMS
+    except BrokenPipeError:
+        # The reader of our output left (| head); not our fault, and nothing more can be said there.
+        sys.stdout = None  # type: ignore[assignment]
+        return OK
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""`rapport publish`: CloudEvents or a device's own readings, from a file or standard input, to a node. [CH-12]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.remote import Remote
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_json
+from rapport.core.errors import InvalidInput
+
+_BATCH = 1_000
+
+
+def publish(
+    file: Annotated[str, Parameter(help="JSON lines; - for standard input.")] = "-",
+    *,
+    source: Annotated[str | None, Parameter(help="Send as readings of this source.")] = None,
+    channel: Annotated[str | None, Parameter(help="Send CloudEvents to this channel.")] = None,
+    site: SiteOption = None,
+    url: Annotated[str | None, Parameter(help="The node's address.")] = None,
+) -> None:
+    """Send events to a running node; each line of the file is one JSON object."""
+    if (source is None) == (channel is None):
+        raise InvalidInput("say either --source or --channel", code="cli.wrong_use")
+    lines = _read_lines(file)
+    remote = Remote.of_site(site_directory(site), url)
+    path = f"/sources/{source}" if source else f"/channels/{channel}/events"
+    sent = duplicates = 0
+    for start in range(0, len(lines), _BATCH):
+        chunk = lines[start : start + _BATCH]
+        answer = remote.post(path, b"[" + b",".join(chunk) + b"]")
+        sent += len(chunk)
+        duplicates += answer["duplicates"]
+    write_json({"published": sent - duplicates, "duplicates": duplicates})
+    if duplicates:
+        stderr().print(f"{duplicates} of {sent} had been published before")
+
+
+def _read_lines(file: str) -> list[bytes]:
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file}: {error.strerror}", code="cli.no_file") from None
+    lines = [line.strip() for line in raw.splitlines() if line.strip()]
+    for number, line in enumerate(lines, start=1):
+        try:
+            msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"{file}:{number}: not JSON: {error}", code="event.bad_data"
+            ) from None
+    return lines

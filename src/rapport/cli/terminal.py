@@ -1,0 +1,73 @@
+"""What the terminal sees: tables and errors for people, JSON for machines; NO_COLOR is respected. [UX-3]"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rapport.core.errors import Problem, RapportError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def stdout() -> Console:
+    """Where data for people goes."""
+    from rich.console import Console
+
+    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+
+
+def stderr() -> Console:
+    """Where everything that is not data goes."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def write_json(value: Any) -> None:
+    """One JSON value and a newline on stdout."""
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.flush()
+
+
+def write_bytes(raw: bytes) -> None:
+    """Bytes on stdout as they are."""
+    sys.stdout.buffer.write(raw)
+    sys.stdout.flush()
+
+
+def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; plain tab-separated lines when it is not a terminal."""
+    rows = list(rows)
+    if not sys.stdout.isatty():
+        for row in [columns, *rows]:
+            print("\t".join(row))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    stdout().print(table)
+
+
+def show_problem(problem: Problem) -> None:
+    """A problem on stderr: severity and code, place, excerpt, hint."""
+    from rich.text import Text
+
+    colour = {"error": "bold red", "warning": "yellow", "hint": "cyan"}[problem.severity]
+    line = Text.assemble((f"{problem.severity}[{problem.code}]", colour), f" {problem.as_text()}")
+    stderr().print(line, soft_wrap=True)
+
+
+def show_error(error: RapportError) -> None:
+    """Every problem of an error on stderr."""
+    for problem in error.problems_found():
+        show_problem(problem)

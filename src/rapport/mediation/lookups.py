@@ -1,0 +1,73 @@
+"""Looking things up in the site's tables while mediating: tag to person, reader to place. [ME-4]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rapport.core.errors import InvalidInput
+from rapport.mediation.rejection import Rejected
+from rapport.units.numbers import parse_number
+from rapport.units.quantities import Affine
+
+
+class Lookups(Protocol):
+    """What mediation asks of the tables."""
+
+    def lookup(self, table: str, key: str, column: str) -> str | None:
+        """The text in `column` of the row with that key, None when there is no such row or it is empty."""
+
+
+class NoTables:
+    """A site without tables: nothing is found."""
+
+    def lookup(self, table: str, key: str, column: str) -> str | None:
+        return None
+
+
+def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], str | None]:
+    """A function from key to text."""
+
+    def find(key: str) -> str | None:
+        return lookups.lookup(table, key, column) or None
+
+    return find
+
+
+def numbers_finder(
+    lookups: Lookups, table: str, columns: tuple[tuple[str, Affine], ...]
+) -> Callable[[str], tuple[float, ...]]:
+    """A function from key to the numbers of some columns, each converted; raises Rejected.
+
+    Rows found are remembered (never more than the table has), so a sensor's place is read once.
+    """
+    known: dict[str, tuple[float, ...]] = {}
+
+    def find(key: str) -> tuple[float, ...]:
+        row = known.get(key)
+        if row is None:
+            row = tuple(
+                affine.apply(_number_in(lookups, table, key, column)) for column, affine in columns
+            )
+            known[key] = row
+        return row
+
+    return find
+
+
+def _number_in(lookups: Lookups, table: str, key: str, column: str) -> float:
+    text = lookups.lookup(table, key, column)
+    if not text:
+        raise Rejected(
+            "lookup.unknown",
+            f"table {table!r} has no {column!r} for {key[:60]!r}",
+            f"add the row to {table!r}, or correct the device's name",
+        )
+    try:
+        return parse_number(text)
+    except InvalidInput as error:
+        raise Rejected(
+            "lookup.bad_number",
+            f"table {table!r}, row {key[:60]!r}, column {column!r}: {error.message}",
+            error.hint,
+        ) from None

@@ -1,0 +1,26 @@
+"""Why an event could not be given a meaning. [ME-7, ME-11]"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.core.event import Event
+
+
+class Rejected(Exception):
+    """Raised inside a transformer; never leaves it. `code` is API and counted."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint = code, message, hint
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A raw event with the reason why it has no meaning yet; `interpretation` is `name@version` or empty."""
+
+    code: str
+    message: str
+    hint: str
+    event: Event
+    position: int
+    interpretation: str = ""

@@ -1,0 +1,94 @@
+"""What goes wrong on Spark, said in our words: every pyspark and py4j exception is translated here. [PI-10]"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rapport.core.errors import Corrupt, InvalidInput, RapportError, Unavailable
+
+_FILE = re.compile(r"(?:file:)?(/[^\s,;'\"]+?\.parquet)")
+_PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Corrupt|Unsupported)): (.+)$", re.M)
+
+_BROKEN_FILE = (
+    "is not a Parquet file",
+    "CANNOT_READ_FILE_FOOTER",
+    "Could not read footer",
+    "FAILED_READ_FILE",
+    "corrupt",
+    "ParquetDecodingException",
+)
+_NO_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "MemoryError")
+_NO_MASTER = ("All masters are unresponsive", "Could not parse Master URL", "Invalid master URL")
+_NO_DISK = ("No space left on device",)
+
+
+@contextmanager
+def spark_faults(doing: str) -> Iterator[None]:
+    """Errors of Spark inside become RapportErrors that say what was being done; ours pass untouched."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise translate(error, doing) from error
+    except (ConnectionError, EOFError) as error:
+        raise Unavailable(
+            f"{doing}: Spark's Java process has gone ({error or type(error).__name__})",
+            code="spark.gone",
+            hint="start again; if it happens twice, give Spark more memory (spark.memory)",
+        ) from error
+
+
+def translate(error: Exception, doing: str) -> RapportError:
+    """The RapportError that fits the text of a Spark exception; the exception itself stays its cause."""
+    text = str(error)
+    if _names(text, _NO_MEMORY):
+        return Unavailable(
+            f"{doing}: Spark ran out of memory",
+            code="spark.out_of_memory",
+            hint="raise memory in the [spark] settings, or use more partitions so that each is smaller",
+        )
+    if _names(text, _NO_DISK):
+        return Unavailable(f"{doing}: the disk is full", code="spark.disk_full")
+    if _names(text, _NO_MASTER):
+        return Unavailable(
+            f"{doing}: the Spark master does not answer", code="spark.master_unreachable"
+        )
+    if "JAVA_GATEWAY_EXITED" in text:
+        return Unavailable(
+            f"{doing}: Java ended before Spark was up; what it said stands above on stderr",
+            code="spark.java_failed",
+            hint="check that memory in the [spark] settings fits this machine",
+        )
+    if "PATH_NOT_FOUND" in text:
+        return InvalidInput(f"{doing}: {_first_line(text)}", code="spark.no_such_path")
+    if _names(text, _BROKEN_FILE):
+        return _broken_file(text, doing)
+    return RapportError(f"{doing}: {_said_by_python(text)}", code="spark.job_failed")
+
+
+def _broken_file(text: str, doing: str) -> Corrupt:
+    found = _FILE.search(text)
+    name = found[1] if found else "a Parquet file"
+    return Corrupt(
+        f"{doing}: {name} cannot be read; it is damaged or half written",
+        code="lake.bad_file",
+        hint="move the file aside; rows that still stand in the log can be exported again",
+    )
+
+
+def _said_by_python(text: str) -> str:
+    """A Python function on a worker failed: its last error line says more than a page of Java."""
+    found = _PYTHON_ERROR.findall(text)
+    return f"{found[-1][0]}: {found[-1][1]}" if found else _first_line(text)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+
+
+def _names(text: str, marks: tuple[str, ...]) -> bool:
+    return any(mark in text for mark in marks)

@@ -1,0 +1,172 @@
+"""The only place that starts Spark: finds a Java, sets up one quiet session on loopback, cleans up. [PI-1]
+
+Starting takes 4 to 8 s. One session serves a process; Spark itself keeps its Java process until Python ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rapport.core.errors import Conflict, Unavailable, Unsupported
+from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.java import find_java, java_home
+from rapport.pipeline.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTER_SECONDS = 3.0
+
+# Java writes its own console log; all of it belongs on stderr, where the data of a command never goes.
+_LOGGING = """rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} spark %p %c{{1}}: %m%n%ex
+# Spark's shell would announce a level of its own unless one is given for its class.
+logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
+logger.shell.level = {level}
+"""
+
+
+def spark_session(settings: SparkSettings | None = None) -> SparkSession:
+    """The running session with these settings, started if there is none.
+
+    Raises Unsupported without pyspark or Java, Conflict when a session with another master runs in this process,
+    Unavailable when the master does not answer.
+    """
+    chosen = settings or SparkSettings()
+    _require_pyspark()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return _same_master(running, chosen)
+    _check_master_answers(chosen.master)
+    directory = Path(tempfile.mkdtemp(prefix="rapport-spark-"))
+    atexit.register(_clean_up, directory)
+    home = java_home(find_java(os.environ), directory)
+    variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": None}
+    builder = SparkSession.builder.master(chosen.master).appName("rapport")
+    for name, value in spark_options(chosen, directory).items():
+        builder = builder.config(name, value)
+    with _environment(variables), spark_faults("starting Spark"):
+        return builder.getOrCreate()
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Ends the session; what it kept on disk goes when Python ends."""
+    with spark_faults("stopping Spark"):
+        spark.stop()
+
+
+def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
+    """Every option we give Spark; files it needs are written into `directory`."""
+    logging = directory / "log4j2.properties"
+    logging.write_text(_LOGGING.format(level=settings.log_level.lower()), encoding="utf-8")
+    java = f"-Dlog4j2.configurationFile={logging.as_uri()} -Duser.timezone=UTC"
+    options = {
+        "spark.driver.memory": settings.memory,
+        "spark.executor.memory": settings.memory,
+        "spark.driver.host": settings.driver_host,
+        "spark.driver.bindAddress": _bind_address(settings),
+        "spark.driver.extraJavaOptions": java,
+        "spark.log.structuredLogging.enabled": "false",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
+        "spark.pyspark.python": sys.executable,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(settings.rows_per_batch),
+        # A channel or type that looks like a number is still text.
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.ui.enabled": "true" if settings.ui_port else "false",
+        "spark.ui.port": str(settings.ui_port or 4040),
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return options | settings.options
+
+
+def _require_pyspark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise Unsupported(
+            "a Spark command without pyspark", hint="add it with: pip install 'rapport[spark]'"
+        ) from None
+
+
+def _same_master(running: SparkSession, settings: SparkSettings) -> SparkSession:
+    master = str(running.sparkContext.master)
+    if master != settings.master:
+        raise Conflict(
+            f"this process has a Spark session on {master}, not on {settings.master}",
+            code="spark.other_session",
+            hint="stop it first, or use another process",
+        )
+    return running
+
+
+def _check_master_answers(master: str) -> None:
+    """Spark itself would try for a minute before it says that nobody is there."""
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_MASTER_SECONDS).close()
+            return
+        except OSError:
+            continue
+    raise Unavailable(
+        f"the Spark master {master} does not answer",
+        code="spark.master_unreachable",
+        hint="check the address, or work on this machine with local[*]",
+    )
+
+
+def _bind_address(settings: SparkSettings) -> str:
+    return "127.0.0.1" if settings.driver_host in ("127.0.0.1", "localhost") else "0.0.0.0"
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Sets or removes variables while Spark starts its Java process, which inherits them, and puts them back."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set_variables(variables)
+    try:
+        yield
+    finally:
+        _set_variables(before)
+
+
+def _set_variables(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _clean_up(directory: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.stop()
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""Collecting what is wrong with a policy text: every fault with line, column, excerpt and hint. [PO-3]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rapport.core.errors import Problem, Severity, excerpt_with_caret, nearest_names
+from rapport.policy.language.tree import Place
+
+_MAX_FAULTS = 50
+_EXCERPT_WIDTH = 120
+
+
+class Faults:
+    """The problems found so far in one policy text; after 50 the rest are only counted."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.file = f"{name}.dpl"
+        self._text = text
+        self._problems: list[Problem] = []
+        self._left_out = 0
+
+    def add(
+        self,
+        code: str,
+        message: str,
+        place: Place | None = None,
+        *,
+        hint: str = "",
+        severity: Severity = "error",
+    ) -> None:
+        """Notes a fault at `place`, or of the whole text."""
+        if len(self._problems) >= _MAX_FAULTS:
+            self._left_out += severity == "error"
+            return
+        where = place or Place(0, 0)
+        self._problems.append(
+            Problem(
+                file=self.file,
+                line=where.line,
+                column=where.column,
+                severity=severity,
+                code=code,
+                message=message,
+                hint=hint,
+                excerpt=_excerpt(self._text, where),
+            )
+        )
+
+    def has_errors(self) -> bool:
+        """True when the policy cannot be used."""
+        return any(problem.severity == "error" for problem in self._problems)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems in the order of their places."""
+        found = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
+        if self._left_out:
+            message = f"{self._left_out} more faults are not shown"
+            found.append(Problem(file=self.file, code="policy.more_faults", message=message))
+        return tuple(found)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint with the nearest known name, or with all known names when none is near."""
+    names = sorted(set(known))
+    nearest = nearest_names(name, names, limit=1) or _same_but_for_case(name, names)
+    if nearest:
+        return f"did you mean {nearest[0]!r}?"
+    return f"known: {', '.join(names[:8])}" if names else ""
+
+
+def _same_but_for_case(name: str, names: list[str]) -> tuple[str, ...]:
+    return tuple(known for known in names if known.casefold() == name.casefold())
+
+
+def _excerpt(text: str, place: Place) -> str:
+    shown = excerpt_with_caret(text, place.line, place.column)
+    source, _, _caret = shown.partition("\n")
+    if len(source) <= _EXCERPT_WIDTH:
+        return shown
+    # A very long line: the part around the column, so that the caret stays on the screen.
+    start = max(place.column - _EXCERPT_WIDTH // 2, 0)
+    part = source[2 + start : start + _EXCERPT_WIDTH]
+    return f"  {part}\n  {' ' * (place.column - 1 - start)}^"

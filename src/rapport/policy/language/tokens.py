@@ -1,0 +1,107 @@
+"""From policy text to tokens, line by line; a character that fits nothing is a fault, never an exception. [PO-3]"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.tree import Place
+
+Kind = Literal["word", "keyword", "header", "number", "text", "operator", "mark"]
+
+HEADERS = ("concepts", "conditions", "actions")
+KEYWORDS = ("and", "or", "followed-by", "is", "not", "of")
+RESERVED = frozenset({*HEADERS, *KEYWORDS})
+
+WORD_PATTERN = r"[^\W\d]\w*(?:-\w+)*"
+_TOKEN = re.compile(
+    rf"(?P<space>\s+)|(?P<comment>#|//)|(?P<word>{WORD_PATTERN})"
+    r"|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+(?![^\W_]))?)"
+    r"|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
+    r"|(?P<operator><=|>=|!=|==|<>|=<|=>|=|<|>)|(?P<mark>[(),])"
+)
+_PHRASE_COMMENT = re.compile(r"(?:^|\s)(?:#|//)")
+_CURLY_QUOTES = "‘’‚‛“”„‟´`"
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One token. `text` is what it means: keywords in lower case, quoted text without its quotes."""
+
+    kind: Kind
+    text: str
+    place: Place
+    glued: bool = False
+    """True when nothing stands between the token before and this one."""
+
+
+def tokenize_line(text: str, line: int, faults: Faults, *, start: int = 0) -> list[Token]:
+    """The tokens of one line from the character `start` on; faults are noted and skipped."""
+    tokens: list[Token] = []
+    position, glued = start, False
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            position = _skip_bad(text, position, line, faults)
+            glued = False
+            continue
+        if found.lastgroup == "comment":
+            break
+        if found.lastgroup == "space":
+            glued = False
+        else:
+            tokens.append(_token(found, line, glued))
+            glued = True
+        position = found.end()
+    return tokens
+
+
+def phrase_of(text: str) -> str:
+    """An action line without its comment; a comment sign counts only after a space, as addresses hold some.
+
+    >>> phrase_of("  call http://example.org  # urgent")
+    'call http://example.org'
+    """
+    found = _PHRASE_COMMENT.search(text)
+    return " ".join((text[: found.start()] if found else text).split())
+
+
+def is_name(text: str) -> bool:
+    """True when `text` can stand as concept, alias or attribute in a policy.
+
+    >>> is_name("car-sharing"), is_name("and"), is_name("5m")
+    (True, False, False)
+    """
+    return re.fullmatch(WORD_PATTERN, text) is not None and text.lower() not in RESERVED
+
+
+def _token(found: re.Match[str], line: int, glued: bool) -> Token:
+    text = found[0]
+    place = Place(line, found.start() + 1, len(text))
+    kind: Kind = found.lastgroup  # type: ignore[assignment]
+    if kind == "text":
+        quote = text[0]
+        return Token("text", text[1:-1].replace(quote * 2, quote), place, glued)
+    if kind == "word" and text.lower() in HEADERS:
+        return Token("header", text.lower(), place, glued)
+    if kind == "word" and text.lower() in KEYWORDS:
+        return Token("keyword", text.lower(), place, glued)
+    return Token(kind, text, place, glued)
+
+
+def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
+    """Notes the fault at `position`; returns where to go on."""
+    character = text[position]
+    place = Place(line, position + 1)
+    if character in "'\"":
+        hint = f"end it with {character}; write {character}{character} for the sign itself"
+        faults.add("policy.unclosed_quote", "the quoted text has no end in this line", place, hint=hint)
+        return len(text)
+    hint = "use straight quotes: 'text'" if character in _CURLY_QUOTES else ""
+    message = f"the character {character!a} has no meaning here"
+    if character.isprintable():
+        message = f"the character {character} has no meaning here"
+    faults.add("policy.bad_character", message, place, hint=hint)
+    return position + 1

@@ -1,0 +1,269 @@
+"""Relationship functions: what decides whether two values stand in a relationship, one by one or in bulk. [PO-1]
+
+`get(name)` finds built-in ones, installed ones (entry points `rapport.relations`), and a site's own
+`package.module:function`. Only a site file can name a function, never a policy text.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.schema import TYPE_NAMES, AttributeType
+from rapport.kernel.plugins import Plugins
+
+ParameterKind = Literal["none", "length", "number"]
+Shape = Literal["contains", "distance", "opaque"]
+Value = Sequence[Any]
+Mask = npt.NDArray[np.bool_]
+Holds = Callable[[Value, Value, float | None], bool]
+HoldsMany = Callable[[npt.NDArray[Any], npt.NDArray[Any], float | None], Mask]
+
+LENGTHS_METRES = {
+    "m": Decimal(1),
+    "metre": Decimal(1),
+    "metres": Decimal(1),
+    "meter": Decimal(1),
+    "meters": Decimal(1),
+    "cm": Decimal("0.01"),
+    "mm": Decimal("0.001"),
+    "km": Decimal(1000),
+    "ft": Decimal("0.3048"),
+    "in": Decimal("0.0254"),
+    "yd": Decimal("0.9144"),
+    "mi": Decimal("1609.344"),
+}
+"""Exact, so that `3 ft` and `0.9144 m` are one number."""
+_LARGEST = Decimal("1e12")
+_PARAMETER = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\W\d]\w*)?\Z")
+
+
+class Relation(msgspec.Struct, frozen=True, kw_only=True):
+    """One relationship function.
+
+    A value is a sequence with one entry per part of its type (`core/schema.py`). `holds_many` takes arrays
+    of shape (n, parts) and answers the same as `holds` row by row; missing values (NaN, None) never hold.
+    """
+
+    name: str
+    first_type: AttributeType
+    second_type: AttributeType
+    parameter_kind: ParameterKind
+    holds: Holds
+    holds_many: HoldsMany
+    shape: Shape = "opaque"
+    """What an index may assume: `contains` = point in closed rectangle, `distance` = at most the parameter apart."""
+    symmetric: bool = False
+    """True when the two values may change places, so that a policy may name them in either order."""
+
+
+def _inside(first: Value, second: Value, parameter: float | None) -> bool:
+    x, y = first
+    x1, y1, x2, y2 = second
+    return bool(x1 <= x <= x2 and y1 <= y <= y2)
+
+
+def _inside_many(
+    first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+) -> Mask:
+    x, y = first[:, 0], first[:, 1]
+    mask = (second[:, 0] <= x) & (x <= second[:, 2])
+    return np.asarray(mask & (second[:, 1] <= y) & (y <= second[:, 3]), np.bool_)
+
+
+def _within(first: Value, second: Value, parameter: float | None) -> bool:
+    reach = float(parameter or 0.0)
+    dx, dy = first[0] - second[0], first[1] - second[1]
+    return bool(dx * dx + dy * dy <= reach * reach)
+
+
+def _within_many(
+    first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+) -> Mask:
+    # Squares, not a root: the same two roundings as `_within`, so that both always agree.
+    reach = float(parameter or 0.0)
+    with np.errstate(all="ignore"):
+        dx, dy = first[:, 0] - second[:, 0], first[:, 1] - second[:, 1]
+        return np.asarray(dx * dx + dy * dy <= reach * reach, np.bool_)
+
+
+def _same(first: Value, second: Value, parameter: float | None) -> bool:
+    return first[0] is not None and bool(first[0] == second[0])
+
+
+def _same_many(first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None) -> Mask:
+    known = np.fromiter((value is not None for value in first[:, 0]), np.bool_, len(first))
+    return np.asarray(known & (first[:, 0] == second[:, 0]), np.bool_)
+
+
+INSIDE = Relation(
+    name="inside",
+    first_type="point",
+    second_type="rectangle",
+    parameter_kind="none",
+    holds=_inside,
+    holds_many=_inside_many,
+    shape="contains",
+)
+WITHIN = Relation(
+    name="within",
+    first_type="point",
+    second_type="point",
+    parameter_kind="length",
+    holds=_within,
+    holds_many=_within_many,
+    shape="distance",
+    symmetric=True,
+)
+SAME = Relation(
+    name="same",
+    first_type="text",
+    second_type="text",
+    parameter_kind="none",
+    holds=_same,
+    holds_many=_same_many,
+    symmetric=True,
+)
+
+BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME)}
+_loaded: dict[str, Relation] = {}
+
+
+def relation(
+    *,
+    first: AttributeType,
+    second: AttributeType,
+    parameter: ParameterKind = "none",
+    symmetric: bool = False,
+    many: HoldsMany | None = None,
+) -> Callable[[Holds], Relation]:
+    """Turns a function `(first, second, parameter) -> bool` into a Relation; for authors of plug-ins and sites.
+
+    >>> @relation(first="number", second="number", symmetric=True)
+    ... def equal_floor(first, second, parameter):
+    ...     return first[0] == second[0]
+    >>> equal_floor.holds((3.0,), (3.0,), None)
+    True
+    """
+    for kind in (first, second):
+        if kind not in TYPE_NAMES:
+            raise UnknownName("attribute type", kind, TYPE_NAMES, code="relations.bad_type")
+
+    def declare(function: Holds) -> Relation:
+        return Relation(
+            name=function.__name__,
+            first_type=first,
+            second_type=second,
+            parameter_kind=parameter,
+            holds=function,
+            holds_many=many or _row_by_row(function),
+            symmetric=symmetric,
+        )
+
+    return declare
+
+
+def get(name: str) -> Relation:
+    """The relation called `name`; raises UnknownName, or InvalidInput when its module cannot be imported."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name not in _loaded:
+        _loaded[name] = _as_relation(name, _import(name) if ":" in name else _installed(name))
+    return _loaded[name]
+
+
+def names() -> list[str]:
+    """Built-in and installed names, sorted; loads nothing."""
+    return sorted({*BUILT_IN, *Plugins().names("relations")})
+
+
+def parse_parameter(text: str, kind: ParameterKind) -> float:
+    """The parameter in base units; raises InvalidInput with what was expected.
+
+    >>> parse_parameter("5m", "length"), parse_parameter("2 ft", "length"), parse_parameter("3", "number")
+    (5.0, 0.6096, 3.0)
+    """
+    found = _PARAMETER.match(text.strip())
+    number = _finite(found[1]) if found else None
+    if found is None or number is None:
+        raise _bad_parameter(text, f"write a number{' and a length unit, such as 5m' * (kind == 'length')}")
+    unit = found[2]
+    if kind == "number":
+        if unit is not None:
+            raise _bad_parameter(text, f"write {found[1]} without a unit")
+        return float(number)
+    if unit is None:
+        raise _bad_parameter(text, f"add a length unit, such as {found[1]}m")
+    if unit not in LENGTHS_METRES:
+        error = UnknownName("length unit", unit, list(LENGTHS_METRES), code="relations.unknown_unit")
+        error.hint = error.hint or f"known: {', '.join(LENGTHS_METRES)}"
+        raise error
+    if number < 0:
+        raise _bad_parameter(text, "a length is not negative")
+    return float(number * LENGTHS_METRES[unit])
+
+
+def _finite(text: str) -> Decimal | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if abs(number) <= _LARGEST else None
+
+
+def _bad_parameter(text: str, hint: str) -> InvalidInput:
+    return InvalidInput(f"{text!r} is not a fitting parameter", code="relations.bad_parameter", hint=hint)
+
+
+def _row_by_row(function: Holds) -> HoldsMany:
+    def holds_many(
+        first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+    ) -> Mask:
+        rows = zip(first.tolist(), second.tolist(), strict=True)
+        return np.fromiter((bool(function(a, b, parameter)) for a, b in rows), np.bool_, len(first))
+
+    return holds_many
+
+
+def _installed(name: str) -> Any:
+    try:
+        return Plugins().get("relations", name)
+    except UnknownName:
+        raise UnknownName(
+            "relationship function", name, names(), code="relations.unknown"
+        ) from None
+
+
+def _import(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever a foreign module raises while it is imported
+        raise InvalidInput(
+            f"cannot import {module_name!r}: {type(error).__name__}: {error}",
+            code="relations.cannot_import",
+            hint="the module must be installed, or lie on PYTHONPATH",
+        ) from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        known = [key for key, value in vars(module).items() if isinstance(value, Relation)]
+        raise UnknownName(f"function of {module_name}", attribute, known, code="relations.unknown")
+    return found
+
+
+def _as_relation(name: str, found: Any) -> Relation:
+    if isinstance(found, Relation):
+        return found
+    raise InvalidInput(
+        f"{name!r} is not a relationship function",
+        code="relations.not_a_relation",
+        hint="put @relation(first=..., second=...) of rapport.policy.relations before it",
+    )

@@ -1,0 +1,188 @@
+"""The only way the log touches a disk, small enough to be replaced by one that forgets. [CH-13]
+
+Everything `segments.py` writes goes through `Files`; `rapport.testing.disk` is a second one that loses what was
+not synced, so a missing sync shows in a test and not in a power cut.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from rapport.core.errors import StoreUnavailable
+
+LOCK_NAME = "lock"
+_CANNOT_ALLOCATE = frozenset((errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EDQUOT))
+
+
+class OpenFile(Protocol):
+    """A file open for reading and writing at offsets. Raises OSError as the disk does."""
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        """Writes all bytes or raises; not durable before `sync`."""
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+
+    def allocate(self, size: int) -> None:
+        """Reserves room up to `size`, reading as zeros; a disk that cannot is no error (a hint for speed)."""
+
+    def truncate(self, size: int) -> None:
+        """Cuts the file to `size`."""
+
+    def sync(self) -> None:
+        """Makes content and size durable (fdatasync)."""
+
+    def close(self) -> None:
+        """Ends; what was not synced may be lost."""
+
+
+class Lock(Protocol):
+    """The right to write a directory."""
+
+    def release(self) -> None:
+        """Gives it back; a second call is no error."""
+
+
+class Files(Protocol):
+    """A tree of files. A new, renamed or removed name is durable after `sync_directory` of its parent."""
+
+    def open(self, path: Path) -> OpenFile:
+        """Opens for reading and writing, making the file when absent."""
+
+    def open_to_read(self, path: Path) -> OpenFile:
+        """Opens an existing file for reading; raises FileNotFoundError."""
+
+    def make_directory(self, path: Path) -> None:
+        """Makes one directory; an existing one is no error."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Makes the names in a directory durable."""
+
+    def names(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; none when it does not exist."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Replaces `new` in one step."""
+
+    def remove(self, path: Path) -> None:
+        """Forgets a file."""
+
+    def lock(self, directory: Path) -> Lock:
+        """Takes the writer's lock; raises StoreUnavailable naming the process that holds it."""
+
+
+class DiskFile:
+    """An open file of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
+
+    def write_at(self, offset: int, data: bytes) -> None:
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            rest = memoryview(data)[written:]
+            written += os.pwrite(self._descriptor, rest, offset + written)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return os.pread(self._descriptor, length, offset)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def allocate(self, size: int) -> None:
+        if not hasattr(os, "posix_fallocate"):
+            return
+        try:
+            os.posix_fallocate(self._descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE:
+                raise
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        # macOS has no fdatasync; fsync promises at least as much.
+        getattr(os, "fdatasync", os.fsync)(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class DiskLock:
+    """`flock` on a file that names its holder; the system lets go when the process ends, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / LOCK_NAME
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip()
+            self.release()
+            raise store_locked(directory, holder or "unknown") from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class DiskFiles:
+    """The operating system's files."""
+
+    def open(self, path: Path) -> DiskFile:
+        return DiskFile(path, os.O_RDWR | os.O_CREAT)
+
+    def open_to_read(self, path: Path) -> DiskFile:
+        return DiskFile(path, os.O_RDONLY)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: Path) -> None:
+        os.unlink(path)
+
+    def lock(self, directory: Path) -> DiskLock:
+        return DiskLock(directory)
+
+
+def store_locked(directory: Path, holder: str) -> StoreUnavailable:
+    """The error of a second writer."""
+    return StoreUnavailable(
+        f"{directory} is being written by process {holder}",
+        code="store.locked",
+        hint="one process writes a log; stop that one, or publish through its doors",
+    )

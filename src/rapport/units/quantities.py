@@ -1,0 +1,107 @@
+"""Units by name, and the exact conversion between two of the same dimension. [ME-10, ME-11]"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from math import lcm
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.errors import InvalidInput, nearest_names
+from rapport.units.catalogue import BY_NAME, UNITS, Unit
+
+_Number = TypeVar("_Number", float, npt.NDArray[np.float64])
+_EXACT = 2**53
+"""Integers up to here are exact as floats."""
+
+
+class Affine(msgspec.Struct, frozen=True):
+    """`target = (value * multiply + add) / divide`.
+
+    Three numbers and not `scale, offset`: small whole numbers stay exact, so 77 degF is 25 degC and not
+    25.000000000000004. Where whole numbers do not do (radians), `divide` is 1.
+    """
+
+    multiply: float
+    add: float
+    divide: float
+
+    @property
+    def scale(self) -> float:
+        """The factor alone."""
+        return self.multiply / self.divide
+
+    @property
+    def offset(self) -> float:
+        """What is added, in the target unit."""
+        return self.add / self.divide
+
+    @property
+    def is_identity(self) -> bool:
+        """Nothing to do."""
+        return (self.multiply, self.add, self.divide) == (1.0, 0.0, 1.0)
+
+    def apply(self, value: _Number) -> _Number:
+        """The value in the target unit; takes a float or a numpy array of floats."""
+        return (value * self.multiply + self.add) / self.divide
+
+    def expression(self, name: str) -> str:
+        """The same arithmetic as Python text on the variable `name`, without steps that do nothing.
+
+        >>> converter("ft", "m").expression("x"), converter("degF", "degC").expression("t")
+        ('x * 381.0 / 1250.0', '(t * 5.0 + -160.0) / 9.0')
+        """
+        text = name if self.multiply == 1.0 else f"{name} * {self.multiply!r}"
+        if self.add != 0.0:
+            text = f"{text} + {self.add!r}"
+        if self.divide != 1.0:
+            text = f"({text})" if self.add != 0.0 else text
+            text = f"{text} / {self.divide!r}"
+        return text
+
+
+def unit_named(name: str) -> Unit:
+    """The unit of a symbol or code; raises InvalidInput `unit.unknown` with the nearest name.
+
+    >>> unit_named("Cel").symbol, unit_named("FOT").symbol
+    ('degC', 'ft')
+    """
+    unit = BY_NAME.get(name)
+    if unit is not None:
+        return unit
+    nearest = nearest_names(name, BY_NAME)
+    raise InvalidInput(
+        f"there is no unit named {name[:40]!r}",
+        code="unit.unknown",
+        hint=f"did you mean {nearest[0]!r}?" if nearest else "known: degC, m, ft, km/h, %, deg, 1",
+    )
+
+
+@lru_cache(maxsize=1024)
+def converter(from_unit: str, to_unit: str) -> Affine:
+    """How to turn values of one unit into another; raises InvalidInput (`unit.unknown`, `unit.mismatch`).
+
+    >>> converter("degF", "degC").apply(77.0), converter("km/h", "m/s").apply(30.0)
+    (25.0, 8.333333333333334)
+    """
+    source, target = unit_named(from_unit), unit_named(to_unit)
+    if source.dimension != target.dimension:
+        same = ", ".join(unit.symbol for unit in UNITS if unit.dimension == target.dimension)
+        raise InvalidInput(
+            f"{from_unit} is a {source.dimension} and cannot become {to_unit}, a {target.dimension}",
+            code="unit.mismatch",
+            hint=f"units of {target.dimension}: {same}",
+        )
+    return _affine(source.scale / target.scale, (source.offset - target.offset) / target.scale)
+
+
+def _affine(scale: Fraction, offset: Fraction) -> Affine:
+    divide = lcm(scale.denominator, offset.denominator)
+    multiply, add = scale * divide, offset * divide
+    if max(abs(multiply), abs(add), divide) < _EXACT:
+        return Affine(float(multiply), float(add), float(divide))
+    return Affine(float(scale), float(offset), 1.0)

@@ -1,0 +1,127 @@
+"""Times as devices write them to milliseconds UTC: epoch seconds or ms, ISO 8601, local time with a zone. [ME-13]"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.errors import InvalidInput, nearest_names
+
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
+"""Years 1 to 9999: what ISO 8601 text can name. A time outside is a fault of the device, not a time."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIKELY_FIRST_MS, _LIKELY_LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 to 2100
+
+
+def from_epoch(value: float, unit_ms: float) -> int:
+    """Milliseconds of a count of seconds (`unit_ms` 1000) or milliseconds (1) since 1970 UTC.
+
+    >>> from_epoch(1772442845.3, 1000)
+    1772442845300
+    """
+    if isinstance(value, int) and abs(value) > LATEST_MS:
+        raise _out_of_range(value, unit_ms)
+    time_ms = value * unit_ms
+    if not EARLIEST_MS <= time_ms <= LATEST_MS:  # also false for NaN
+        raise _out_of_range(value, unit_ms)
+    return round(time_ms)
+
+
+def from_epoch_many(
+    values: npt.NDArray[np.float64], unit_ms: float
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """`from_epoch` of many: the times (0 where out of range) and a mask of those in range."""
+    times = values * unit_ms
+    with np.errstate(invalid="ignore"):
+        good = (times >= EARLIEST_MS) & (times <= LATEST_MS)
+    return np.where(good, np.rint(np.where(good, times, 0.0)), 0.0).astype(np.int64), good
+
+
+def from_iso(text: str, zone: str = "") -> int:
+    """Milliseconds of ISO 8601 text; local text needs `zone`, text with an offset does not.
+
+    >>> from_iso("2026-03-02T09:14:05.210Z"), from_iso("2026-07-01T02:00:00", "Europe/Berlin")
+    (1772442845210, 1782864000000)
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _not_a_time(text, "ISO 8601, such as 2026-03-02T09:14:05.210Z") from None
+    return _to_ms(moment, text, zone)
+
+
+def from_pattern(text: str, pattern: str, zone: str = "") -> int:
+    """Milliseconds of text in a `strptime` pattern; without `%z` in it, `zone` is needed.
+
+    >>> from_pattern("02/03/2026 06:14", "%d/%m/%Y %H:%M", "America/Sao_Paulo")
+    1772442840000
+    """
+    try:
+        moment = datetime.strptime(text.strip(), pattern)  # noqa: DTZ007 - the zone follows
+    except ValueError:
+        raise _not_a_time(text, f"the pattern {pattern}") from None
+    return _to_ms(moment, text, zone)
+
+
+@lru_cache(maxsize=256)
+def zone_named(name: str) -> ZoneInfo:
+    """The time zone; raises InvalidInput `time.unknown_zone` with the nearest name."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        nearest = nearest_names(name, available_timezones())
+        raise InvalidInput(
+            f"there is no time zone named {name[:40]!r}",
+            code="time.unknown_zone",
+            hint=f"did you mean {nearest[0]!r}?" if nearest else "such as Europe/Berlin or UTC",
+        ) from None
+
+
+def _to_ms(moment: datetime, text: str, zone: str) -> int:
+    if moment.tzinfo is None:
+        if not zone:
+            raise InvalidInput(
+                f"{text[:40]!r} says no offset from UTC",
+                code="time.no_zone",
+                hint='declare the zone of local times, such as zone = "Europe/Berlin"',
+            )
+        moment = _existing(moment.replace(tzinfo=zone_named(zone)), text, zone)
+    since: timedelta = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def _existing(moment: datetime, text: str, zone: str) -> datetime:
+    """Refuses a time that the clocks jump over in spring; of an hour that comes twice it is the first."""
+    try:
+        back = moment.astimezone(UTC).astimezone(moment.tzinfo)
+    except OverflowError:
+        raise _not_a_time(text, "a year from 1 to 9999") from None
+    if back.replace(tzinfo=None) != moment.replace(tzinfo=None):
+        raise InvalidInput(
+            f"{text[:40]!r} does not exist in {zone}: the clocks go forward over it",
+            code="time.bad_time",
+            hint="is the device's clock set to another zone?",
+        )
+    return moment
+
+
+def _not_a_time(text: str, form: str) -> InvalidInput:
+    return InvalidInput(
+        f"{text[:40]!r} is not a time", code="time.bad_time", hint=f"declared as {form}"
+    )
+
+
+def _out_of_range(value: float, unit_ms: float) -> InvalidInput:
+    other, other_ms = ("epoch_ms", 1.0) if unit_ms != 1 else ("epoch_s", 1_000.0)
+    likely = _LIKELY_FIRST_MS <= value * other_ms <= _LIKELY_LAST_MS if abs(value) < 1e18 else False
+    return InvalidInput(
+        f"{str(value)[:40]} is outside of the years 1 to 9999",
+        code="time.out_of_range",
+        hint=f'it looks like format = "{other}"' if likely else "",
+    )

@@ -1,0 +1,30 @@
+"""The plain page of what happens, and the figures it shows. [UX-6]"""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response, get
+
+from rapport.node.node import Node
+from rapport.web.guard import OPEN
+from rapport.web.pages import render, static_file
+
+
+@get("/", opt={OPEN: True})
+async def home(node: Node) -> Response[str]:
+    """The page; what it shows comes from /overview, so it carries no data itself."""
+    page = render("home.html", title=node.site.name)
+    return Response(page, media_type="text/html")
+
+
+@get("/static/{name:str}", opt={OPEN: True})
+async def static(name: str) -> Response[bytes]:
+    """Style and script of the page."""
+    body, media_type = static_file(name)
+    return Response(body, media_type=media_type)
+
+
+@get("/overview")
+async def overview(node: Node) -> Response[bytes]:
+    """Counts per channel, the last detections, deliveries and quarantined readings."""
+    return Response(msgspec.json.encode(await node.overview()), media_type="application/json")

@@ -1,0 +1,72 @@
+"""Doors for people: the answer link of a message, the ledger, the chain of causes. [CO-10, CO-11, PO-11]
+
+Opening an answer link only shows a page with a button: mail scanners follow links, people press buttons.
+"""
+
+from __future__ import annotations
+
+import html
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.params import Parameter
+
+from rapport.channel.causes import cause_tree
+from rapport.core.errors import InvalidInput
+from rapport.node.node import Node
+from rapport.web.guard import OPEN
+from rapport.web.pages import render
+
+_MAX_ANSWER = 500
+
+
+@get("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True})
+async def show_answer_page(message: str, peer: str, token: str, node: Node) -> Response[str]:
+    """The page behind the link in a message."""
+    node.check_answer_token(message, peer, token)
+    row = await node.message_text(message)
+    page = render("answer.html", title="Answer", text=html.escape(row), peer=html.escape(peer))
+    return Response(page, media_type="text/html")
+
+
+@post("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True}, status_code=200)
+async def take_answer(
+    request: Request[Any, Any, Any], message: str, peer: str, token: str, node: Node
+) -> Response[str]:
+    """Records the person's answer; answering again is harmless."""
+    node.check_answer_token(message, peer, token)
+    answer = await _answer_text(request)
+    await node.answer(message, peer, answer)
+    page = render("answered.html", title="Thank you", peer=html.escape(peer))
+    return Response(page, media_type="text/html")
+
+
+@get("/ledger")
+async def ledger(node: Node, limit: Annotated[int, Parameter(ge=1, le=10_000)] = 200) -> Response[bytes]:
+    """Who was told what, how, when, and who answered; newest first."""
+    rows = await node.ledger_rows(limit=limit)
+    return Response(msgspec.json.encode(rows), media_type="application/json")
+
+
+@get("/explain/{event_id:str}")
+async def explain(event_id: str, node: Node) -> Response[bytes]:
+    """The chain of causes from a message, detection or reading back to what was received."""
+    tree = await cause_tree(node.channels, event_id)
+    return Response(msgspec.json.encode(tree), media_type="application/json")
+
+
+async def _answer_text(request: Request[Any, Any, Any]) -> str:
+    kind = request.headers.get("content-type", "").split(";")[0]
+    if kind == "application/json":
+        try:
+            given = msgspec.json.decode(await request.body(), type=dict[str, str])
+        except msgspec.DecodeError as error:
+            raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
+        answer = given.get("answer", "")
+    else:
+        form = await request.form()
+        answer = str(form.get("answer", ""))
+    if len(answer) > _MAX_ANSWER:
+        raise InvalidInput(f"an answer has at most {_MAX_ANSWER} characters", code="answer.too_long")
+    return answer or "yes"

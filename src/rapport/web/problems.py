@@ -1,0 +1,68 @@
+"""Errors at the HTTP doors: one mapping from RapportError to status and problem details. [UX-5]"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from rapport.core.errors import RapportError, Unavailable
+
+_log = structlog.get_logger(__name__)
+PROBLEM_JSON = "application/problem+json"
+
+
+def problem_response(_request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
+    """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it helps."""
+    headers = {}
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
+    body = {
+        "type": f"urn:rapport:error:{error.code}",
+        "title": error.code,
+        "status": error.status,
+        "detail": error.message,
+        "hint": error.hint,
+        "problems": [msgspec.to_builtins(problem) for problem in error.problems_found()],
+    }
+    return _respond(body, error.status, headers)
+
+
+def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """The framework's own refusals (no such path, body too large, wrong parameter) in the same form."""
+    code = {404: "http.not_found", 405: "http.method_not_allowed", 413: "input.too_large"}.get(
+        error.status_code, "http.refused"
+    )
+    body = {
+        "type": f"urn:rapport:error:{code}",
+        "title": code,
+        "status": error.status_code,
+        "detail": str(error.detail),
+        "hint": "GET /schema lists every door" if error.status_code == 404 else "",
+        "problems": [],
+    }
+    return _respond(body, error.status_code, {})
+
+
+def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """A fault of ours: logged with its trace, told without inner details."""
+    _log.exception("request failed", path=request.url.path, exc_info=error)
+    body = {
+        "type": "urn:rapport:error:rapport.error",
+        "title": "rapport.error",
+        "status": 500,
+        "detail": "the node failed to answer this request; its log says why",
+        "hint": "",
+        "problems": [],
+    }
+    return _respond(body, 500, {})
+
+
+def _respond(body: dict[str, Any], status: int, headers: dict[str, str]) -> Response[bytes]:
+    return Response(
+        msgspec.json.encode(body), status_code=status, media_type=PROBLEM_JSON, headers=headers
+    )

@@ -1,0 +1,62 @@
+"use strict";
+// Shows /overview once a second. Text goes in by textContent only, so no event can bring markup into the page.
+
+const clock = (ms) => new Date(ms).toLocaleTimeString();
+
+function cell(text, className) {
+  const td = document.createElement("td");
+  td.textContent = text;
+  if (className) td.className = className;
+  return td;
+}
+
+function fill(id, rows, empty, width) {
+  const body = document.getElementById(id);
+  body.replaceChildren();
+  if (!rows.length) {
+    const row = body.insertRow();
+    const td = cell(empty, "empty");
+    td.colSpan = width;
+    row.append(td);
+    return;
+  }
+  for (const cells of rows) body.insertRow().append(...cells);
+}
+
+function show(overview) {
+  const flow = document.getElementById("flow");
+  flow.replaceChildren(...overview.channels.map(({ name, count }) => {
+    const item = document.createElement("li");
+    const number = document.createElement("b");
+    number.textContent = count.toLocaleString();
+    item.append(number, name);
+    return item;
+  }));
+  fill("detections", overview.detections.map((d) => [
+    cell(clock(d.time), "time"), cell(d.policy),
+    cell(Object.entries(d.bindings).map(([alias, id]) => `${alias} = ${id}`).join(", ")),
+    cell(d.causes.join(", "), "soft"),
+  ]), "nothing yet", 4);
+  fill("deliveries", overview.deliveries.map((d) => [
+    cell(clock(d.time), "time"), cell(d.peer), cell(d.adapter), cell(d.state, `state-${d.state}`), cell(d.text, "soft"),
+  ]), "nobody was told anything yet", 5);
+  fill("quarantine", overview.quarantine.map((q) => [
+    cell(clock(q.time), "time"), cell(q.source), cell(q.reason), cell(q.hint, "soft"),
+  ]), "nothing is held back", 4);
+}
+
+async function refresh() {
+  const status = document.getElementById("status");
+  try {
+    const answer = await fetch("/overview");
+    if (!answer.ok) throw new Error(answer.status === 401 ? "this node asks for a token" : `status ${answer.status}`);
+    show(await answer.json());
+    status.textContent = `live · ${new Date().toLocaleTimeString()}`;
+  } catch (error) {
+    status.textContent = `not connected: ${error.message}`;
+  } finally {
+    setTimeout(refresh, 1000);
+  }
+}
+
+refresh();
