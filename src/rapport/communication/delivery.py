@@ -1,8 +1,10 @@
-"""How a message reaches people: the delivery policies of three levels as one pure state machine. [CO-8]
+"""How a message reaches people: the delivery policies of three levels as one pure state machine.
+[CO-8]
 
-`next_step(tracking, input, now_ms)` gives the new state and the steps to take; `engine.py` takes them. Decided
-where the source's algorithms 2.3-2.6 slip: AT_LEAST_ONE fails with the last address only, TO_ALL_MEMBERS tries
-everybody and reports the first failure at once, PREFERRED falls back only over the tries it was given.
+`next_step(tracking, input, now_ms)` gives the new state and the steps to take; `engine.py` takes
+them. Decided where the source's algorithms 2.3-2.6 slip: AT_LEAST_ONE fails with the last address
+only, TO_ALL_MEMBERS tries everybody and reports the first failure at once, PREFERRED falls back
+only over the tries it was given.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from rapport.communication.tracking import Member, Result, Stage, Tracking, Try
 def next_step(tracking: Tracking, input: Input, now_ms: int) -> tuple[Tracking, list[Step]]:
     """The state after `input` and what is to be done; the given state is not changed.
 
-    Inputs that say nothing new (an outcome twice, a tick too early) change nothing. Nothing is queued once the
-    message is closed; outcomes and answers that come later are noted, since they happened.
+    Inputs that say nothing new (an outcome twice, a tick too early) change nothing. Nothing is
+    queued once the message is closed; outcomes and answers that come later are noted, since they
+    happened.
     """
     turn = _Turn(msgspec.convert(msgspec.to_builtins(tracking), Tracking), now_ms)
     turn.take(input)
@@ -37,7 +40,9 @@ def next_step(tracking: Tracking, input: Input, now_ms: int) -> tuple[Tracking, 
 
 
 class _Turn:
-    """One call of `next_step`: a private copy of the state, the time, and the steps gathered so far."""
+    """One call of `next_step`: a private copy of the state, the time, and the steps gathered so
+    far.
+    """
 
     def __init__(self, tracking: Tracking, now_ms: int) -> None:
         self.tracking, self.now_ms = tracking, now_ms
@@ -120,9 +125,7 @@ class _Turn:
                 self._send_first(stage, member)
             case Hold(until):
                 member.fate, member.held_until = "held", until
-                self._note(
-                    Note(state="held", peer=member.peer, reason="quiet hours", until=until)
-                )
+                self._note(Note(state="held", peer=member.peer, reason="quiet hours", until=until))
             case _:
                 member.fate = "refused"
                 self._note(Note(state="refused", peer=member.peer, reason=verdict.reason))
@@ -201,7 +204,9 @@ class _Turn:
             self._close("done", "")
             return
         stage = tracking.stages[-1]
-        if not tracking.is_lost(stage):
+        # A stage that is over waits for the next one's `Ask`, which follows in the same
+        # transaction.
+        if stage.over or not tracking.is_lost(stage):
             return
         if tracking.escalate_to:
             self._escalate(stage, f"{stage.receiver} could not be reached")
@@ -283,7 +288,9 @@ def _find_try(member: Member | None, address: str) -> Try | None:
 
 
 def _is_news(entry: Try, outcome: Outcome) -> bool:
-    """An outcome counts for the attempt it speaks of, once; a medium may confirm what it took before."""
+    """An outcome counts for the attempt it speaks of, once; a medium may confirm what it took
+    before.
+    """
     if outcome.attempt != entry.attempt:
         return False
     if entry.state == "handed":

@@ -1,6 +1,7 @@
 """When a person may be reached: quiet hours in their own zone; urgent breaks through. [CO-9]
 
-Pure: the time is an argument. `delivery.py` asks before every first sending and again when a hold ends.
+Pure: the time is an argument. `delivery.py` asks before every first sending and again when a hold
+ends.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Literal
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -75,6 +76,19 @@ def parse_quiet(text: str) -> tuple[int, int]:
     return start, end
 
 
+def is_zone(name: str) -> bool:
+    """Whether the name is a time zone.
+
+    >>> is_zone("Europe/Vienna"), is_zone("Europe/Atlantis"), is_zone("../etc")
+    (True, False, False)
+    """
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
 def may_receive(policy: PrivacyPolicy | None, *, urgent: bool, now_ms: int) -> Verdict:
     """Whether a message may go out now; no policy and urgent messages are always allowed."""
     until = None if policy is None or urgent else quiet_until(policy, now_ms)
@@ -88,8 +102,9 @@ def may_receive(policy: PrivacyPolicy | None, *, urgent: bool, now_ms: int) -> V
 def quiet_until(policy: PrivacyPolicy, now_ms: int) -> int | None:
     """When the quiet hours that `now_ms` lies in end; None when it lies in none.
 
-    Local clock time decides, so a night is an hour shorter or longer when the clock changes. An end that the
-    clock skips comes at the moment of the change; one that comes twice counts the first time.
+    Local clock time decides, so a night is an hour shorter or longer when the clock changes. An
+    end that the clock skips comes at the moment of the change; one that comes twice counts the
+    first time.
     """
     local = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(ZoneInfo(policy.zone))
     if not _is_quiet(policy, local.hour * 60 + local.minute):
@@ -110,14 +125,16 @@ def _is_quiet(policy: PrivacyPolicy, minute: int) -> bool:
 
 
 def _moment(year: int, month: int, day: int, policy: PrivacyPolicy, fold: int) -> int:
-    """The end of quiet on that day, in ms UTC; in a skipped hour the first moment after the change."""
+    """The end of quiet on that day, in ms UTC; in a skipped hour the first moment after the
+    change.
+    """
     zone = ZoneInfo(policy.zone)
     wall = datetime(year, month, day, policy.end // 60, policy.end % 60, tzinfo=zone, fold=fold)
     moment = wall.astimezone(UTC)
     back = moment.astimezone(zone)
     if back.replace(tzinfo=None) != wall.replace(tzinfo=None):
-        # Skipped: both readings of the wall time miss it. The clock jumped over the end, so it is quiet no more
-        # from the jump on, which is where the two offsets meet.
+        # Skipped: both readings of the wall time miss it. The clock jumped over the end, so it is
+        # quiet no more from the jump on, which is where the two offsets meet.
         before = wall.replace(fold=0).utcoffset() or timedelta()
         after = wall.replace(fold=1).utcoffset() or timedelta()
         moment = _first_after_gap(moment, zone, abs(after - before))
@@ -125,7 +142,9 @@ def _moment(year: int, month: int, day: int, policy: PrivacyPolicy, fold: int) -
 
 
 def _first_after_gap(moment: datetime, zone: ZoneInfo, width: timedelta) -> datetime:
-    """The moment of the change near `moment`, to the minute: offsets change on whole minutes nowadays."""
+    """The moment of the change near `moment`, to the minute: offsets change on whole minutes
+    nowadays.
+    """
     at = moment.replace(second=0, microsecond=0) - width
     offset = at.astimezone(zone).utcoffset()
     while at.astimezone(zone).utcoffset() == offset:

@@ -1,7 +1,9 @@
-"""What is known about one message on its way: stages, members and tries, and questions about them. [CO-8]
+"""What is known about one message on its way: stages, members and tries, and questions about them.
+[CO-8]
 
-The state that `delivery.next_step` moves; kept as one record per message. Three levels, as in the source: the
-tries of a peer's addresses, the members of a collective, and the message. No I/O and no clock here.
+The state that `delivery.next_step` moves; kept as one record per message. Three levels, as in the
+source: the tries of a peer's addresses, the members of a collective, and the message. No I/O and
+no clock here.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ Fate = Literal["pending", "held", "refused", "reached", "lost", "discarded"]
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """How often and how far apart an address is tried: pauses double from `first_ms` up to `longest_ms`.
+    """How often and how far apart an address is tried: pauses double from `first_ms` up to
+    `longest_ms`.
 
     The defaults give up after about 20 minutes; a message's time to live ends it earlier.
     """
@@ -38,7 +41,10 @@ class Retry(msgspec.Struct, frozen=True):
         >>> [Retry().pause_ms(attempt) for attempt in (1, 2, 3, 60)]
         [2000, 4000, 8000, 300000]
         """
-        return min(self.first_ms * 2 ** min(attempt - 1, 30), self.longest_ms)
+        return min(self.first_ms << min(attempt - 1, 30), self.longest_ms)
+
+
+DEFAULT_RETRY = Retry()
 
 
 class Try(msgspec.Struct):
@@ -51,7 +57,9 @@ class Try(msgspec.Struct):
 
 
 class Member(msgspec.Struct):
-    """One peer who is told: resolved when the stage began, so later changes of the site do not touch it."""
+    """One peer who is told: resolved when the stage began, so later changes of the site do not
+    touch it.
+    """
 
     peer: str
     tries: list[Try]
@@ -63,7 +71,9 @@ class Member(msgspec.Struct):
     timed_out: bool = False
 
     def is_reached(self) -> bool:
-        """Whether the medium took it as the peer's delivery policy demands; who answered was reached."""
+        """Whether the medium took it as the peer's delivery policy demands; who answered was
+        reached.
+        """
         if self.answered:
             return True
         sent = [entry.state in ("handed", "confirmed") for entry in self.tries]
@@ -76,7 +86,9 @@ class Member(msgspec.Struct):
 
 
 class Stage(msgspec.Struct):
-    """One receiver that was asked: the collective's policy, its members, and the deadline for an answer."""
+    """One receiver that was asked: the collective's policy, its members, and the deadline for an
+    answer.
+    """
 
     receiver: str
     delivery: CollectiveDelivery
@@ -97,7 +109,7 @@ class Tracking(msgspec.Struct, kw_only=True):
     answer_within: int = 0
     escalate_to: list[str] = []
     expires: int = 0
-    retry: Retry = Retry()
+    retry: Retry = DEFAULT_RETRY
     stages: list[Stage] = []
     result: Result = ""
     failure_told: bool = False

@@ -1,12 +1,13 @@
-"""A message to a person or machine, with the twelve fields of the source and its JSON form. [CO-1, CO-2]
+"""A message to a person or machine, with the twelve fields of the source and its JSON form.
+[CO-1, CO-2]
 
-The JSON form is that of the source's listing 1: `conversation-id` and its like in kebab case, senders and
-receivers as text (`peer:ana`; a bare name is a peer).
+The JSON form is that of the source's listing 1: `conversation-id` and its like in kebab case,
+senders and receivers as text (`peer:ana`; a bare name is a peer).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -38,11 +39,13 @@ class Identifier(msgspec.Struct, frozen=True, order=True):
                 code="message.bad_identifier",
                 hint="write peer:NAME, collective:NAME or component:NAME",
             )
-        return Identifier(kind, name)
+        return Identifier(cast(Kind, kind), name)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is said to whom. `type`, `subtype` and `sender` are mandatory; the engine fills in `id`."""
+    """What is said to whom. `type`, `subtype` and `sender` are mandatory; the engine fills in
+    `id`.
+    """
 
     type: str
     subtype: str
@@ -63,8 +66,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def to_json(self) -> bytes:
         """The message as JSON of listing 1; fields left at their default are left out.
 
-        >>> Message(type="TASK", subtype="REQUEST", sender=Identifier("peer", "a"), conversation="7").to_json()
-        b'{"type":"TASK","subtype":"REQUEST","sender":"peer:a","conversation-id":"7"}'
+        >>> ana = Identifier("peer", "ana")
+        >>> Message(type="TASK", subtype="REQUEST", sender=ana, conversation="7").to_json()
+        b'{"type":"TASK","subtype":"REQUEST","sender":"peer:ana","conversation-id":"7"}'
         """
         return msgspec.json.encode(_as_written(self))
 

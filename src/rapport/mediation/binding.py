@@ -1,4 +1,6 @@
-"""Which source speaks how: a source bound to the attribute it gives and to its interpretation. [ME-5, design 19]"""
+"""Which source speaks how: a source bound to the attribute it gives and to its interpretation.
+[ME-5, design 19]
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ RAW_PREFIX = "raw."
 class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     """A source, the attribute its events give, and how it speaks.
 
-    Without `interpretation` it speaks root: `time`, `key` and `value` name the fields of its payload (the time of
-    the envelope holds when the payload has none). `id` names the field in recorded files; events that come
-    through a door keep the id of their envelope.
+    Without `interpretation` it speaks root: `time`, `key` and `value` name the fields of its
+    payload (the time of the envelope holds when the payload has none). `id` names the field in
+    recorded files; events that come through a door keep the id of their envelope.
     """
 
     source: str
@@ -35,7 +37,8 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "key"
     value: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    """Units of the parts in root, where the site says; points and rectangles are in metres anyway."""
+    """Units of the parts in root, where the site says; points and rectangles are in metres anyway.
+    """
 
     @property
     def stream(self) -> str:
@@ -63,7 +66,9 @@ def root_interpretation(binding: SourceBinding) -> Interpretation:
     """What a source means that speaks root: its declared fields, as they are."""
     names = binding.value or binding.parts
     values = tuple(
-        ValueRule(part, (name,), unit=binding.root_unit(part) or "1", to=binding.root_unit(part) or "1")
+        ValueRule(
+            part, (name,), unit=binding.root_unit(part) or "1", to=binding.root_unit(part) or "1"
+        )
         for part, name in zip(binding.parts, names, strict=True)
     )
     if binding.type in ("text", "boolean"):

@@ -1,6 +1,8 @@
-"""An interpretation as data: what the events of one kind of source mean, in the words of its maker. [ME-4, ME-5]
+"""An interpretation as data: what the events of one kind of source mean, in the words of its maker.
+[ME-4, ME-5]
 
-Values only; `declare.py` makes them from a file, `resolve.py` fits them to a source, `compiler.py` makes code of them.
+Values only; `declare.py` makes them from a file, `resolve.py` fits them to a source, `compiler.py`
+makes code of them.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ ROOT = "root"
 class TimeRule(msgspec.Struct, frozen=True):
     """Where event time stands and how it is written.
 
-    `format`: `iso8601`, `epoch_s`, `epoch_ms`, a `strptime` pattern, or `root` (integer ms or ISO 8601, no
-    zone = UTC). `optional`: without the field, the time of the envelope holds.
+    `format`: `iso8601`, `epoch_s`, `epoch_ms`, a `strptime` pattern, or `root` (integer ms or ISO
+    8601, no zone = UTC). `optional`: without the field, the time of the envelope holds.
     """
 
     field: Path
@@ -44,8 +46,9 @@ class TableLookup(msgspec.Struct, frozen=True):
 class IdentityRule(msgspec.Struct, frozen=True):
     """Whom the event is about.
 
-    `nobody`: values that mean that the device does not know. `otherwise`: the identity then, or when the look-up
-    finds nothing: text alternating with fields, `("unknown:", ("track",))`; empty: such events are rejected.
+    `nobody`: values that mean that the device does not know. `otherwise`: the identity then, or
+    when the look-up finds nothing: text alternating with fields, `("unknown:", ("track",))`; empty:
+    such events are rejected.
     """
 
     field: Path
@@ -57,7 +60,8 @@ class IdentityRule(msgspec.Struct, frozen=True):
 class ValueRule(msgspec.Struct, frozen=True):
     """One named number (or text, or truth) read from the event.
 
-    `unit` empty = not declared; `to` empty = the unit of root; `decimal` says that the number may be text.
+    `unit` empty = not declared; `to` empty = the unit of root; `decimal` says that the number may
+    be text.
     """
 
     name: str
@@ -70,8 +74,8 @@ class ValueRule(msgspec.Struct, frozen=True):
 class OriginRule(msgspec.Struct, frozen=True):
     """Values are relative to a place that a table gives; `key` is the field that names the row.
 
-    Tables are the site's own and so in root units unless `unit` says otherwise. `heading` empty = axes of the
-    building; else the column with the direction the device looks, in `heading_unit`.
+    Tables are the site's own and so in root units unless `unit` says otherwise. `heading` empty =
+    axes of the building; else the column with the direction the device looks, in `heading_unit`.
     """
 
     table: str
@@ -84,7 +88,9 @@ class OriginRule(msgspec.Struct, frozen=True):
 
 
 class ConversionRule(msgspec.Struct, frozen=True):
-    """A plug-in function called with the values named in `take`; its results become the values named in `give`."""
+    """A plug-in function called with the values named in `take`; its results become the values
+    named in `give`.
+    """
 
     call: str
     take: tuple[str, ...]
@@ -102,7 +108,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
-    """What events mean: time, identity, values with units, and the steps that lead from them to root."""
+    """What events mean: time, identity, values with units, and the steps that lead from them to
+    root.
+    """
 
     name: str
     identity: IdentityRule
@@ -118,7 +126,9 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
     place: Place = Place()
 
     def version(self) -> str:
-        """Twelve digits that depend on the meaning only: neither on the place in a file nor on the comment."""
+        """Twelve digits that depend on the meaning only: neither on the place in a file nor on the
+        comment.
+        """
         meaning = msgspec.structs.replace(self, place=Place(), about="")
         return content_id(msgspec.json.encode(meaning).decode())[:12]
 

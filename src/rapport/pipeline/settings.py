@@ -1,4 +1,4 @@
-"""How Spark is run: the `[spark]` table of a site, `RAPPORT_SPARK_*` variables, flags. [PI-1, UX-4]"""
+"""How Spark is run: `[spark]` of a site, `RAPPORT_SPARK_*` variables, flags. [PI-1, UX-4]"""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that fit a laptop of two cores; each field says what it trades."""
 
     master: str = "local[*]"
-    """Where the work is done: `local[2]` on two cores of this machine, `spark://host:7077` on a cluster. Workers
-    of a cluster need this package and must see the same files."""
+    """Where the work is done: `local[2]` on two cores of this machine, `spark://host:7077` on a
+    cluster. Workers of a cluster need this package and must see the same files."""
     memory: str = "1g"
-    """Heap of the driver and of each executor. Readings are held by the Python workers beside it, about 100 bytes
-    times the rows of one Arrow batch."""
+    """Heap of the driver and of each executor. Readings are held by the Python workers beside it,
+    about 100 bytes times the rows of one Arrow batch."""
     shuffle_partitions: int = 2
-    """Tasks after a shuffle: about one per core; more makes smaller tasks and more overhead (0.02 s each)."""
+    """Tasks after a shuffle: about one per core; more makes smaller tasks and more overhead (0.02 s
+    each)."""
     rows_per_batch: int = 10_000
-    """Rows of one Arrow batch handed to Python: larger is faster until the columns leave the cache."""
+    """Rows of one Arrow batch handed to Python: larger is faster until the columns leave the
+    cache."""
     ui_port: int = 0
-    """Port of Spark's own web page on loopback; 0 leaves it off (and saves about a second of start)."""
+    """Port of Spark's own web page on loopback; 0 leaves it off (and saves about a second of
+    start)."""
     log_level: str = "ERROR"
     """What Spark's Java side writes to stderr: ERROR, WARN or INFO."""
     driver_host: str = "127.0.0.1"
-    """Address at which executors reach the driver; on a cluster of several machines, this machine's name."""
+    """Address at which executors reach the driver; on a cluster of several machines, this machine's
+    name."""
     options: dict[str, str] = {}
     """Further `spark.*` options, taken as they are."""
 
@@ -67,7 +71,8 @@ def load_spark_settings(
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> SparkSettings:
-    """The settings in force: flag, then `RAPPORT_SPARK_*` variable, then the site's `[spark]`, then default."""
+    """The settings in force: flag, then `RAPPORT_SPARK_*` variable, then the site's `[spark]`, then
+    default."""
     merged: dict[str, object] = dict(values)
     for field in msgspec.structs.fields(SparkSettings):
         variable = f"RAPPORT_SPARK_{field.name.upper()}"

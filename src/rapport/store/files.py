@@ -119,9 +119,6 @@ class DiskFile:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
-    def __del__(self) -> None:
-        self.close()
-
 
 class DiskLock:
     """`flock` on a file that names its holder; the system lets go when the process ends, however it ends."""

@@ -34,9 +34,7 @@ class Damage(msgspec.Struct, frozen=True):
     header: Header | None
 
 
-def scan(
-    read: ReadAt, start: int, end: int, *, bodies: bool = True
-) -> Iterator[Frame | Damage]:
+def scan(read: ReadAt, start: int, end: int, *, bodies: bool = True) -> Iterator[Frame | Damage]:
     """Frames and damage between two offsets, in order; zeros up to `end` are unused room and end the walk.
 
     `bodies=False` trusts the bodies and reads headers only. Memory: one window or one frame, whichever is larger;

@@ -186,4 +186,3 @@ def disk_refused(what: str, error: OSError) -> StoreUnavailable:
         if error.errno in _FULL
         else "look at the disk and the file's rights; nothing of this append is kept",
     )
-

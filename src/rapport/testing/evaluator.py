@@ -93,13 +93,18 @@ class _Evaluation:
             yield taken
             return
         bindings = _bindings(taken.values())
-        ends = [occurrence.end for occurrence in taken.values() if occurrence.events]
         for occurrence in self.world.occurrences(terms[0]):
-            near = not occurrence.events or all(
-                abs(occurrence.end - end) < self.window for end in ends
-            )
-            if near and self._agree(occurrence, bindings):
+            if self._may_join(occurrence, taken) and self._agree(occurrence, bindings):
                 yield from self._fill(terms[1:], {**taken, terms[0]: occurrence})
+
+    def _may_join(self, occurrence: Occurrence, taken: Assignment) -> bool:
+        """Only saves time: ends of children lie within the window, and those of a followed-by's first part
+        less than another window before, so no two ends of a match are two windows apart."""
+        return not occurrence.events or all(
+            abs(occurrence.end - other.end) < 2 * self.window
+            for other in taken.values()
+            if other.events
+        )
 
     def _agree(self, occurrence: Occurrence, bindings: Bindings) -> bool:
         """Rule 2: equal aliases are equal identities; aliases declared distinct are not."""
@@ -112,20 +117,38 @@ class _Evaluation:
         )
 
     def _satisfied_at(self, assignment: Assignment) -> int | None:
-        """When the last positive clause is satisfied; None when one is not."""
-        bindings = _bindings(assignment.values())
-        times = [self._clause_at(clause, assignment, bindings) for clause in self.positive]
-        return None if None in times else max(time for time in times if time is not None)
+        """When the last positive clause is satisfied; None when these occurrences are no match.
 
-    def _clause_at(
-        self, clause: Clause, assignment: Assignment, bindings: Bindings
-    ) -> int | None:
+        A match takes one child from each clause; the ends of the children taken lie within the window.
+        """
+        bindings = _bindings(assignment.values())
+        options = [self._options(clause, assignment, bindings) for clause in self.positive]
         times = [
-            self._child_at(child, clause, assignment, bindings)
+            max(when for _, when in taken)
+            for taken in itertools.product(*options)
+            if {term for child, _ in taken for term in _needed(child)} == set(assignment)
+            and self._are_near([child for child, _ in taken], assignment)
+        ]
+        return min(times, default=None)
+
+    def _options(
+        self, clause: Clause, assignment: Assignment, bindings: Bindings
+    ) -> list[tuple[Child, int]]:
+        """The children of a clause that the occurrences satisfy, with the time of each."""
+        times = [
+            (child, self._child_at(child, clause, assignment, bindings))
             for child in clause
             if all(term in assignment for term in _needed(child))
         ]
-        return min((time for time in times if time is not None), default=None)
+        return [(child, time) for child, time in times if time is not None]
+
+    def _are_near(self, children: list[Child], assignment: Assignment) -> bool:
+        ends = [
+            _child_end(child, assignment)
+            for child in children
+            if any(assignment[term].events for term in _needed(child))
+        ]
+        return not ends or max(ends) - min(ends) < self.window
 
     def _child_at(
         self, child: Child, clause: Clause, assignment: Assignment, bindings: Bindings
@@ -220,7 +243,7 @@ class _Evaluation:
                 continue
             for assignment in self._choices(child, taken):
                 when = self._child_at(child, clause, assignment, _bindings(assignment.values()))
-                end = _child_end(child, assignment, t0)
+                end = _child_end(child, assignment, default=t0)
                 if when is None or not abs(end - t0) < self.window:
                     continue
                 events = [assignment[term].events for term in _needed(child)]
@@ -305,7 +328,7 @@ def _t0(assignment: Assignment) -> int:
     return max(occurrence.end for occurrence in assignment.values() if occurrence.events)
 
 
-def _child_end(child: Child, assignment: Assignment, t0: int) -> int:
+def _child_end(child: Child, assignment: Assignment, default: int = 0) -> int:
     """The end a positive child counts with: that of its last occurrence (`X FOLLOWED-BY NOT Y`: X's)."""
     ends = [assignment[term].end for term in _needed(child) if assignment[term].events]
-    return max(ends, default=t0)
+    return max(ends, default=default)

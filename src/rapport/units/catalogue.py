@@ -1,7 +1,9 @@
-"""The units we know, as data: symbol, dimension, exact size in the dimension's base unit, other names. [ME-11]
+"""The units we know, as data: symbol, dimension, exact size in the dimension's base unit, other
+names. [ME-11]
 
-Names of a unit are its common symbol, its UCUM code, its UN/CEFACT code and its SenML symbol. What is ambiguous
-between them ("C" may be Celsius or coulomb) is left out on purpose: a unit is never guessed.
+Names of a unit are its common symbol, its UCUM code, its UN/CEFACT code and its SenML symbol. What
+is ambiguous between them ("C" may be Celsius or coulomb) is left out on purpose: a unit is never
+guessed.
 """
 
 from __future__ import annotations
@@ -37,9 +39,7 @@ UNITS: tuple[Unit, ...] = (
     # temperature, base kelvin
     _unit("K", "temperature", "1", "KEL", "kelvin"),
     _unit("degC", "temperature", "1", "Cel", "CEL", "°C", "celsius", offset="273.15"),
-    _unit(
-        "degF", "temperature", "5/9", "[degF]", "FAH", "°F", "fahrenheit", offset="45967/180"
-    ),
+    _unit("degF", "temperature", "5/9", "[degF]", "FAH", "°F", "fahrenheit", offset="45967/180"),
     # length, base metre
     _unit("m", "length", "1", "MTR", "metre", "metres", "meter", "meters"),
     _unit("mm", "length", "1/1000", "MMT"),

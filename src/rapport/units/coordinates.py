@@ -1,8 +1,9 @@
-"""Places on a plane: polar to cartesian and back, and from a sensor's own frame to the building's. [ME-4]
+"""Places on a plane: polar to cartesian and back, and from a sensor's own frame to the building's.
+[ME-4]
 
-Conventions, everywhere: metres; x grows to the east and y to the north of the plan; a heading or bearing of 0
-looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is where it looks and +x is to its right.
-Functions named in the plural or with `_many` take numpy arrays.
+Conventions, everywhere: metres; x grows to the east and y to the north of the plan; a heading or
+bearing of 0 looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is where it
+looks and +x is to its right. Functions named in the plural or with `_many` take numpy arrays.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _EXACT = 2**53
 class Affine(msgspec.Struct, frozen=True):
     """`target = (value * multiply + add) / divide`.
 
-    Three numbers and not `scale, offset`: small whole numbers stay exact, so 77 degF is 25 degC and not
-    25.000000000000004. Where whole numbers do not do (radians), `divide` is 1.
+    Three numbers and not `scale, offset`: small whole numbers stay exact, so 77 degF is 25 degC and
+    not 25.000000000000004. Where whole numbers do not do (radians), `divide` is 1.
     """
 
     multiply: float
@@ -53,7 +53,7 @@ class Affine(msgspec.Struct, frozen=True):
         """The same arithmetic as Python text on the variable `name`, without steps that do nothing.
 
         >>> converter("ft", "m").expression("x"), converter("degF", "degC").expression("t")
-        ('x * 381.0 / 1250.0', '(t * 5.0 + -160.0) / 9.0')
+        ('x * 0.3048', '(t * 5.0 + -160.0) / 9.0')
         """
         text = name if self.multiply == 1.0 else f"{name} * {self.multiply!r}"
         if self.add != 0.0:
@@ -83,7 +83,8 @@ def unit_named(name: str) -> Unit:
 
 @lru_cache(maxsize=1024)
 def converter(from_unit: str, to_unit: str) -> Affine:
-    """How to turn values of one unit into another; raises InvalidInput (`unit.unknown`, `unit.mismatch`).
+    """How to turn values of one unit into another; raises InvalidInput (`unit.unknown`,
+    `unit.mismatch`).
 
     >>> converter("degF", "degC").apply(77.0), converter("km/h", "m/s").apply(30.0)
     (25.0, 8.333333333333334)
@@ -92,7 +93,7 @@ def converter(from_unit: str, to_unit: str) -> Affine:
     if source.dimension != target.dimension:
         same = ", ".join(unit.symbol for unit in UNITS if unit.dimension == target.dimension)
         raise InvalidInput(
-            f"{from_unit} is a {source.dimension} and cannot become {to_unit}, a {target.dimension}",
+            f"{from_unit} is a {source.dimension}, {to_unit} is a {target.dimension}",
             code="unit.mismatch",
             hint=f"units of {target.dimension}: {same}",
         )
@@ -100,8 +101,16 @@ def converter(from_unit: str, to_unit: str) -> Affine:
 
 
 def _affine(scale: Fraction, offset: Fraction) -> Affine:
+    if offset == 0 and scale.numerator != 1 and _is_decimal(scale):
+        return Affine(float(scale), 0.0, 1.0)  # feet: * 0.3048, as anybody would check it
     divide = lcm(scale.denominator, offset.denominator)
     multiply, add = scale * divide, offset * divide
-    if max(abs(multiply), abs(add), divide) < _EXACT:
+    largest: Fraction = max(abs(multiply), abs(add), Fraction(divide))
+    if largest < _EXACT:
         return Affine(float(multiply), float(add), float(divide))
     return Affine(float(scale), float(offset), 1.0)
+
+
+def _is_decimal(number: Fraction) -> bool:
+    """The number has few decimal digits."""
+    return (number * 10**9).denominator == 1

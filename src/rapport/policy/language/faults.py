@@ -20,6 +20,11 @@ class Faults:
         self._problems: list[Problem] = []
         self._left_out = 0
 
+    @property
+    def count(self) -> int:
+        """How many faults were noted, shown or not."""
+        return len(self._problems) + self._left_out
+
     def add(
         self,
         code: str,

@@ -54,6 +54,8 @@ def tokenize_line(text: str, line: int, faults: Faults, *, start: int = 0) -> li
         else:
             tokens.append(_token(found, line, glued))
             glued = True
+            if tokens[-1].kind == "header" and tokens[-1].text == "actions":
+                break  # what follows is a phrase, not tokens
         position = found.end()
     return tokens
 
@@ -100,6 +102,8 @@ def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
         faults.add("policy.unclosed_quote", "the quoted text has no end in this line", place, hint=hint)
         return len(text)
     hint = "use straight quotes: 'text'" if character in _CURLY_QUOTES else ""
+    if character == ":":
+        hint = "the name of a section stands without a colon"
     message = f"the character {character!a} has no meaning here"
     if character.isprintable():
         message = f"the character {character} has no meaning here"

@@ -1,0 +1,111 @@
+"""What may enter a channel: names, sizes, types; checked per batch because per event it would cost more than the log. [CH-1]"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+
+from rapport.core.errors import InvalidInput, TooLarge
+from rapport.core.event import MAX_NAME, Event, check_envelope
+
+MAX_DATA_BYTES = 1024 * 1024
+"""Largest data of one event, unless the channel says otherwise."""
+MAX_HEADER_CHARACTERS = 64 * 1024
+"""Most characters in all header names and values of one event."""
+
+_CHANNEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
+_READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}\Z")
+
+
+def check_channel_name(name: str) -> None:
+    """Raises InvalidInput unless the name can be a channel's."""
+    if not isinstance(name, str) or not _CHANNEL_NAME.match(name):
+        raise InvalidInput(
+            f"{str(name)[:140]!r} cannot be the name of a channel",
+            code="channel.bad_name",
+            hint="1 to 128 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit",
+        )
+
+
+def check_reader_name(name: str) -> None:
+    """Raises InvalidInput unless the name can be a reader's."""
+    if not isinstance(name, str) or not _READER_NAME.match(name):
+        raise InvalidInput(
+            f"{str(name)[:140]!r} cannot be the name of a reader",
+            code="channel.bad_reader",
+            hint="1 to 100 of letters, digits, '.', '_', ':', '@' and '-'",
+        )
+
+
+def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
+    """Bytes of data in all events; raises InvalidInput or TooLarge naming the first event at fault.
+
+    The whole batch is checked by a few joins; only when one of them objects is each event looked at.
+    """
+    try:
+        return _check_together(events, max_data_bytes)
+    except (_SomethingWrong, TypeError, AttributeError, UnicodeEncodeError, OverflowError):
+        for index, event in enumerate(events):
+            _check_one(event, index, max_data_bytes)
+        raise InvalidInput("the events cannot be kept", code="event.invalid") from None
+
+
+class _SomethingWrong(Exception):
+    """The quick check objects; the slow one will say to what."""
+
+
+def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
+    needed = [name for event in events for name in (event.source, event.id, event.type)]
+    names = list(chain(needed, (event.subject for event in events)))
+    sizes = [len(event.data) for event in events]
+    sound = (
+        all(needed)
+        and max(map(len, names), default=0) <= MAX_NAME
+        and "".join(names).isprintable()
+        and max(sizes, default=0) <= max_data_bytes
+        and all(type(event.data) is bytes and type(event.time) is int for event in events)
+        and all(-(2**63) <= event.time < 2**63 for event in events)
+    )
+    if not sound:
+        raise _SomethingWrong
+    for event in events:
+        if event.headers:
+            _check_headers(event)
+    return sum(sizes)
+
+
+def _check_headers(event: Event) -> None:
+    text = "".join(chain.from_iterable(event.headers.items()))
+    text.encode()  # refuses lone surrogates, which no reader could decode again
+    if len(text) > MAX_HEADER_CHARACTERS:
+        raise _SomethingWrong
+
+
+def _check_one(event: Event, index: int, max_data_bytes: int) -> None:
+    """Raises the error that fits; says nothing when the event is sound."""
+    try:
+        check_envelope(event)
+        if type(event.data) is not bytes or type(event.time) is not int:
+            raise InvalidInput(
+                "its data are not bytes or its time is no integer", code="event.bad_field"
+            )
+        if len(event.data) > max_data_bytes:
+            raise TooLarge(
+                f"its data have {len(event.data)} bytes; {max_data_bytes} are allowed",
+                code="event.too_large",
+                hint="keep large things elsewhere and put their address into the event",
+            )
+        _check_headers(event)
+    except (InvalidInput, TooLarge) as error:
+        kind = type(error)
+        raise kind(f"event {index}: {error.message}", code=error.code, hint=error.hint) from None
+    except _SomethingWrong:
+        raise TooLarge(
+            f"event {index}: its headers have more than {MAX_HEADER_CHARACTERS} characters",
+            code="event.too_large",
+        ) from None
+    except (TypeError, AttributeError, UnicodeEncodeError, OverflowError) as error:
+        raise InvalidInput(
+            f"event {index}: a field has the wrong type: {error}", code="event.bad_field"
+        ) from None

@@ -1,0 +1,110 @@
+"""Feeding the history index from the log: behind the writers, bounded in memory, resumable at any block. [CH-4]"""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+import structlog
+
+from rapport.channel.seen import decode_identities
+from rapport.core.errors import RapportError
+from rapport.store.base import Block, LogStore
+from rapport.store.history import HistoryIndex
+
+_log = structlog.get_logger(__name__)
+
+_READ_RECORDS = 20_000
+LAG_EVENTS = 10_000
+"""How far the index may fall behind before the background thread is woken: waking it for every event would cost
+more than the event. Whoever asks the index feeds the rest first, so nobody sees the lag."""
+
+
+class HistoryFeed:
+    """Keeps a HistoryIndex up with a LogStore; `catch_up` from any thread, one at a time."""
+
+    def __init__(self, log: LogStore, index: HistoryIndex) -> None:
+        self._log_store, self._index = log, index
+        self._guard = threading.Lock()
+        self._fed: dict[str, int] = {}
+        self._stopped = False
+
+    def catch_up(self) -> None:
+        """Feeds everything durable by now; returns at once when there is nothing."""
+        for log in self._log_store.logs():
+            last = self._log_store.last_position(log)
+            while not self._stopped and self._feed_some(log, last):
+                continue
+
+    def lag(self, log: str, last: int) -> int:
+        """How many events of a log are not indexed, given its last position."""
+        return last - self._fed.get(log, 0)
+
+    def stop(self) -> None:
+        """Makes a catch-up under way return after its present piece."""
+        self._stopped = True
+
+    def _feed_some(self, log: str, last: int) -> bool:
+        with self._guard:
+            fed = self._fed_position(log, last)
+            if fed >= last:
+                return False
+            blocks = self._log_store.read_after(log, fed, max_records=_READ_RECORDS)
+            reached = blocks[-1].last if blocks else last
+            pieces = [(block.first, self._ids(log, block)) for block in blocks]
+            self._index.feed(log, pieces, reached)
+            self._fed[log] = reached
+            return reached < last
+
+    def _fed_position(self, log: str, last: int) -> int:
+        if log not in self._fed:
+            fed = self._index.fed(log)
+            if fed > last:
+                # The index knows more than the log: it belongs to another one. Begin again.
+                self._index.forget(log)
+                fed = 0
+            self._fed[log] = fed
+        return self._fed[log]
+
+    def _ids(self, log: str, block: Block) -> list[str]:
+        try:
+            return [identity.id for identity in decode_identities(block.body)]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("block not indexed", log=log, position=block.first, error=str(error))
+            return []
+
+
+class BackgroundFeed:
+    """A thread that catches up when told that the index is far behind, and once at the start."""
+
+    def __init__(self, feed: HistoryFeed) -> None:
+        self._feed = feed
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="history-index", daemon=True)
+        self._wanted.set()
+        self._thread.start()
+
+    def appended(self, log: str, last: int) -> None:
+        """Tells of new events; cheap."""
+        if self._feed.lag(log, last) >= LAG_EVENTS and not self._wanted.is_set():
+            self._wanted.set()
+
+    def stop(self) -> None:
+        """Ends the thread after its present piece."""
+        self._stopped = True
+        self._feed.stop()
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            if self._stopped:
+                return
+            self._wanted.clear()
+            try:
+                self._feed.catch_up()
+            except RapportError as error:
+                # The index is a convenience: its trouble is told, and tried again with the next events.
+                _log.warning("history index is behind", error=error.message)

@@ -1,0 +1,78 @@
+"""A reader's durable place in a channel: cursor and state move in one transaction. [CH-9]"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from rapport.channel.channel import Channel
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+from rapport.store.base import Change, Put, RecordStore
+
+CURSORS = "cursors"
+"""Table of the record store that holds one entry per channel and reader."""
+
+Apply = Callable[[Sequence[Change]], Awaitable[None]]
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept for a reader; new fields go at the end with a default."""
+
+    position: int
+    state: bytes = b""
+
+
+def cursor_key(channel: str, reader: str) -> str:
+    """Key of a reader's cursor; channel names hold no slash."""
+    return f"{channel}/{reader}"
+
+
+def load_cursor(records: RecordStore, channel: str, reader: str) -> Cursor | None:
+    """The reader's last commit; None when it never made one."""
+    raw = records.get(CURSORS, cursor_key(channel, reader))
+    return None if raw is None else msgspec.msgpack.decode(raw, type=Cursor)
+
+
+def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
+    """The change that saves a cursor."""
+    return Put(CURSORS, cursor_key(channel, reader), msgspec.msgpack.encode(cursor))
+
+
+class LoggedSubscription:
+    """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of them."""
+
+    def __init__(self, source: Channel, reader: str, cursor: Cursor, apply: Apply) -> None:
+        self.channel, self.reader = source.name, reader
+        self.position, self.state = cursor.position, cursor.state
+        self._source, self._apply = source, apply
+        self._handed_out = cursor.position
+
+    async def next_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> list[StoredEvent]:
+        """See Subscription."""
+        while await self._source.wait_after(self._handed_out, timeout_ms=timeout_ms):
+            batch = await self._source.read_after(self._handed_out, limit=limit)
+            if batch:
+                self._handed_out = batch[-1].position
+                return batch
+        return []
+
+    async def commit(
+        self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()
+    ) -> None:
+        """See Subscription. `changes` of other records go into the same transaction.
+
+        A position before the present one moves the reader back for its next start.
+        """
+        if not 0 <= position <= self._source.last_position():
+            raise InvalidInput(
+                f"channel {self.channel!r} has no position {position}",
+                code="channel.bad_position",
+                hint=f"the last one is {self._source.last_position()}",
+            )
+        cursor = Cursor(position, self.state if state is None else state)
+        await self._apply((*changes, cursor_change(self.channel, self.reader, cursor)))
+        self.position, self.state = cursor.position, cursor.state

@@ -1,0 +1,182 @@
+"""Group commit: while one sync runs the next group gathers, so a sync is shared by all who came meanwhile. [CH-13, CH-14]
+
+`Commit` does the work of one group for one channel; `ThreadWriter` runs it in the one writing thread of a store,
+`InlineWriter` at once (for stores that do not wait for a disk).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from rapport.channel.channel import Appended
+from rapport.channel.waiting import Room, call_in
+from rapport.core.errors import ChannelUnavailable, RapportError, StoreUnavailable
+from rapport.core.event import Event
+
+QUEUE_BYTES = 32 * 1024 * 1024
+"""Data waiting to be written before `append` makes its callers wait."""
+_GROUP_BYTES = 8 * 1024 * 1024
+_OVERHEAD_BYTES = 256
+"""Counted per event beside its data, so that a million empty events are not free."""
+
+
+class Target(Protocol):
+    """A channel as the writer sees it."""
+
+    name: str
+
+    def commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
+        """Makes all appends durable with one sync; raises StoreUnavailable when none of them is."""
+
+
+class Writer(Protocol):
+    """How appends reach the store."""
+
+    async def write(self, target: Target, events: Sequence[Event], data_bytes: int) -> Appended:
+        """Returns when the events are durable; raises ChannelUnavailable."""
+
+    def stop(self) -> None:
+        """Finishes what was accepted, then ends; blocks meanwhile. Later writes are refused."""
+
+
+class InlineWriter:
+    """Writes in the calling task. The next write of the same loop cannot begin before, so nothing is to be grouped."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._stopped = False
+
+    async def write(self, target: Target, events: Sequence[Event], data_bytes: int) -> Appended:
+        """See Writer."""
+        if self._stopped:
+            raise closed_error()
+        with self._guard:
+            try:
+                return target.commit((events,))[0]
+            except StoreUnavailable as error:
+                raise as_channel_error(error) from error
+
+    def stop(self) -> None:
+        """See Writer."""
+        self._stopped = True
+
+
+class _Request(msgspec.Struct):
+    """One append under way."""
+
+    target: Target
+    events: Sequence[Event]
+    size: int
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Appended]
+
+
+_Answer = tuple["asyncio.Future[Appended]", Appended | RapportError]
+
+
+class ThreadWriter:
+    """The one writing thread of a store. Futures are resolved once per group and loop, not once per event."""
+
+    def __init__(self, *, name: str, queue_bytes: int = QUEUE_BYTES) -> None:
+        self._room = Room(queue_bytes)
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    async def write(self, target: Target, events: Sequence[Event], data_bytes: int) -> Appended:
+        """See Writer; waits while the queue is full."""
+        size = data_bytes + len(events) * _OVERHEAD_BYTES
+        await self._room.enter(size)
+        if self._stopped:
+            self._room.leave(size)
+            raise closed_error()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Appended] = loop.create_future()
+        self._requests.put(_Request(target, events, size, loop, future))
+        return await future
+
+    def stop(self) -> None:
+        """See Writer."""
+        if not self._stopped:
+            self._stopped = True
+            self._requests.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            requests, going_on = self._gather()
+            by_target: dict[str, list[_Request]] = {}
+            for request in requests:
+                by_target.setdefault(request.target.name, []).append(request)
+            for group in by_target.values():
+                self._commit(group)
+
+    def _gather(self) -> tuple[list[_Request], bool]:
+        """Everything that waits, up to a sensible size; blocks when nothing does."""
+        requests: list[_Request] = []
+        size = 0
+        request = self._requests.get()
+        while request is not None:
+            requests.append(request)
+            size += request.size
+            if size >= _GROUP_BYTES:
+                return requests, True
+            try:
+                request = self._requests.get_nowait()
+            except queue.Empty:
+                return requests, True
+        return requests, False
+
+    def _commit(self, group: list[_Request]) -> None:
+        answers: Sequence[Appended | RapportError]
+        try:
+            answers = group[0].target.commit([request.events for request in group])
+        except StoreUnavailable as error:
+            answers = [as_channel_error(error)] * len(group)
+        except Exception as error:  # a fault of ours must reach the callers, not end the thread
+            answers = [_unforeseen(error)] * len(group)
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+        for request, answer in zip(group, answers, strict=True):
+            by_loop.setdefault(request.loop, []).append((request.future, answer))
+        for loop, pairs in by_loop.items():
+            call_in(loop, _answer_all, pairs)
+        self._room.leave(sum(request.size for request in group))
+
+
+def _answer_all(pairs: list[_Answer]) -> None:
+    for future, answer in pairs:
+        if future.done():
+            continue
+        if isinstance(answer, RapportError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+def closed_error() -> ChannelUnavailable:
+    """The error of channels that were closed."""
+    return ChannelUnavailable("the channels are closed", code="channel.closed")
+
+
+def as_channel_error(error: StoreUnavailable) -> ChannelUnavailable:
+    """What the store said, as the channel says it."""
+    return ChannelUnavailable(
+        error.message,
+        code=error.code,
+        hint=error.hint,
+        retry_after_seconds=error.retry_after_seconds,
+    )
+
+
+def _unforeseen(error: Exception) -> RapportError:
+    if isinstance(error, RapportError):
+        return error
+    return ChannelUnavailable(f"the append failed: {error!r}", code="channel.failed")

@@ -1,0 +1,57 @@
+"""What the site does for an action phrase of a policy, and the message it becomes.
+[CO-1, design 21]
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.communication.templates import fill_template
+from rapport.communication.tracking import DoneWhen
+from rapport.core.detection import Detection
+from rapport.core.ids import content_id
+from rapport.core.message import Identifier, Message
+
+SENDER = Identifier("component", "policy")
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[actions."phrase"]` of the site file."""
+
+    phrase: str
+    send_to: Identifier
+    text: str
+    urgent: bool = False
+    done_when: DoneWhen = "sent"
+    answer_within_ms: int = 0
+    """How long a receiver has to answer before the next is asked; 0 = no deadline."""
+    escalate_to: tuple[Identifier, ...] = ()
+    ttl_ms: int = 0
+    """After this nobody needs the message any more; 0 = never."""
+
+
+def same_phrase(text: str) -> str:
+    """The phrase as it is compared: blanks and letter case do not matter.
+
+    >>> same_phrase("Raise  alarm")
+    'raise alarm'
+    """
+    return " ".join(text.split()).casefold()
+
+
+def message_for(action: Action, detection: Detection) -> Message:
+    """The message of an action; its id depends on detection, phrase and receiver only, so it is
+    made once.
+    """
+    detection_id = detection.id()
+    return Message(
+        type="NOTIFICATION",
+        subtype=action.phrase,
+        sender=SENDER,
+        id=content_id("message", detection_id, action.phrase, str(action.send_to)),
+        receiver=action.send_to,
+        conversation=detection_id,
+        content=fill_template(action.text, detection),
+        ttl=action.ttl_ms,
+        urgent=action.urgent,
+    )

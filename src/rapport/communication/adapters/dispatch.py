@@ -1,0 +1,203 @@
+"""Carries deliveries from `output.<adapter>` to the adapter and outcomes back to `control`.
+[CO-4, CO-10]
+
+One dispatch per adapter, so a medium that is down leaves the others alone. Peers are served side
+by side, one peer's messages in order. Retries are the engine's (durable timers): a failing address
+never blocks the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from rapport.channel.channel import Channels, Subscription
+from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter
+from rapport.communication.adapters.marks import Marks
+from rapport.communication.adapters.outcomes import (
+    OutcomeData,
+    outcome_data,
+    outcome_event,
+    unknown_data,
+)
+from rapport.communication.aside import run_aside
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+from rapport.core.times import format_duration
+from rapport.kernel.clock import Clock
+from rapport.store.base import RecordStore
+
+_BATCH = 100
+_MOST_STARTS = 3
+"""A delivery that ended the process this often is given up."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Dispatch:
+    """Holds one adapter's place in its channel and a lane of waiting deliveries per peer."""
+
+    def __init__(
+        self,
+        adapter: OutputAdapter,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        concurrency: int = 16,
+        deadline_ms: int = 15_000,
+        in_flight: int = 1_000,
+    ) -> None:
+        """`concurrency` peers are served at once, `in_flight` deliveries are read ahead at most."""
+        self.channel = f"output.{adapter.name}"
+        self._adapter, self._channels, self._clock = adapter, channels, clock
+        self._marks = Marks(adapter.name, records)
+        self._slots = asyncio.Semaphore(concurrency)
+        self._deadline_ms, self._limit = deadline_ms, in_flight
+        self._subscription: Subscription | None = None
+        self._committing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Works until cancelled; started again it goes on where the last commit stood."""
+        await self.open()
+        source = self._channels.channel(self.channel)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._has_room()
+                if not await self._read(group):
+                    await source.wait_after(self._read_until)
+
+    async def open(self) -> None:
+        """Takes up the durable place; deliveries after it are looked at again."""
+        self._subscription = await self._channels.subscribe(
+            self.channel, f"adapter.{self._adapter.name}"
+        )
+        self._read_until = self._committed = self._subscription.position
+        self._lanes: dict[str, deque[StoredEvent]] = {}
+        self._open: dict[int, bool] = {}
+        self._freed = asyncio.Event()
+        await run_aside(lambda: self._marks.forget_until(self._committed))
+
+    async def settle(self) -> int:
+        """Sends all that is there now and waits for it; returns how many deliveries. For tests and
+        stopping.
+        """
+        count = 0
+        async with asyncio.TaskGroup() as group:
+            while read := await self._read(group):
+                count += read
+        return count
+
+    # --- lanes ---
+
+    async def _read(self, group: asyncio.TaskGroup) -> int:
+        batch = await self._channels.channel(self.channel).read_after(
+            self._read_until, limit=_BATCH
+        )
+        self._spread(batch, group)
+        return len(batch)
+
+    def _spread(self, batch: Sequence[StoredEvent], group: asyncio.TaskGroup) -> None:
+        for stored in batch:
+            self._read_until = stored.position
+            self._open[stored.position] = False
+            peer = _peer_of(stored)
+            if peer in self._lanes:
+                self._lanes[peer].append(stored)
+            else:
+                self._lanes[peer] = deque([stored])
+                group.create_task(self._serve(peer))
+
+    async def _serve(self, peer: str) -> None:
+        lane = self._lanes[peer]
+        while lane:
+            async with self._slots:
+                await self._carry(lane.popleft())
+        del self._lanes[peer]
+
+    async def _has_room(self) -> None:
+        while len(self._open) >= self._limit:
+            self._freed.clear()
+            await self._freed.wait()
+
+    # --- one delivery ---
+
+    async def _carry(self, stored: StoredEvent) -> None:
+        try:
+            delivery = Delivery.from_event(stored.event)
+        except InvalidInput as error:
+            # Only the engine writes here; what is not a delivery has no sender to tell.
+            _log.error("not a delivery", channel=self.channel, error=error.message)
+        else:
+            await self._carry_delivery(stored.position, delivery)
+        await self._finish(stored.position)
+
+    async def _carry_delivery(self, position: int, delivery: Delivery) -> None:
+        before = await run_aside(lambda: self._marks.begin(position))
+        data = before.outcome
+        if data is None:
+            if before.starts:
+                await self._report(delivery, unknown_data(delivery))
+            data = outcome_data(delivery, await self._try(delivery, before.starts))
+            ended = data
+            await run_aside(lambda: self._marks.end(position, ended))
+        await self._report(delivery, data)
+
+    async def _try(self, delivery: Delivery, starts: int) -> Outcome:
+        if delivery.expires and delivery.expires <= self._clock.now_ms():
+            return Failed("too late: its time to live is over", retry=False)
+        if starts >= _MOST_STARTS:
+            return Failed(f"the node stopped {starts} times while sending it", retry=False)
+        return await self._send(delivery)
+
+    async def _send(self, delivery: Delivery) -> Outcome:
+        """Sends within the deadline; a fault of the adapter is a failure like any other."""
+        sending = asyncio.ensure_future(self._adapter.send(delivery))
+        deadline = asyncio.ensure_future(self._clock.sleep(self._deadline_ms))
+        try:
+            await asyncio.wait({sending, deadline}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                return sending.result()
+            return Failed(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
+        except Exception as error:
+            _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
+            return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
+        finally:
+            sending.cancel()
+            deadline.cancel()
+            await asyncio.gather(sending, deadline, return_exceptions=True)
+
+    async def _report(self, delivery: Delivery, data: OutcomeData) -> None:
+        event = outcome_event(delivery, data, now_ms=self._clock.now_ms())
+        await self._channels.channel("control").append([event])
+
+    async def _finish(self, position: int) -> None:
+        """Commits as far as everything before is done, too."""
+        self._open[position] = True
+        while (first := next(iter(self._open), None)) is not None and self._open[first]:
+            del self._open[first]
+        self._freed.set()
+        async with self._committing:
+            done_until = next(iter(self._open), self._read_until + 1) - 1
+            if done_until > self._committed and self._subscription is not None:
+                await self._subscription.commit(done_until)
+                self._committed = done_until
+                await run_aside(lambda: self._marks.forget_until(done_until))
+
+
+class _Lane(msgspec.Struct):
+    """The one field that says which lane a delivery belongs to."""
+
+    peer: str = ""
+
+
+def _peer_of(stored: StoredEvent) -> str:
+    try:
+        lane: _Lane = stored.event.payload_as(_Lane)
+    except InvalidInput:
+        return ""  # `_carry` says what is wrong with it
+    return lane.peer

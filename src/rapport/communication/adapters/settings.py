@@ -1,0 +1,38 @@
+"""How the built-in adapters reach their servers: the `[adapters.*]` tables of the site file.
+[CO-16]
+
+Apart from the adapters, so that checking a site needs no driver.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.mail]` table. The password is read from a file or variable, never shown."""
+
+    host: str = "127.0.0.1"
+    port: int = 25
+    sender: str = "rapport@localhost"
+    user: str = ""
+    password: str = ""
+    starttls: bool = False
+    """Encrypt before logging in; with a user and password leave it on unless the server is on this
+    machine.
+    """
+    timeout_ms: int = 10_000
+
+    def __repr__(self) -> str:
+        return f"MailSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
+
+
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[adapters.webhook]` table. The secret is read from a file or variable, never shown."""
+
+    secret: str = ""
+    """Signs every body (HMAC-SHA256); empty = unsigned."""
+    timeout_ms: int = 10_000
+
+    def __repr__(self) -> str:
+        return f"WebhookSettings(timeout_ms={self.timeout_ms})"

@@ -1,0 +1,100 @@
+"""HTTP webhook: the delivery as a CloudEvent by POST, signed, with an idempotency key. [CO-16]
+
+The only home of httpx2 in this room: its exceptions become outcomes here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+
+import httpx2
+import msgspec
+
+from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome
+from rapport.communication.adapters.settings import WebhookSettings
+from rapport.communication.templates import clean
+from rapport.core.times import format_time
+
+SIGNATURE = "X-Rapport-Signature"
+_WORTH_A_RETRY = frozenset((408, 425, 429))
+
+
+class WebhookAdapter:
+    """Posts to the peer's address; redirects are not followed, since they could lead anywhere."""
+
+    name = "webhook"
+
+    def __init__(self, settings: WebhookSettings, link_for: Callable[[str, str], str]) -> None:
+        """`link_for(message, peer)` gives the address to answer at; empty = none."""
+        self._settings, self._link_for = settings, link_for
+        self._client = httpx2.AsyncClient(
+            timeout=settings.timeout_ms / 1_000, follow_redirects=False, trust_env=False
+        )
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """2xx = confirmed; 5xx, 408, 425, 429 and an unreachable server are worth a retry."""
+        body = webhook_body(delivery, self._link_for(delivery.message, delivery.peer))
+        headers = {
+            "Content-Type": "application/cloudevents+json",
+            "Idempotency-Key": delivery.key,
+        }
+        if self._settings.secret:
+            headers[SIGNATURE] = signature(self._settings.secret, body)
+        try:
+            async with self._client.stream(
+                "POST", delivery.target, content=body, headers=headers
+            ) as response:
+                status = response.status_code
+        except httpx2.TimeoutException:
+            return Failed("the server did not answer in time", retry=True)
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol):
+            # The driver's text would show the address, which may hold a secret.
+            return Failed("the address cannot be used", retry=False)
+        except httpx2.HTTPError as error:
+            return Failed(f"the server cannot be reached: {_text(error)}", retry=True)
+        if 200 <= status < 300:
+            return Confirmed(f"HTTP {status}")
+        retry = status >= 500 or status in _WORTH_A_RETRY
+        return Failed(f"the server answered HTTP {status}", retry=retry)
+
+    async def close(self) -> None:
+        """Closes kept connections."""
+        await self._client.aclose()
+
+
+def webhook_body(delivery: Delivery, link: str) -> bytes:
+    """Structured CloudEvents JSON; the same bytes for every attempt, so that receivers can
+    compare.
+    """
+    return msgspec.json.encode(
+        {
+            "specversion": "1.0",
+            "id": delivery.key,
+            "source": "rapport",
+            "type": "rapport.message",
+            "subject": f"peer:{delivery.peer}",
+            "time": format_time(delivery.time),
+            "datacontenttype": "application/json",
+            "data": {
+                "message": delivery.message,
+                "peer": delivery.peer,
+                "text": delivery.text,
+                "policy": delivery.policy,
+                "detection": delivery.detection,
+                "urgent": delivery.urgent,
+                "wants_answer": delivery.wants_answer,
+                "answer_at": link,
+            },
+        }
+    )
+
+
+def signature(secret: str, body: bytes) -> str:
+    """The value of the signature header: `sha256=` and the HMAC of the body, in hex."""
+    return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+
+
+def _text(error: Exception) -> str:
+    return clean(str(error))[:200] or type(error).__name__

@@ -1,0 +1,23 @@
+"""Blocking work beside the event loop: record stores sync to disk, which others should not wait
+for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def run_aside(work: Callable[[], T]) -> T:
+    """Runs blocking work in a thread; a cancelled caller still waits for it, so nothing is left
+    running.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

@@ -1,0 +1,198 @@
+"""Detections become messages, messages become deliveries, outcomes and answers come back.
+[CO-7, CO-8, CO-10]
+
+A thin shell around `delivery.next_step`: reads `detections` and `control`, appends to
+`output.<adapter>` and `log`. Every input is taken exactly once (its position is kept in the same
+transaction as what it changed); towards the medium that makes at least once, with the same
+idempotency key for every attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+import structlog
+
+from rapport.channel.channel import Channels, Subscription
+from rapport.communication.actions import Action, same_phrase
+from rapport.communication.aside import run_aside
+from rapport.communication.cases import Cases
+from rapport.communication.peers import PeerDirectory
+from rapport.communication.tracking import DEFAULT_RETRY, Retry
+from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
+from rapport.core.errors import Unavailable
+from rapport.core.event import CAUSE, StoredEvent, make_event
+from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+from rapport.kernel.timers import Timers
+from rapport.store.base import RecordStore
+
+READER = "communication"
+_INPUTS = ("control", "detections")
+"""Answers first: one that came before its deadline counts, even when both are seen late."""
+_BATCH = 200
+_LONGEST_SLEEP_MS = 30_000
+"""The wall clock is looked at this often, so that a clock that was set does not delay a deadline
+for long.
+"""
+
+_log = structlog.get_logger(__name__)
+
+
+class CommunicationEngine:
+    """Holds the readers' places and the timers between turns; everything else is in the record
+    store.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        directory: PeerDirectory,
+        actions: Mapping[str, Action],
+        phrases: Mapping[str, Sequence[str]],
+        adapters: Collection[str],
+        retry: Retry = DEFAULT_RETRY,
+    ) -> None:
+        """`phrases` gives each policy's action phrases; `adapters` names those that have a
+        dispatch.
+        """
+        self._channels, self._records, self._clock = channels, records, clock
+        self._directory, self._adapters, self._retry = directory, frozenset(adapters), retry
+        self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
+        self._phrases = phrases
+        self._subscriptions: dict[str, Subscription] = {}
+        self._positions: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Works until cancelled; started again after a failure it goes on where it stood."""
+        await self.open()
+        while True:
+            if not await self.step():
+                await self._wait()
+
+    async def open(self) -> None:
+        """Loads places and timers and repeats what a crash may have left unsaid."""
+        for name in _INPUTS:
+            self._subscriptions[name] = await self._channels.subscribe(name, READER)
+        outgoing = await run_aside(self._load)
+        await append_outgoing(self._channels, outgoing)
+
+    async def step(self) -> bool:
+        """Takes one batch of what is there, or what is due; False when there was nothing to do."""
+        for name in _INPUTS:
+            batch = await self._channels.channel(name).read_after(
+                self._positions[name], limit=_BATCH
+            )
+            if batch:
+                outgoing = await run_aside(lambda: self._take_batch(name, batch))  # noqa: B023
+                await append_outgoing(self._channels, outgoing)
+                await self._subscriptions[name].commit(self._positions[name])
+                return True
+        if not self._timers.due(self._clock.now_ms()):
+            return False
+        await append_outgoing(self._channels, await run_aside(self._take_timers))
+        return True
+
+    async def settle(self) -> int:
+        """Steps until there is nothing to do now; returns how many it took. For tests and for
+        stopping.
+        """
+        steps = 0
+        while await self.step():
+            steps += 1
+        return steps
+
+    # --- in a worker thread ---
+
+    def _load(self) -> list[Outgoing]:
+        self._transaction = Transaction(self._records)
+        self._timers = Timers(READER, self._transaction)
+        self._cases = Cases(
+            self._transaction,
+            self._timers,
+            directory=self._directory,
+            actions=self._actions,
+            phrases=self._phrases,
+            adapters=self._adapters,
+            retry=self._retry,
+        )
+        for name in _INPUTS:
+            kept = self._records.get(TABLE, f"position/{name}")
+            self._positions[name] = int(kept) if kept else 0
+        return self._transaction.last_outbox()
+
+    def _take_batch(self, channel: str, batch: Sequence[StoredEvent]) -> list[Outgoing]:
+        for stored in batch:
+            self._take_one(channel, stored)
+        position = batch[-1].position
+        self._transaction.put(TABLE, f"position/{channel}", str(position).encode())
+        outgoing = self._transaction.commit()
+        self._positions[channel] = position
+        return outgoing
+
+    def _take_one(self, channel: str, stored: StoredEvent) -> None:
+        """An event that cannot be handled is set aside with the error; the others go on."""
+        mark = self._transaction.mark()
+        try:
+            self._cases.take(channel, stored.event, self._clock.now_ms())
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._transaction.roll_back(mark)
+            _log.error("event set aside", channel=channel, event=stored.event.id, error=repr(error))
+            self._set_aside(channel, stored, error)
+
+    def _take_timers(self) -> list[Outgoing]:
+        now_ms = self._clock.now_ms()
+        for timer in self._timers.due(now_ms):
+            self._cases.pass_time(timer.key, now_ms)
+        return self._transaction.commit()
+
+    def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
+        event = stored.event
+        letter = make_event(
+            source=READER,
+            id=content_id("dead letter", READER, channel, str(stored.position)),
+            type="rapport.dead_letter",
+            subject=channel,
+            time=self._clock.now_ms(),
+            data={
+                "channel": channel,
+                "position": stored.position,
+                "reader": READER,
+                "id": event.id,
+                "source": event.source,
+                "code": getattr(error, "code", "communication.handler_failed"),
+                "error": str(error) or repr(error),
+            },
+            headers={CAUSE: event.id},
+        )
+        self._transaction.emit("dead_letters", letter)
+
+    # --- waiting ---
+
+    async def _wait(self) -> None:
+        """Until there is something to read or a timer is due."""
+        waits = [
+            asyncio.ensure_future(self._channels.channel(name).wait_after(self._positions[name]))
+            for name in _INPUTS
+        ]
+        waits.append(asyncio.ensure_future(self._sleep_until_due()))
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for finished in done:
+                finished.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _sleep_until_due(self) -> bool:
+        due_ms = self._timers.next_due_ms()
+        left_ms = _LONGEST_SLEEP_MS if due_ms is None else due_ms - self._clock.now_ms()
+        await self._clock.sleep(min(max(left_ms, 0), _LONGEST_SLEEP_MS))
+        return True

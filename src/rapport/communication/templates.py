@@ -1,0 +1,78 @@
+"""The text of an action with the detection's values put in; nothing but named values can be asked
+for. [CO-1]
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+
+from rapport.core.detection import Detection
+from rapport.core.errors import InvalidInput
+from rapport.core.times import format_time
+
+ALWAYS_KNOWN = ("policy", "time", "id")
+"""Fields that every detection has; the others are the aliases of its policy."""
+
+LONGEST_TEXT = 4_000
+"""Longest text of a message in characters; what is longer is cut, so that a value cannot blow up a
+mail.
+"""
+
+
+def template_fields(template: str) -> tuple[str, ...]:
+    """The names in braces, in order; raises InvalidInput for anything but plain `{name}`.
+
+    >>> template_fields("Guest {A} alone in {R}, {{not this}}")
+    ('A', 'R')
+    """
+    return tuple(field for _text, field in _parts(template) if field is not None)
+
+
+def fill_template(template: str, detection: Detection) -> str:
+    """The text for one detection; a field that it lacks shows as `?`: an alarm with a hole beats
+    none.
+
+    Control characters in values become spaces, so that no value can break a line or a mail header.
+    """
+    values = {
+        **{alias: clean(identity) for alias, identity in detection.bindings.items()},
+        "policy": clean(detection.policy),
+        "time": format_time(detection.time),
+        "id": detection.id(),
+    }
+    return "".join(_filled(values, text, field) for text, field in _parts(template))[:LONGEST_TEXT]
+
+
+def clean(text: str) -> str:
+    """The text in one printable line.
+
+    >>> clean("a\\r\\nBcc: x")
+    'a  Bcc: x'
+    """
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _filled(values: Mapping[str, str], text: str, field: str | None) -> str:
+    return text if field is None else text + values.get(field, "?")
+
+
+def _parts(template: str) -> list[tuple[str, str | None]]:
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise _bad(f"the text cannot be read: {error}") from None
+    found: list[tuple[str, str | None]] = []
+    for text, field, format_spec, conversion in parsed:
+        if field is not None and (not field.isidentifier() or format_spec or conversion):
+            raise _bad(f"{{{field}}} is not a plain field")
+        found.append((text, field))
+    return found
+
+
+def _bad(message: str) -> InvalidInput:
+    return InvalidInput(
+        message,
+        code="action.bad_template",
+        hint="write {ALIAS} of the policy, {policy}, {time} or {id}; write {{ for a brace",
+    )

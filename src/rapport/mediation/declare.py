@@ -1,0 +1,169 @@
+"""Interpretations from the site: `[interpretations.NAME]` in site.toml or in the files it names.
+[ME-7, ME-10]
+
+Both places have the same form, so a table can be moved from one to the other unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rapport.core.errors import Problem, SiteError
+from rapport.kernel.toml import Section, TomlFile
+from rapport.mediation.form import Form
+from rapport.mediation.interpretation import ROOT, Interpretation, Place
+from rapport.mediation.rules import (
+    TableColumns,
+    read_conversions,
+    read_identity,
+    read_origin,
+    read_time,
+    read_values,
+)
+
+_KEYS = ("about", "type", "format", "time", "identity", "value", "relative_to", "convert")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}", re.ASCII)
+_SECTION = "interpretations"
+
+
+def interpretations_from_site(
+    file: TomlFile, directory: Path, tables: TableColumns | None = None
+) -> tuple[dict[str, Interpretation], list[Problem]]:
+    """All sound interpretations by name, and every fault of the others; a faulty one refuses only
+    itself.
+
+    Args:
+        file: The site file.
+        directory: Of the site; the patterns in `[interpretations] files` stay inside it.
+        tables: Tables of the site with their columns, to check names in look-ups; None leaves them
+            unchecked.
+    """
+    found: dict[str, Interpretation] = {}
+    problems: list[Problem] = []
+    _collect(file, found, problems, tables)
+    for path in _files(file.section(_SECTION), directory, problems):
+        try:
+            other = TomlFile.load(path, name=str(path.relative_to(directory.resolve())))
+        except SiteError as error:
+            problems.extend(error.problems)
+            continue
+        _collect(other, found, problems, tables)
+        if "files" in other.section(_SECTION).values:
+            problems.append(
+                other.section(_SECTION).problem(
+                    "files", "interpretation.unknown_key", "only site.toml names further files"
+                )
+            )
+    return found, problems
+
+
+def read_interpretation(
+    name: str, section: Section, tables: TableColumns | None = None
+) -> tuple[Interpretation | None, list[Problem]]:
+    """One interpretation from its table; None when it has a fault."""
+    problems: list[Problem] = []
+    form = Form(section, _KEYS, problems)
+    if not _NAME.fullmatch(name) or name in (ROOT, "files"):
+        form.fault(
+            "",
+            "interpretation.bad_name",
+            f"{name[:60]!r} cannot name an interpretation",
+            f"use letters, digits, . _ / and -; {ROOT!r} is taken",
+        )
+    written = form.text("format", optional=True) or "json"
+    if written != "json":
+        form.fault(
+            "format",
+            "feature.unsupported",
+            f"the format {written[:40]!r} is not supported",
+            'so far events are read as format = "json"',
+        )
+    line, column = section.file.place_of(section.path)
+    interpretation = Interpretation(
+        name=name,
+        about=form.text("about", optional=True),
+        type=form.text("type", optional=True),
+        time=read_time(form),
+        identity=read_identity(form, tables),
+        values=read_values(form),
+        origin=read_origin(form, tables),
+        conversions=read_conversions(form),
+        place=Place(section.file.name, line, column),
+    )
+    return (None if problems else interpretation), problems
+
+
+def _collect(
+    file: TomlFile,
+    found: dict[str, Interpretation],
+    problems: list[Problem],
+    tables: TableColumns | None,
+) -> None:
+    whole = file.section(_SECTION)
+    for key, value in whole.values.items():
+        if not isinstance(value, dict) and key != "files":
+            problems.append(
+                whole.problem(
+                    key,
+                    "interpretation.bad_value",
+                    f"{key!r} is no table of an interpretation",
+                    hint="write [interpretations.NAME]",
+                )
+            )
+    for name, section in whole.sections():
+        interpretation, faults = read_interpretation(name, section, tables)
+        problems.extend(faults)
+        if name in found:
+            other = found[name].place
+            problems.append(
+                section.problem(
+                    "",
+                    "interpretation.duplicate",
+                    f"{name!r} is declared already, in {other.file} line {other.line}",
+                )
+            )
+        elif interpretation is not None:
+            found[name] = interpretation
+
+
+def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:
+    """The files that the patterns name, sorted; a pattern that leads outside or to nothing is a
+    fault.
+    """
+    patterns = section.values.get("files", [])
+    if isinstance(patterns, str):
+        patterns = [patterns]
+    if not isinstance(patterns, list) or not all(isinstance(text, str) for text in patterns):
+        problems.append(
+            section.problem(
+                "files",
+                "interpretation.bad_value",
+                "files must be a list of patterns",
+                hint='write files = ["*.interpretation.toml"]',
+            )
+        )
+        return []
+    home = directory.resolve()
+    paths: set[Path] = set()
+    for pattern in patterns:
+        matched = _matching(home, pattern)
+        if not matched:
+            problems.append(
+                section.problem(
+                    "files",
+                    "interpretation.no_files",
+                    f"no file of the site matches {pattern[:80]!r}",
+                    hint="patterns are relative to the site and stay inside it",
+                )
+            )
+        paths |= matched
+    return sorted(paths)
+
+
+def _matching(home: Path, pattern: str) -> set[Path]:
+    try:
+        found = [path.resolve() for path in home.glob(pattern)]
+    except (ValueError, NotImplementedError):  # an empty or absolute pattern
+        return set()
+    return {path for path in found if path.is_file() and path.is_relative_to(home)}

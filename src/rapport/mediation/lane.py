@@ -1,0 +1,173 @@
+"""One source's way through mediation: read raw, transform, append, commit. [ME-6,
+ME-16, design 11]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from rapport.channel.channel import Channels, Subscription
+from rapport.core.errors import InterpretationError, InvalidInput
+from rapport.core.event import Event, StoredEvent
+from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.quarantine import QUARANTINE, rejection_event
+from rapport.mediation.rejection import Rejection
+
+READER = "mediation"
+EVENTS = "events"
+_BLOCKING_LIMIT = 20
+"""Where each event may take a deadline long, batches are short so that what is done is appended
+soon.
+"""
+
+_log = structlog.get_logger(__name__)
+
+
+class GivesMeaning(Protocol):
+    """A transformer, or what stands in for one that there is not."""
+
+    stamp: str
+    may_block: bool
+
+    def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        """Readings and rejections, each in order; never raises."""
+
+
+class RejectsAll:
+    """Stands in where no meaning can be given: everything is rejected for one reason."""
+
+    may_block = False
+
+    def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
+        self.code, self.message, self.hint, self.stamp = code, message, hint, stamp
+
+    def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        return [], [
+            Rejection(self.code, self.message, self.hint, one.event, one.position, self.stamp)
+            for one in events
+        ]
+
+
+class SourceCounts(msgspec.Struct):
+    """What mediation did with the events of one source since the start of the process."""
+
+    read: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    """Readings that `events` had already, for instance after a crash between append and commit."""
+    rejected: dict[str, int] = {}
+
+
+class Lane:
+    """Reads `raw.<source>`, appends to `events` and `quarantine`, then commits: a crash repeats
+    work, loses nothing.
+
+    `choose` is asked before every batch, so a change takes effect between batches and never within
+    one.
+    """
+
+    def __init__(self, channels: Channels, source: str, choose: Callable[[], GivesMeaning]) -> None:
+        self.source, self.counts = source, SourceCounts()
+        self._channels, self._choose = channels, choose
+        self._subscription: Subscription | None = None
+        self._limit = 1_000
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def run(self) -> None:
+        """Goes on until cancelled. After a failure call it again: it starts after the
+        last commit.
+        """
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Mediates one batch and returns its size; 0 when none came within the time-out."""
+        if self._subscription is None:
+            self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
+        chosen = self._choose()
+        self._limit = _BLOCKING_LIMIT if chosen.may_block else 1_000
+        batch = await self._subscription.next_batch(limit=self._limit, timeout_ms=timeout_ms)
+        if not batch:
+            return 0
+        readings, rejections = await self._apply(self._choose(), batch)
+        rejections += await self._append_readings(readings, batch)
+        await self._append_rejections(rejections)
+        await self._subscription.commit(batch[-1].position)
+        self.counts.read += len(batch)
+        return len(batch)
+
+    def close(self) -> None:
+        """Lets go of the thread; work in it is not waited for."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _apply(
+        self, chosen: GivesMeaning, batch: list[StoredEvent]
+    ) -> tuple[list[Event], list[Rejection]]:
+        if not chosen.may_block:
+            return chosen.apply_many(batch)
+        if self._thread is None:
+            # A thread of its own: a source that hangs must not use up the threads of the others.
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mediation-{self.source}")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
+
+    async def _append_readings(
+        self, readings: list[Event], batch: list[StoredEvent]
+    ) -> list[Rejection]:
+        """Appends all; if the channel refuses one, the others still go in and that one
+        is rejected.
+        """
+        if not readings:
+            return []
+        channel = self._channels.channel(EVENTS)
+        try:
+            appended = await channel.append(readings)
+        except InvalidInput:
+            return await self._append_one_by_one(readings, batch)
+        self.counts.accepted += len(readings) - appended.duplicates
+        self.counts.duplicates += appended.duplicates
+        return []
+
+    async def _append_one_by_one(
+        self, readings: list[Event], batch: list[StoredEvent]
+    ) -> list[Rejection]:
+        raw = {(one.event.source, one.event.id): one for one in batch}
+        rejections = []
+        for reading in readings:
+            try:
+                appended = await self._channels.channel(EVENTS).append([reading])
+                self.counts.accepted += 1 - appended.duplicates
+                self.counts.duplicates += appended.duplicates
+            except InvalidInput as error:
+                stored = raw[reading.source, reading.id]
+                stamp = reading.headers.get("interpretation", "")
+                rejections.append(
+                    Rejection(
+                        error.code, error.message, error.hint, stored.event, stored.position, stamp
+                    )
+                )
+        return rejections
+
+    async def _append_rejections(self, rejections: list[Rejection]) -> None:
+        if not rejections:
+            return
+        kept = [rejection_event(rejection, self.source) for rejection in rejections]
+        await self._channels.channel(QUARANTINE).append(kept)
+        for rejection in rejections:
+            self.counts.rejected[rejection.code] = self.counts.rejected.get(rejection.code, 0) + 1
+
+
+def refused(error: InterpretationError | InvalidInput, stamp: str = "") -> RejectsAll:
+    """What stands in for an interpretation that is unknown or does not fit its source."""
+    problems = error.problems_found()
+    _log.warning("interpretation refused", reason=error.message, interpretation=stamp)
+    hint = error.hint or (problems[0].hint if problems else "")
+    return RejectsAll(error.code, error.message, hint, stamp)

@@ -1,0 +1,51 @@
+"""What a number without a unit looks like: a hint for people, never used to convert. [ME-11]"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rapport.units.catalogue import BY_NAME
+from rapport.units.quantities import unit_named
+
+_WORDS = re.compile(r"[^A-Za-z0-9%°/]+|(?<=[a-z])(?=[A-Z])")
+_RATIOS = ("humidity", "fraction", "ratio", "percent", "level", "battery", "moisture")
+_TEMPERATURES = ("temp", "temperature")
+
+
+def plausible_unit(field: str, value: Any = None) -> str:
+    """A sentence about the unit that the name of the field, and one value of it, make likely; or
+    nothing.
+
+    >>> plausible_unit("dist_ft"), plausible_unit("relativeHumidity", 0.15)
+    ("the name 'dist_ft' looks like unit = 'ft'", 'a ratio within 0..1 looks like a fraction: unit =
+        "1"')
+    """
+    words = [word for word in _WORDS.split(field) if word]
+    last = words[-1] if len(words) > 1 else ""
+    if last in BY_NAME:
+        return f"the name {field!r} looks like unit = {unit_named(last).symbol!r}"
+    if value.__class__ not in (int, float):
+        return ""
+    lower = [word.lower() for word in words]
+    if any(word in _RATIOS for word in lower):
+        return _ratio(float(value)) if abs(value) <= 1e6 else ""
+    if any(word in _TEMPERATURES for word in lower):
+        return _temperature(float(value)) if abs(value) <= 1e6 else ""
+    return ""
+
+
+def _ratio(value: float) -> str:
+    if 0.0 <= value <= 1.0:
+        return 'a ratio within 0..1 looks like a fraction: unit = "1"'
+    return 'a ratio within 0..100 looks like percent: unit = "%"' if 1.0 < value <= 100.0 else ""
+
+
+def _temperature(value: float) -> str:
+    if 200.0 <= value <= 340.0:
+        return f'{value:g} as a temperature looks like kelvin: unit = "K"'
+    if 60.0 < value < 130.0:
+        return f'{value:g} as a temperature looks like fahrenheit: unit = "degF"'
+    return (
+        f'{value:g} as a temperature looks like celsius: unit = "degC"' if -40 < value < 50 else ""
+    )

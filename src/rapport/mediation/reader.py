@@ -1,0 +1,145 @@
+"""The subscriber that gives raw events their meaning: one lane per source, none waits for another.
+[ME-5, ME-9, design 19]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rapport.channel.channel import Channels
+from rapport.core.errors import InterpretationError, UnknownName, nearest_names
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks
+from rapport.mediation.binding import RAW_PREFIX, SourceBinding
+from rapport.mediation.conversions import WorkerConversions
+from rapport.mediation.lane import GivesMeaning, Lane, RejectsAll, SourceCounts, refused
+from rapport.mediation.lookups import Lookups, NoTables
+from rapport.mediation.repository import Repository
+from rapport.mediation.transformer import Transformer
+
+_LOOK_EVERY_MS = 1_000
+
+
+class MediationReader:
+    """Turns `raw.<source>` into `events` and `quarantine`, for every raw channel there is or will
+    be.
+
+    Holds per source a lane (its place in the channel and counts), the transformer in use, and for
+    plug-in conversions a worker process. All methods belong to the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        bindings: Iterable[SourceBinding],
+        repository: Repository,
+        clock: Clock,
+        *,
+        lookups: Lookups | None = None,
+        import_paths: Sequence[str] = (),
+    ) -> None:
+        """`import_paths` are where plug-in conversions of a trusted site are found, besides the
+        installed ones.
+        """
+        self._channels, self._repository, self._clock = channels, repository, clock
+        self._bindings = {binding.source: binding for binding in bindings}
+        self._lookups: Lookups = lookups or NoTables()
+        self._tables_generation = 0
+        self._import_paths = import_paths
+        self._tasks = Tasks(clock)
+        self._lanes: dict[str, Lane] = {}
+        self._in_use: dict[str, tuple[tuple[int, int], GivesMeaning]] = {}
+        self._conversions: dict[str, WorkerConversions] = {}
+
+    def start(self) -> None:
+        """Begins to mediate all bound sources and all raw channels; new ones are found within a
+        second.
+        """
+        for source in self._bindings:
+            self.watch(source)
+        self._tasks.start("mediation.look_for_sources", self._look_for_sources)
+
+    def watch(self, source: str) -> None:
+        """Makes sure that a source is mediated; doors call it when they receive from a source.
+        Cheap, repeatable.
+        """
+        if source not in self._lanes:
+            self._tasks.start(f"mediation.{source}", self.lane(source).run)
+
+    async def stop(self) -> None:
+        """Stops where it is; what was not committed is done again after the next start."""
+        await self._tasks.stop()
+        for conversions in self._conversions.values():
+            conversions.close()
+        for lane in self._lanes.values():
+            lane.close()
+
+    def lane(self, source: str) -> Lane:
+        """The lane of a source; `step` it by hand where nothing was started."""
+        if source not in self._lanes:
+            self._lanes[source] = Lane(self._channels, source, lambda: self.transformer(source))
+        return self._lanes[source]
+
+    def counts(self) -> dict[str, SourceCounts]:
+        """Per source what was read, accepted and rejected since the start."""
+        return {source: lane.counts for source, lane in sorted(self._lanes.items())}
+
+    def use_tables(self, lookups: Lookups) -> None:
+        """Looks things up in these tables from the next batch on."""
+        self._lookups = lookups
+        self._tables_generation += 1
+
+    def transformer(self, source: str) -> GivesMeaning:
+        """What gives the source's events their meaning now; rebuilt after a change of
+        interpretations or tables.
+
+        A changed interpretation that does not fit its source leaves the one before it in force.
+        """
+        now = (self._repository.generation, self._tables_generation)
+        known = self._in_use.get(source)
+        if known is not None and known[0] == now:
+            return known[1]
+        built = self._build(source)
+        if isinstance(built, RejectsAll) and known is not None:
+            built = known[1]
+        self._in_use[source] = (now, built)
+        return built
+
+    def _build(self, source: str) -> GivesMeaning:
+        binding = self._bindings.get(source)
+        if binding is None:
+            return self._unbound(source)
+        try:
+            name = binding.interpretation
+            interpretation = self._repository.get(name) if name else None
+        except UnknownName as error:
+            return refused(error)
+        try:
+            return Transformer.build(
+                interpretation,
+                binding,
+                lookups=self._lookups,
+                conversions=self._conversions_of(source),
+            )
+        except InterpretationError as error:
+            return refused(error, interpretation.stamp() if interpretation else "")
+
+    def _conversions_of(self, source: str) -> WorkerConversions:
+        if source not in self._conversions:
+            self._conversions[source] = WorkerConversions(self._clock, self._import_paths)
+        return self._conversions[source]
+
+    def _unbound(self, source: str) -> RejectsAll:
+        nearest = nearest_names(source, self._bindings, 1)
+        return RejectsAll(
+            "source.unbound",
+            f"the site binds no source named {source!r}",
+            f"did you mean {nearest[0]!r}?" if nearest else "declare it: [sources.NAME]",
+        )
+
+    async def _look_for_sources(self) -> None:
+        while True:
+            for name in self._channels.names():
+                if name.startswith(RAW_PREFIX):
+                    self.watch(name.removeprefix(RAW_PREFIX))
+            await self._clock.sleep(_LOOK_EVERY_MS)

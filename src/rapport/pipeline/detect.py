@@ -1,0 +1,141 @@
+"""Policies over history on Spark: the same operators as in the node, in parallel. [PI-5, PO-8]
+
+Readings are written to Parquet, spread over tasks as `partitioning.py` says, sorted by Spark, and
+given to the operators batch by batch; the detections are the same bytes as the local runner's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from rapport.core.detection import Cause, Detection, detection_order
+from rapport.core.errors import InvalidInput
+from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.ingest import Ingestion
+from rapport.pipeline.lake import spark_path
+from rapport.pipeline.partitioning import Layout, lay_out
+from rapport.pipeline.tasks import DETECTIONS, Job, detections_from, run_tasks
+from rapport.policy.plan import Plan, encode_plan
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.operators import make_operator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_PARTITIONS = 10_000
+
+
+class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay on Spark found; `detections` in the order of the fixed output."""
+
+    detections: list[Detection]
+    late: list[Cause]
+    events: int
+    layout: Layout
+
+
+def replay_spark(
+    spark: SparkSession,
+    plans: Sequence[Plan],
+    pull: PullData,
+    readings: Iterable[pa.RecordBatch],
+    *,
+    lateness_ms: int,
+    partitions: int | None = None,
+    directory: Path | None = None,
+) -> SparkReplay:
+    """Runs the plans over readings given in arrival order, as one Spark job.
+
+    `partitions` (default: twice the cores) is the number of time slices. `directory` is where the
+    readings are kept while the job runs, a temporary one by default; on a cluster every worker must
+    see it. Raises what `make_operator` raises, and RapportErrors for whatever goes wrong on Spark.
+    """
+    for plan in plans:
+        make_operator(plan, pull)  # a plan that cannot run is refused here, not on a worker
+    with tempfile.TemporaryDirectory(prefix="rapport-replay-", dir=directory) as folder:
+        path = Path(folder) / "readings.parquet"
+        ingestion = Ingestion(lateness_ms)
+        schema = ingestion.write(readings, path)
+        with spark_faults("replaying on Spark"):
+            parts = _checked(partitions, spark)
+            layout = lay_out(plans, ingestion.sampled_times(), parts)
+            found: list[Detection] = []
+            if schema is not None and layout.tasks:
+                rows = spread(_readings(spark, path, plans), schema.names, layout)
+                found = _detect(rows, plans, pull, schema, layout)
+    return SparkReplay(
+        detections=sorted(found, key=detection_order),
+        late=ingestion.late,
+        events=ingestion.events,
+        layout=layout,
+    )
+
+
+def spread(rows: DataFrame, columns: Sequence[str], layout: Layout) -> DataFrame:
+    """Every reading once per task that needs it: one Spark partition per task, in event order.
+
+    Equal times go by id as UTF-8 bytes, which is the order of code points.
+    """
+    bounds = ", ".join(f"{bound}L" for bound in layout.bounds)
+
+    def slice_of(time: str) -> str:
+        return f"size(filter(array({bounds}), bound -> bound <= {time}))" if bounds else "0"
+
+    # The last slice that an event can reach into; times at the end of the scale must not overflow.
+    reach = f"coalesce(try_add(time, {layout.look_back_ms}L), time)"
+    slices = f"sequence({slice_of('time')}, {slice_of(reach)})" if layout.slices else "array()"
+    whole = ", ".join(str(task) for task in range(layout.slices, len(layout.tasks)))
+    named = [f"`{name}`" for name in columns]
+    return (
+        rows.selectExpr(f"explode(concat({slices}, array({whole}))) AS task", *named)
+        .repartitionById(len(layout.tasks), "task")
+        .sortWithinPartitions("task", "time", "id")
+    )
+
+
+def _readings(spark: SparkSession, path: Path, plans: Sequence[Plan]) -> DataFrame:
+    from pyspark.sql.functions import col
+
+    streams = sorted({stream for plan in plans for stream in plan.streams()})
+    rows = spark.read.parquet(spark_path(path))
+    return rows.where(~col("late") & col("stream").isin(streams))
+
+
+def _detect(
+    rows: DataFrame, plans: Sequence[Plan], pull: PullData, schema: pa.Schema, layout: Layout
+) -> list[Detection]:
+    job = Job(
+        plans=[encode_plan(plan) for plan in plans],
+        tasks=layout.tasks,
+        schema=schema.serialize().to_pybytes(),
+    )
+    concepts = sorted({concept for plan in plans for concept in plan.concepts()})
+    instances = {concept: pull.instances(concept) for concept in concepts}
+    # Tables travel once per worker, not once per task.
+    shared = rows.sparkSession.sparkContext.broadcast(instances)
+
+    def detect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_tasks(job, shared.value, batches)
+
+    try:
+        return detections_from(rows.mapInArrow(detect, DETECTIONS).toArrow())
+    finally:
+        shared.destroy()
+
+
+def _checked(partitions: int | None, spark: SparkSession) -> int:
+    if partitions is None:
+        return 2 * int(spark.sparkContext.defaultParallelism)
+    if not 1 <= partitions <= MOST_PARTITIONS:
+        raise InvalidInput(
+            f"{partitions} is not a number of partitions",
+            code="spark.bad_partitions",
+            hint=f"choose 1 to {MOST_PARTITIONS}",
+        )
+    return partitions

@@ -1,0 +1,152 @@
+"""How a plan's history is cut so that the parts give together what the whole gives. [PI-5, PO-8]
+
+A plan that uses nothing up is cut into slices of time. A slice owns the detections whose time lies
+in it and reads as much before it as can still have a part in them; it needs nothing after it,
+because operators decide a detection from what lies before it. A plan that uses events up (rule 1
+of the meaning) runs in one piece: which pairs are left depends on everything that came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.times import format_duration
+from rapport.policy.plan import Absent, Clause, CorrelationTerm, Plan, Positive
+from rapport.policy.plan import Sequence as FollowedBy
+from rapport.policy.runners.base import END_OF_TIME
+
+BEGIN_OF_TIME = -(2**63)
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What one Spark task does: these plans over readings before `until`, keeping what it owns."""
+
+    plans: tuple[int, ...]
+    """Indices into the job's plans."""
+    begin: int
+    """It owns detections from this time on..."""
+    until: int
+    """...up to before this one."""
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """All tasks of a job: first the slices of time, then one per plan that runs in one piece."""
+
+    tasks: tuple[Task, ...]
+    bounds: tuple[int, ...]
+    """Where the slices meet; empty when there is one slice or none."""
+    slices: int
+    look_back_ms: int
+    """How much before its begin a slice reads."""
+
+
+def used_up_terms(plan: Plan) -> tuple[int, ...]:
+    """Correlation terms that stand anywhere without NOT: their events are used at most once."""
+    positive = {term for clause in plan.clauses for term in _positive_terms(clause)}
+    return tuple(sorted(t for t in positive if isinstance(plan.terms[t], CorrelationTerm)))
+
+
+def look_back_ms(plan: Plan) -> int:
+    """How long before a detection's time an event can lie that has a part in it (exclusive).
+
+    Ends of a match lie within one window before its `t0`. The other part of a followed-by lies up
+    to another window before its end, and a correlation under its NOT begins up to a third before.
+    The detection comes at `t0`, or up to a window later when absence is awaited, or two when a
+    mixed clause takes a followed-by whose own absence is awaited.
+    """
+    sequences = [child for child in _children(plan) if isinstance(child, FollowedBy)]
+    windows = 1 + bool(sequences)
+    windows += any(
+        isinstance(plan.terms[term], CorrelationTerm)
+        for child in sequences
+        for term in _negated_terms(child)
+    )
+    return (windows + _delay_windows(plan)) * plan.window_ms
+
+
+def explain_partitioning(plan: Plan) -> str:
+    """One sentence for people: how this plan is spread over Spark and why."""
+    used_up = used_up_terms(plan)
+    if used_up:
+        term = plan.terms[used_up[0]]
+        name = f"{term.first.alias} {term.function} {term.second.alias}"
+        return (
+            f"{plan.policy}: one partition, because '{name}' uses each event once per pair "
+            f"({plan.consumption}), so what is left depends on the whole history before"
+        )
+    overlap = format_duration(look_back_ms(plan))
+    return (
+        f"{plan.policy}: slices of time, each reading {overlap} before its begin, because nothing "
+        "is used up and no event has a part in a detection later than that"
+    )
+
+
+def lay_out(plans: Sequence[Plan], times: npt.NDArray[np.int64], partitions: int) -> Layout:
+    """Tasks for all plans: at most `partitions` slices holding about equally many of `times`."""
+    sliced = tuple(i for i, plan in enumerate(plans) if not used_up_terms(plan))
+    whole = tuple(i for i in range(len(plans)) if i not in sliced)
+    bounds = _bounds(times, partitions) if sliced else ()
+    tasks = [
+        Task(plans=sliced, begin=begin, until=until) for begin, until in _between(bounds) if sliced
+    ]
+    slices = len(tasks)
+    tasks += [Task(plans=(i,), begin=BEGIN_OF_TIME, until=END_OF_TIME) for i in whole]
+    overlap = max((look_back_ms(plans[i]) for i in sliced), default=0)
+    return Layout(tasks=tuple(tasks), bounds=bounds, slices=slices, look_back_ms=overlap)
+
+
+def _bounds(times: npt.NDArray[np.int64], partitions: int) -> tuple[int, ...]:
+    if partitions < 2 or not len(times):
+        return ()
+    ordered = np.sort(times)
+    cuts = ordered[np.arange(1, partitions) * len(ordered) // partitions]
+    return tuple(int(cut) for cut in np.unique(cuts) if cut > ordered[0])
+
+
+def _between(bounds: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    edges = (BEGIN_OF_TIME, *bounds, END_OF_TIME)
+    return pairwise(edges)
+
+
+def _children(plan: Plan) -> Iterator[object]:
+    return (child for clause in plan.clauses for child in clause.children)
+
+
+def _positive_terms(clause: Clause) -> Iterator[int]:
+    for child in clause.children:
+        if isinstance(child, Positive):
+            yield child.term
+        elif isinstance(child, FollowedBy):
+            if not child.first_negated:
+                yield child.first
+            if not child.second_negated:
+                yield child.second
+
+
+def _negated_terms(child: FollowedBy) -> Iterator[int]:
+    if child.first_negated:
+        yield child.first
+    if child.second_negated:
+        yield child.second
+
+
+def _delay_windows(plan: Plan) -> int:
+    """How many windows after `t0` a detection may come."""
+    delay = 0
+    for clause in plan.clauses:
+        awaited = any(isinstance(c, FollowedBy) and c.second_negated for c in clause.children)
+        absent = any(_is_absence(child) for child in clause.children)
+        mixed = absent and not all(_is_absence(child) for child in clause.children)
+        delay = max(delay, 2 if mixed and awaited else int(awaited or absent))
+    return delay
+
+
+def _is_absence(child: object) -> bool:
+    if isinstance(child, FollowedBy):
+        return child.first_negated and child.second_negated
+    return isinstance(child, Absent)

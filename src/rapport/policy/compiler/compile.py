@@ -1,0 +1,81 @@
+"""From policy text to plan, stage by stage. Pure: no files, no clock, no network. [PO-3, PO-4, PO-5]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rapport.core.errors import InvalidInput, PolicyError, Problem
+from rapport.policy.compiler.check import check
+from rapport.policy.compiler.draft import Draft
+from rapport.policy.compiler.logic_tree import build_logic_tree
+from rapport.policy.compiler.normalize import normalize, terms_of
+from rapport.policy.compiler.planner import make_plan
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.lint import lint_policy
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Plan
+
+Stage = Callable[[Draft, Faults], Draft]
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A policy that can run: its tree as written, its plan, and the warnings and hints found on the way."""
+
+    tree: PolicyTree
+    plan: Plan
+    problems: tuple[Problem, ...]
+
+
+def compile_policy(text: str, *, name: str, ontology: Ontology, window_ms: int) -> Compiled:
+    """Compiles a policy; raises PolicyError with every fault of the first stage that finds any.
+
+    Args:
+        name: the policy's name, by which detections and problems refer to it.
+        window_ms: the site's window, for a policy that names none.
+    """
+    draft, faults = compile_draft(text, name=name, ontology=ontology, window_ms=window_ms)
+    assert draft.plan is not None
+    return Compiled(draft.tree, draft.plan, faults.problems())
+
+
+def compile_draft(
+    text: str, *, name: str, ontology: Ontology, window_ms: int
+) -> tuple[Draft, Faults]:
+    """The same with what every stage made of it, for people who want to look."""
+    tree = parse_policy(text, name=name)
+    faults = Faults(name, text)
+    draft = Draft(tree=tree, ontology=ontology, window_ms=window_ms, condition=tree.condition)
+    for stage in STAGES:
+        draft = stage(draft, faults)
+        if faults.has_errors():
+            raise PolicyError(faults.problems())
+    return draft, faults
+
+
+def _normalize(draft: Draft, faults: Faults) -> Draft:
+    try:
+        return msgspec.structs.replace(draft, ecnf=normalize(draft.condition))
+    except InvalidInput as error:
+        place = next(terms_of(draft.condition)).place
+        faults.add(error.code, error.message, place, hint=error.hint)
+        return draft
+
+
+def _logic_tree(draft: Draft, faults: Faults) -> Draft:
+    definitions = {concept.alias: concept for concept in draft.tree.concepts}
+    tree = build_logic_tree(draft.ecnf, definitions, draft.constraints, draft.ontology)
+    return msgspec.structs.replace(draft, logic_tree=tree)
+
+
+def _lint(draft: Draft, faults: Faults) -> Draft:
+    terms = terms_of(draft.condition)
+    used = frozenset(alias for term in terms for alias in (term.first, term.second))
+    lint_policy(draft.tree, draft.constraints, used, faults)
+    return draft
+
+
+STAGES: tuple[Stage, ...] = (check, _normalize, _logic_tree, make_plan, _lint)

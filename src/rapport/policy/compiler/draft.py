@@ -1,0 +1,30 @@
+"""What the compiler's stages hand on: a draft of the policy that gains one part per stage. [PO-4, PO-5]"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.policy.compiler.logic_tree import LogicTree
+from rapport.policy.compiler.normalize import Ecnf
+from rapport.policy.language.tree import ConceptDef, Expression, PolicyTree
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Constraint, Plan
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy on its way to a plan."""
+
+    tree: PolicyTree
+    ontology: Ontology
+    window_ms: int
+    condition: Expression
+    """As written at first; after the check with the names as declared and parameters in base units."""
+    constraints: dict[str, tuple[Constraint, ...]] = {}
+    """Of each alias, after the check."""
+    ecnf: Ecnf = ()
+    logic_tree: LogicTree | None = None
+    plan: Plan | None = None
+
+    def definition(self, alias: str) -> ConceptDef:
+        """The definition of an alias that passed the check."""
+        return next(concept for concept in self.tree.concepts if concept.alias == alias)

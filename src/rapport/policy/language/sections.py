@@ -1,0 +1,157 @@
+"""Cutting a policy text into its three sections and those into logical lines. [PO-3]"""
+
+from __future__ import annotations
+
+
+from rapport.core.errors import nearest_names
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_line
+from rapport.policy.language.tree import Action, Place
+
+_JOINING = ("and", "or", "followed-by")
+_EMPTY_HINTS = {
+    "concepts": "name what the policy speaks of, such as: room R (security='restricted')",
+    "conditions": "say what must hold, such as: A is inside R",
+    "actions": "say what to do, such as: raise alarm",
+}
+
+
+class Sections:
+    """The logical lines of each section; a line is a list of tokens, an action a phrase."""
+
+    def __init__(self) -> None:
+        self.concepts: list[list[Token]] = []
+        self.conditions: list[list[Token]] = []
+        self.actions: list[Action] = []
+        self.faulty: set[str] = set()
+        """Sections in which a character was not understood, so that an empty one is no second fault."""
+
+
+def split_sections(text: str, faults: Faults) -> Sections:
+    """Cuts the text; faults in the order or the names of sections are noted, and reading goes on."""
+    return _Splitter(text, faults).split()
+
+
+class _Splitter:
+    """Reads the lines from top to bottom and remembers which section it is in."""
+
+    def __init__(self, text: str, faults: Faults) -> None:
+        self.lines = text.splitlines()
+        self.faults = faults
+        self.found = Sections()
+        self.section = ""
+        self.headers: dict[str, Place] = {}
+        self.open: list[Token] = []
+        self.strayed = False
+
+    def split(self) -> Sections:
+        for number, line in enumerate(self.lines, start=1):
+            if self.section == "actions" and line.strip().lower() not in HEADERS:
+                self._action(line, number, 0)
+            else:
+                self._tokens(line, number)
+        self._close_line()
+        self._report_missing()
+        return self.found
+
+    def _tokens(self, line: str, number: int) -> None:
+        before = self.faults.count
+        tokens = tokenize_line(line, number, self.faults)
+        if self.faults.count != before:
+            self.found.faulty.add(self.section)
+            # A line that was not read in full is not judged further, only its header counts.
+            tokens = [token for token in tokens if token.kind == "header"]
+        tokens = [self._mended(token, alone=len(tokens) == 1) for token in tokens]
+        for token in tokens:
+            if token.kind != "header":
+                self._content(token)
+                continue
+            self._enter(token)
+            if token.text == "actions":
+                self._action(line, number, token.place.column - 1 + token.place.length)
+        if not self._line_goes_on():
+            self._close_line()
+
+    def _mended(self, token: Token, *, alone: bool) -> Token:
+        """A misspelt header that stands alone becomes the header that was meant, with a fault."""
+        if not alone or token.kind != "word" or self.open:
+            return token
+        meant = nearest_names(token.text.lower(), HEADERS, limit=1)
+        if not meant or meant[0] in self.headers:
+            return token
+        self.faults.add(
+            "policy.unknown_section",
+            f"there is no section named {token.text!r}",
+            token.place,
+            hint=f"did you mean {meant[0]!r}?",
+        )
+        return Token("header", meant[0], token.place)
+
+    def _content(self, token: Token) -> None:
+        if self.section:
+            self.open.append(token)
+        elif not self.strayed:
+            self.strayed = True
+            self.faults.add(
+                "policy.no_section",
+                "a policy begins with the line 'concepts'",
+                token.place,
+                hint="write the sections concepts, conditions and actions, in this order",
+            )
+
+    def _enter(self, header: Token) -> None:
+        self._close_line()
+        if header.text in self.headers:
+            first = self.headers[header.text]
+            self.faults.add(
+                "policy.repeated_section",
+                f"the section {header.text!r} was already opened in line {first.line}",
+                header.place,
+                hint="put all its lines into one section",
+            )
+        elif any(HEADERS.index(seen) > HEADERS.index(header.text) for seen in self.headers):
+            self.faults.add(
+                "policy.section_order",
+                f"the section {header.text!r} comes too late",
+                header.place,
+                hint="the order is concepts, conditions, actions",
+            )
+        self.headers.setdefault(header.text, header.place)
+        self.section = header.text
+
+    def _action(self, line: str, number: int, start: int) -> None:
+        phrase = phrase_of(line[start:])
+        if phrase:
+            indent = len(line[start:]) - len(line[start:].lstrip())
+            place = Place(number, start + indent + 1, len(phrase))
+            self.found.actions.append(Action(phrase, place))
+
+    def _line_goes_on(self) -> bool:
+        if not self.open or self.section != "conditions":
+            return False
+        marks = [token.text for token in self.open if token.kind == "mark"]
+        joins = self.open[-1].kind == "keyword" and self.open[-1].text in _JOINING
+        return joins or marks.count("(") > marks.count(")")
+
+    def _close_line(self) -> None:
+        if self.open:
+            lines = self.found.concepts if self.section == "concepts" else self.found.conditions
+            lines.append(self.open)
+            self.open = []
+
+    def _report_missing(self) -> None:
+        filled = {
+            "concepts": bool(self.found.concepts),
+            "conditions": bool(self.found.conditions),
+            "actions": bool(self.found.actions),
+        }
+        end = Place(max(len(self.lines), 1), 1)
+        for name in HEADERS:
+            if name not in self.headers:
+                if not (self.strayed and name == "concepts"):
+                    message = f"the section {name!r} is missing"
+                    self.faults.add("policy.missing_section", message, end, hint=_EMPTY_HINTS[name])
+            elif not filled[name] and name not in self.found.faulty:
+                message = f"the section {name!r} is empty"
+                place = self.headers[name]
+                self.faults.add("policy.empty_section", message, place, hint=_EMPTY_HINTS[name])

@@ -1,0 +1,117 @@
+"""What is right by the rules yet probably not meant: hints and warnings on a checked policy. [PO-12]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.plan import Constraint
+
+Constraints = Mapping[str, tuple[Constraint, ...]]
+
+
+def lint_policy(tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults) -> None:
+    """Notes aliases that can coincide, properties that exclude each other, and actions said twice.
+
+    `used` are the aliases that some condition names.
+    """
+    _contradictions(tree, constraints, faults)
+    _coincidences(tree, constraints, used, faults)
+    _pointless_distinct(tree, faults)
+    _repeated_actions(tree, faults)
+
+
+def can_coincide(first: tuple[Constraint, ...], second: tuple[Constraint, ...]) -> bool:
+    """False when no instance can satisfy both; True when one might."""
+    return not any(
+        _exclude(one, other) or _exclude(other, one) for one in first for other in second
+    )
+
+
+def _exclude(one: Constraint, other: Constraint) -> bool:
+    """True when `one` names a constant that `other` rules out, or both bound a number from opposite sides."""
+    if one.attribute != other.attribute:
+        return False
+    if one.operator == "=":
+        return not _satisfies(one.value, other)
+    if isinstance(one.value, str) or isinstance(other.value, str):
+        return False
+    if one.operator in ("<", "<=") and other.operator in (">", ">="):
+        touching = one.operator == "<=" and other.operator == ">="
+        return one.value < other.value or (one.value == other.value and not touching)
+    return False
+
+
+def _satisfies(value: str | float, constraint: Constraint) -> bool:
+    if constraint.operator == "=":
+        return value == constraint.value
+    if constraint.operator == "!=":
+        return value != constraint.value
+    if isinstance(value, str) or isinstance(constraint.value, str):
+        return True
+    return {
+        "<": value < constraint.value,
+        ">": value > constraint.value,
+        "<=": value <= constraint.value,
+        ">=": value >= constraint.value,
+    }[constraint.operator]
+
+
+def _contradictions(tree: PolicyTree, constraints: Constraints, faults: Faults) -> None:
+    for concept in tree.concepts:
+        own = constraints.get(concept.alias, ())
+        if any(not can_coincide((one,), (other,)) for one, other in combinations(own, 2)):
+            faults.add(
+                "policy.never_satisfied",
+                f"no {concept.concept} can have all properties of {concept.alias!r}",
+                concept.place,
+                hint="properties of one alias must all hold; use OR of two aliases instead",
+                severity="warning",
+            )
+
+
+def _coincidences(
+    tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults
+) -> None:
+    named = [concept for concept in tree.concepts if concept.alias in used]
+    apart = {frozenset(pair) for pair in tree.distinct}
+    for one, other in combinations(named, 2):
+        if one.concept != other.concept or frozenset((one.alias, other.alias)) in apart:
+            continue
+        if can_coincide(constraints.get(one.alias, ()), constraints.get(other.alias, ())):
+            faults.add(
+                "policy.can_coincide",
+                f"{one.alias!r} and {other.alias!r} can be the same {one.concept}",
+                other.alias_place,
+                hint=f"add the line 'distinct {one.alias}, {other.alias}' if that is not meant",
+                severity="hint",
+            )
+
+
+def _pointless_distinct(tree: PolicyTree, faults: Faults) -> None:
+    concepts = {concept.alias: concept for concept in tree.concepts}
+    for first, second in tree.distinct:
+        if concepts[first].concept != concepts[second].concept:
+            faults.add(
+                "policy.pointless_distinct",
+                f"{first!r} and {second!r} are of different concepts and never the same",
+                concepts[second].alias_place,
+                hint=f"leave 'distinct {first}, {second}' out",
+                severity="hint",
+            )
+
+
+def _repeated_actions(tree: PolicyTree, faults: Faults) -> None:
+    seen: set[str] = set()
+    for action in tree.actions:
+        if action.phrase in seen:
+            faults.add(
+                "policy.repeated_action",
+                f"the action {action.phrase!r} stands twice",
+                action.place,
+                hint="leave one out",
+                severity="warning",
+            )
+        seen.add(action.phrase)

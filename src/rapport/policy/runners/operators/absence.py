@@ -1,0 +1,172 @@
+"""Absence: looking for joint counterexamples in bulk, only among what the matches' identities allow. [PO-6, PO-7]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rapport.policy import relations
+from rapport.policy.plan import CorrelationTerm
+from rapport.policy.runners.operators.identities import Mask
+from rapport.policy.runners.operators.join import apart, matching
+from rapport.policy.runners.operators.near import near_rows
+from rapport.policy.runners.operators.table import (
+    Array,
+    Columns,
+    Rows,
+    Table,
+    concatenate,
+    count,
+    spread,
+    take,
+)
+from rapport.policy.runners.operators.window import Window
+
+_MOST_ROWS = 1 << 20
+
+
+class Span:
+    """For each match: occurrences count when they end in [low, high) and begin at or after `since`."""
+
+    def __init__(self, low: Array, high: Array, since: Array) -> None:
+        self.low, self.high, self.since = low, high, since
+
+
+def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) -> Mask:
+    """Which matches have a counterexample: one occurrence per term, all identities equal, in the span.
+
+    `bound` holds the `@alias` columns of the matches. Cost follows the number of occurrences that agree with
+    the identities bound so far; the number of identities not involved does not matter.
+    """
+    found = np.zeros(len(span.low), np.bool_)
+    start = {**bound, "row": np.arange(len(span.low))}
+    _search(window, start, list(terms), span, found)
+    return found
+
+
+def _search(window: Window, frame: Columns, terms: list[int], span: Span, found: Mask) -> None:
+    if not count(frame):
+        return
+    if not terms:
+        found[frame["row"]] = True
+        return
+    term = min(terms, key=lambda other: _cost(window, other, frame))
+    rest = [other for other in terms if other != term]
+    keep = {alias for other in rest for alias in _aliases(window, other)}
+    keep |= {f"@{alias}" for pair in window.plan.distinct for alias in pair} if rest else set()
+    _search(window, _extended(window, frame, term, span, keep), rest, span, found)
+
+
+def _cost(window: Window, term: int, frame: Columns) -> tuple[int, bool]:
+    """Few unbound aliases first; tables before pairs of events, which are made on the spot."""
+    unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
+    return unbound, isinstance(window.plan.terms[term], CorrelationTerm)
+
+
+def _aliases(window: Window, term: int) -> tuple[str, str]:
+    step = window.plan.terms[term]
+    return f"@{step.first.alias}", f"@{step.second.alias}"
+
+
+def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[str]) -> Columns:
+    """The frame joined with a term, reduced to what the remaining terms look at; in pieces when it is large."""
+    if isinstance(window.plan.terms[term], CorrelationTerm):
+        return _with_pairs(window, frame, term, span, keep)
+    table = window.occurrences[term]
+    rows = frame["row"]
+    if window.is_constraint(term):
+        first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
+    else:
+        low = np.maximum(span.low, span.since)
+        first, last = table.rows_from(low)[rows], table.rows_from(span.high)[rows]
+    owners, places = matching(window, table, term, frame, first, last)
+    joined = take(frame, owners)
+    for alias, name in zip(_aliases(window, term), ("first", "second"), strict=True):
+        joined[alias] = table.columns[name][places]
+    return _thin(window, apart(window, joined), keep)
+
+
+def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set[str]) -> Columns:
+    """Every pair of different events of the two sides within the window, made only for these matches."""
+    aliases = _aliases(window, term)
+    near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
+    mine, theirs = window.side(term, near), window.side(term, far)
+    if mine is None or theirs is None:
+        return take(frame, np.zeros(0, np.int64))
+    rows, length = frame["row"], window.plan.window_ms
+    since = np.maximum(span.since, span.low - length + 1)[rows]
+    codes = frame.get(aliases[near])
+    start, stop = mine.find(
+        None if codes is None else "code",
+        codes,
+        mine.rows_from(since),
+        mine.rows_from(span.high[rows]),
+    )
+    pieces = []
+    for piece in _pieces(start, stop):
+        owners, places = spread(start[piece], stop[piece])
+        owners += piece.start
+        events = mine.rows_at(None if codes is None else "code", places)
+        joined = take(frame, owners)
+        joined[aliases[near]] = mine.columns["code"][events]
+        found = _partners(window, joined, term, (near, mine, theirs, events), span, since[owners])
+        pieces.append(_thin(window, apart(window, found), keep))
+    return concatenate(pieces)
+
+
+def _partners(
+    window: Window,
+    frame: Columns,
+    term: int,
+    sides: tuple[int, Table, Table, Rows],
+    span: Span,
+    since: Array,
+) -> Columns:
+    """Joins the events of the other side that make a pair with the event each row has."""
+    near, mine, theirs, events = sides
+    step, length = window.plan.terms[term], window.plan.window_ms
+    alias = _aliases(window, term)[1 - near]
+    times, rows = mine.columns["end"][events], frame["row"]
+    low = theirs.rows_from(np.maximum(since, times - length + 1))
+    high = theirs.rows_from(np.minimum(span.high[rows], times + length))
+    if alias in frame:
+        start, stop = theirs.find("code", frame[alias], low, high)
+        owners, places = spread(start, stop)
+        others = theirs.rows_at("code", places)
+    elif "cell" in theirs.columns:
+        owners, others = near_rows(theirs, mine.columns["cell"][events], low, high)
+    else:
+        owners, others = spread(low, np.maximum(low, high))
+    mine_rows = events[owners]
+    values = mine.columns["value"][mine_rows], theirs.columns["value"][others]
+    mask = relations.get(step.function).holds_many(
+        *(values if near == 0 else values[::-1]), step.parameter
+    )
+    mask &= mine.columns["event"][mine_rows] != theirs.columns["event"][others]
+    ends = np.maximum(times[owners], theirs.columns["end"][others])
+    mask &= ends >= span.low[rows[owners]]
+    joined = take(frame, owners[mask])
+    joined[alias] = theirs.columns["code"][others[mask]]
+    return joined
+
+
+def _pieces(start: Rows, stop: Rows) -> list[slice]:
+    """Cuts questions so that each piece spreads to a bounded number of rows."""
+    total = np.cumsum(stop - start)
+    if not len(total) or total[-1] <= _MOST_ROWS:
+        return [slice(0, len(start))]
+    cuts = np.searchsorted(total, np.arange(_MOST_ROWS, int(total[-1]), _MOST_ROWS)) + 1
+    edges = sorted({0, *cuts.tolist(), len(start)})
+    return [slice(low, high) for low, high in zip(edges, edges[1:], strict=False)]
+
+
+def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
+    """Distinct rows over the match and the aliases still looked at."""
+    names = sorted(name for name in frame if name in keep)
+    key = frame["row"]
+    for name in names:
+        size = len(window.identities[window.alias_concept(name[1:])].ids) + 1
+        key = key * size + frame[name]
+    _, chosen = np.unique(key, return_index=True)
+    return {"row": frame["row"][chosen], **{name: frame[name][chosen] for name in names}}

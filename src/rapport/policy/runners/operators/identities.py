@@ -1,0 +1,135 @@
+"""Identities as small integers: text is compared once per batch, everything after works on codes. [PO-6]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rapport.core.detection import identity_order
+from rapport.policy.plan import Constraint, Side
+from rapport.tables.instances import Instances
+
+Codes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Identities:
+    """The identities of one concept seen so far, instances of the tables first; a code is a place in `ids`.
+
+    Grows with the number of identities, never with the length of the stream.
+    """
+
+    def __init__(self, instances: Instances) -> None:
+        self.instances = instances
+        self.ids: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._ranks: Codes = np.zeros(0, np.int64)
+        self.encode_list(instances.ids)
+
+    def encode_list(self, ids: Sequence[str]) -> Codes:
+        """Codes of the ids; new ones are added."""
+        codes, known = self._codes, self.ids
+        found = np.empty(len(ids), np.int64)
+        for place, identity in enumerate(ids):
+            code = codes.get(identity)
+            if code is None:
+                code = codes[identity] = len(known)
+                known.append(identity)
+            found[place] = code
+        return found
+
+    def encode(self, keys: pa.Array) -> Codes:
+        """Codes of a text column; Python looks only at its distinct values."""
+        if len(keys) < 16:
+            return self.encode_list(keys.to_pylist())
+        encoded = keys.dictionary_encode()
+        return self.encode_list(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+
+    def restore(self, ids: list[str]) -> None:
+        """Takes over the codes of a snapshot; instances that are new since then are added."""
+        self.ids, self._codes = [], {}
+        self.encode_list(ids)
+        self.encode_list(self.instances.ids)
+
+    def ranks(self) -> Codes:
+        """The place of each code in the order of the fixed output; kept until the concept grows."""
+        if len(self._ranks) != len(self.ids):
+            order = sorted(range(len(self.ids)), key=lambda code: identity_order(self.ids[code]))
+            self._ranks = np.empty(len(order), np.int64)
+            self._ranks[order] = np.arange(len(order))
+        return self._ranks
+
+
+class Leaf:
+    """Which identities satisfy the constraints of a side; asked by code, in bulk."""
+
+    def __init__(self, side: Side, identities: Identities) -> None:
+        self._side, self._identities = side, identities
+        self._allowed = np.zeros(0, np.bool_)
+
+    def allowed(self) -> Mask:
+        """One answer per code known so far. An identity that no table knows satisfies only an empty list."""
+        missing = len(self._identities.ids) - len(self._allowed)
+        if missing:
+            self._allowed = np.concatenate(
+                (self._allowed, self._judge(self._identities.ids[len(self._allowed) :]))
+            )
+        return self._allowed
+
+    def forget(self) -> None:
+        """Judges again at the next question: the codes changed."""
+        self._allowed = np.zeros(0, np.bool_)
+
+    def _judge(self, ids: list[str]) -> Mask:
+        if not self._side.constraints:
+            return np.ones(len(ids), np.bool_)
+        instances = self._identities.instances
+        known = satisfies(instances, self._side.constraints)
+        rows = instances.rows(ids)
+        found = np.zeros(len(ids), np.bool_)
+        found[rows >= 0] = known[rows[rows >= 0]]
+        return found
+
+
+def satisfies(instances: Instances, constraints: Sequence[Constraint]) -> Mask:
+    """Which instances satisfy all constraints; a missing value satisfies none, not even `!=`."""
+    mask = np.ones(len(instances), np.bool_)
+    for constraint in constraints:
+        column = instances.columns.get(constraint.attribute)
+        if column is None:
+            return np.zeros(len(instances), np.bool_)
+        mask &= _compare(column, constraint)
+    return mask
+
+
+def _compare(column: npt.NDArray[Any], constraint: Constraint) -> Mask:
+    if column.dtype == object:
+        return np.fromiter((_holds(value, constraint) for value in column), np.bool_, len(column))
+    with np.errstate(invalid="ignore"):
+        mask = _OPERATIONS[constraint.operator](column, float(constraint.value))
+    return np.asarray(mask & ~np.isnan(column), np.bool_)
+
+
+def _holds(value: Any, constraint: Constraint) -> bool:
+    if value is None:
+        return False
+    wanted: Any = constraint.value
+    if isinstance(value, bool | np.bool_):
+        wanted = str(wanted).lower() == "true"
+    elif isinstance(value, str):
+        wanted = str(wanted)
+    return bool(_OPERATIONS[constraint.operator](value, wanted))
+
+
+_OPERATIONS: dict[str, Any] = {
+    "=": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    ">": lambda left, right: left > right,
+    "<=": lambda left, right: left <= right,
+    ">=": lambda left, right: left >= right,
+}

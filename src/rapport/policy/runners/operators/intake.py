@@ -1,0 +1,109 @@
+"""A batch of readings taken apart by stream, and the events that may yet be named as causes. [PO-6]"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rapport.core.detection import Cause
+from rapport.policy.runners.operators.identities import Codes, Identities
+
+_MANY_CHUNKS = 512
+
+
+class StreamRows:
+    """The readings of one stream in a batch: codes of their keys, times, ordinals and values (n, parts)."""
+
+    __slots__ = ("codes", "ordinals", "times", "values")
+
+    def __init__(
+        self, codes: Codes, times: Codes, ordinals: Codes, values: npt.NDArray[Any]
+    ) -> None:
+        self.codes, self.times, self.ordinals, self.values = codes, times, ordinals, values
+
+
+def rows_of_stream(
+    readings: pa.RecordBatch, stream: str, identities: Identities, first_ordinal: int
+) -> StreamRows | None:
+    """The rows of a stream; None when the batch has none. An ordinal counts events in (time, id) order."""
+    mask = pc.equal(readings.column("stream"), stream)
+    chosen = mask.true_count
+    if not chosen:
+        return None
+    ordinals = np.arange(first_ordinal, first_ordinal + len(readings))
+    if chosen < len(readings):
+        ordinals = ordinals[mask.to_numpy(zero_copy_only=False)]
+        readings = readings.filter(mask)
+    return StreamRows(
+        identities.encode(readings.column("key")),
+        readings.column("time").to_numpy(),
+        ordinals,
+        _values(readings, stream),
+    )
+
+
+def _values(readings: pa.RecordBatch, stream: str) -> npt.NDArray[Any]:
+    prefix = f"{stream}."
+    names = [name for name in readings.schema.names if name.startswith(prefix)]
+    parts = [readings.column(name) for name in names if "." not in name[len(prefix) :]]
+    return np.column_stack([part.to_numpy(zero_copy_only=False) for part in parts])
+
+
+class EventLog:
+    """Time and id of recent events by ordinal; whole chunks are forgotten when they are older than the horizon."""
+
+    def __init__(self) -> None:
+        self.next_ordinal = 0
+        self._firsts: list[int] = []
+        self._times: list[Codes] = []
+        self._ids: list[pa.Array] = []
+
+    def add(self, times: Codes, ids: pa.Array) -> int:
+        """Remembers a batch and returns the ordinal of its first event."""
+        first = self.next_ordinal
+        self._firsts.append(first)
+        self._times.append(times)
+        self._ids.append(ids)
+        self.next_ordinal += len(times)
+        if len(self._firsts) > _MANY_CHUNKS:
+            self._merge()
+        return first
+
+    def cause(self, ordinal: int) -> Cause:
+        """Time and id of an event."""
+        chunk = bisect_right(self._firsts, ordinal) - 1
+        place = ordinal - self._firsts[chunk]
+        return int(self._times[chunk][place]), self._ids[chunk][place].as_py()
+
+    def trim(self, before: int) -> None:
+        """Forgets chunks whose events are all older."""
+        stale = 0
+        while stale < len(self._times) and self._times[stale][-1] < before:
+            stale += 1
+        if stale:
+            del self._firsts[:stale], self._times[:stale], self._ids[:stale]
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes."""
+        self._merge()
+        ids = self._ids[0].to_pylist() if self._ids else []
+        times = self._times[0] if self._times else np.zeros(0, np.int64)
+        return {"next": self.next_ordinal, "times": times, "ids": ids}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what `state` gave."""
+        self.next_ordinal = state["next"] - len(state["ids"])
+        self._firsts, self._times, self._ids = [], [], []
+        if state["ids"]:
+            self.add(state["times"], pa.array(state["ids"], pa.string()))
+
+    def _merge(self) -> None:
+        if len(self._firsts) > 1:
+            self._firsts = self._firsts[:1]
+            self._times = [np.concatenate(self._times)]
+            self._ids = [pa.concat_arrays(self._ids)]

@@ -1,0 +1,33 @@
+"""Events near each other: square cells as wide as the reach, so that only nine need looking into. [PO-6]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rapport.policy.runners.operators.table import Rows, Table, spread
+
+_AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
+_FURTHEST = 1 << 30
+# A little wider than the reach: two quotients of points just the reach apart may be rounded apart.
+_MARGIN = 1.001
+
+
+def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
+    """The cell of each point; what lies beyond all cells shares the outermost, missing values lie in the middle."""
+    width = reach * _MARGIN if reach > 0 else 1.0
+    scaled = np.nan_to_num(np.floor(points / width), nan=0.0)
+    cells = np.clip(scaled, -_FURTHEST, _FURTHEST).astype(np.int64)
+    return cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]
+
+
+def near_rows(table: Table, cells: Rows, low: Rows, high: Rows) -> tuple[Rows, Rows]:
+    """Pairs (question, row) of the rows in [low, high) whose cell touches the one asked for."""
+    found = []
+    for x, y in _AROUND:
+        start, stop = table.find("cell", cells + (x * 4 * _FURTHEST + y), low, high)
+        owners, places = spread(start, stop)
+        found.append((owners, table.rows_at("cell", places)))
+    return np.concatenate([part[0] for part in found]), np.concatenate([part[1] for part in found])

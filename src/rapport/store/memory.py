@@ -1,0 +1,154 @@
+"""Logs and records in memory: for tests, and for channels that need not outlive the process. [CH-13]"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.store.base import Block, Change, Put
+
+
+class MemoryLogStore:
+    """A LogStore that forgets at the end of the process; a segment is one block."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._blocks: dict[str, list[Block]] = {}
+        self._last: dict[str, int] = {}
+        self._closed = False
+
+    def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
+        """See LogStore; "durable" is as long as the process."""
+        if any(count < 1 for count, _body in blocks):
+            raise InvalidInput("a block without records cannot be kept", code="log.bad_block_size")
+        with self._guard:
+            self._check_open()
+            placed, last = [], self._last.get(log, 0)
+            for count, body in blocks:
+                placed.append(Block(last + 1, count, received, bytes(body)))
+                last += count
+            if placed:
+                self._blocks.setdefault(log, []).extend(placed)
+                self._last[log] = last
+        return placed
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """See LogStore."""
+        with self._guard:
+            self._check_open()
+            blocks = self._blocks.get(log, [])
+            start = bisect_right(blocks, position, key=lambda block: block.last)
+            found: list[Block] = []
+            wanted = max_records
+            for number in range(start, len(blocks)):
+                if wanted <= 0:
+                    break
+                found.append(blocks[number])
+                wanted -= blocks[number].count
+        return found
+
+    def last_position(self, log: str) -> int:
+        """See LogStore."""
+        self._check_open()
+        return self._last.get(log, 0)
+
+    def first_position(self, log: str) -> int:
+        """See LogStore."""
+        with self._guard:
+            self._check_open()
+            blocks = self._blocks.get(log)
+            return blocks[0].first if blocks else self._last.get(log, 0) + 1
+
+    def trim(self, log: str, before: int) -> None:
+        """See LogStore; the last block stays, as the last segment of a file does."""
+        with self._guard:
+            self._check_open()
+            blocks = self._blocks.get(log, [])
+            gone = bisect_right(blocks, before - 1, key=lambda block: block.last)
+            del blocks[: min(gone, max(len(blocks) - 1, 0))]
+
+    def logs(self) -> list[str]:
+        """See LogStore."""
+        self._check_open()
+        return sorted(self._last)
+
+    def close(self) -> None:
+        """See LogStore."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the log store is closed", code="store.closed")
+
+
+class MemoryRecordStore:
+    """A RecordStore that forgets at the end of the process."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._values: dict[str, dict[str, bytes]] = {}
+        self._keys: dict[str, list[str]] = {}
+        self._closed = False
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """See RecordStore."""
+        self._check_open()
+        return self._values.get(table, {}).get(key)
+
+    def put(self, table: str, key: str, value: bytes) -> None:
+        """See RecordStore."""
+        self.apply((Put(table, key, value),))
+
+    def delete(self, table: str, key: str) -> None:
+        """See RecordStore."""
+        with self._guard:
+            self._check_open()
+            self._delete(table, key)
+
+    def apply(self, changes: Sequence[Change]) -> None:
+        """See RecordStore."""
+        with self._guard:
+            self._check_open()
+            for change in changes:
+                if isinstance(change, Put):
+                    self._put(change)
+                else:
+                    self._delete(change.table, change.key)
+
+    def find(
+        self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
+    ) -> list[tuple[str, bytes]]:
+        """See RecordStore."""
+        with self._guard:
+            self._check_open()
+            keys, values = self._keys.get(table, []), self._values.get(table, {})
+            start = bisect_right(keys, after)
+            if prefix > after:
+                start = bisect_right(keys, prefix) - (1 if prefix in values else 0)
+            found: list[tuple[str, bytes]] = []
+            for number in range(start, len(keys)):
+                if len(found) >= limit or not keys[number].startswith(prefix):
+                    break
+                found.append((keys[number], values[keys[number]]))
+        return found
+
+    def close(self) -> None:
+        """See RecordStore."""
+        self._closed = True
+
+    def _put(self, change: Put) -> None:
+        values = self._values.setdefault(change.table, {})
+        if change.key not in values:
+            insort(self._keys.setdefault(change.table, []), change.key)
+        values[change.key] = bytes(change.value)
+
+    def _delete(self, table: str, key: str) -> None:
+        if self._values.get(table, {}).pop(key, None) is not None:
+            keys = self._keys[table]
+            del keys[bisect_right(keys, key) - 1]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the record store is closed", code="store.closed")

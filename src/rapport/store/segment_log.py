@@ -1,0 +1,339 @@
+"""One log as segment files: appending groups with one sync, recovering after a crash, reading, trimming. [CH-13]
+
+The one rule of order: a group is written, synced, and only then shown; the next group is written after that.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.store.base import Block
+from rapport.store.files import Files, OpenFile
+from rapport.store.frames import MAX_BODY_BYTES, Header, encode_frame
+from rapport.store.scanning import Frame, scan
+from rapport.store.segment_index import GroupWalk, SegmentIndex
+from rapport.store.segment_reading import (
+    Fault,
+    Segment,
+    disk_refused,
+    load_index,
+    read_blocks,
+    read_index,
+    segments_in,
+)
+
+_log = structlog.get_logger(__name__)
+
+_ALLOCATE_BYTES = 4 * 1024 * 1024
+"""Room reserved ahead. Reserved room makes a sync a third cheaper: the file's size need not change each time."""
+_MOST_HINTS = 4096
+_MOST_FAULTS = 1000
+
+
+class SegmentLog:
+    """A log open for writing by this process. Appends come from one thread; reads may come from any."""
+
+    def __init__(self, name: str, directory: Path, files: Files, segment_bytes: int) -> None:
+        self.name = name
+        self.faults: dict[tuple[str, int], Fault] = {}
+        self._directory, self._files, self._segment_bytes = directory, files, segment_bytes
+        self._guard = threading.Lock()
+        self._hints: dict[int, tuple[int, int]] = {}
+        self._segments = segments_in(files, directory)
+        if not self._segments:
+            segment, file = self._begin_segment(1)
+            file.close()
+            self._segments = [segment]
+        self._file: OpenFile | None = None
+        self._index, self._allocated = self._recover()
+
+    # --- appending -------------------------------------------------------------------------------------------
+
+    def append(self, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
+        """Writes and syncs all blocks as one group; raises StoreUnavailable when the disk refuses."""
+        if not blocks:
+            return []
+        try:
+            if self._index.end >= self._segment_bytes:
+                self._roll()
+            file = self._sound_file()
+        except OSError as error:
+            raise disk_refused(f"cannot append to log {self.name!r}", error) from error
+        placed, group = self._encode(blocks, received)
+        self._write(file, group)
+        self._show(placed, group)
+        return placed
+
+    def _encode(
+        self, blocks: Sequence[tuple[int, bytes]], received: int
+    ) -> tuple[list[Block], list[bytes]]:
+        placed, group, first = [], [], self._index.last + 1
+        for index, (count, body) in enumerate(blocks):
+            if count < 1 or len(body) > MAX_BODY_BYTES:
+                raise InvalidInput(
+                    f"a block of {count} records and {len(body)} bytes cannot be kept",
+                    code="log.bad_block_size",
+                )
+            placed.append(Block(first, count, received, body))
+            remaining = len(blocks) - 1 - index
+            group.append(
+                encode_frame(
+                    body,
+                    first=first,
+                    count=count,
+                    received=received,
+                    index=index,
+                    remaining=remaining,
+                )
+            )
+            first += count
+        return placed, group
+
+    def _write(self, file: OpenFile, group: list[bytes]) -> None:
+        data = group[0] if len(group) == 1 else b"".join(group)
+        end = self._index.end + len(data)
+        try:
+            if end > self._allocated:
+                self._allocated = end + _ALLOCATE_BYTES
+                file.allocate(self._allocated)
+            file.write_at(self._index.end, data)
+            file.sync()
+        except OSError as error:
+            self._distrust()
+            raise disk_refused(f"cannot append to log {self.name!r}", error) from error
+
+    def _show(self, placed: list[Block], group: list[bytes]) -> None:
+        with self._guard:
+            for number, (block, raw) in enumerate(zip(placed, group, strict=True)):
+                header = Header(
+                    number, 0, len(block.body), block.first, block.count, block.received, 0
+                )
+                self._hint(block.first - 1, self._index.end)
+                self._index.add(Frame(self._index.end, header))
+                assert len(raw) == header.frame_bytes
+
+    def _distrust(self) -> None:
+        """After a failed write or sync the tail may hold anything: it is cut before the next append."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _sound_file(self) -> OpenFile:
+        """The active file; opened anew and cut to what is durable when the last write failed."""
+        if self._file is None:
+            file = self._files.open(self._segments[-1].path)
+            try:
+                file.truncate(self._index.end)
+                file.sync()
+            except OSError:
+                file.close()
+                raise
+            self._file, self._allocated = file, self._index.end
+        return self._file
+
+    def _roll(self) -> None:
+        """Closes the full segment and begins the next, whose name is durable before anything is written to it."""
+        file = self._sound_file()
+        # Unsynced on purpose: reserved zeros that come back after a power cut do no harm.
+        file.truncate(self._index.end)
+        self._save_index(self._segments[-1], self._index)
+        segment, opened = self._begin_segment(self._index.last + 1)
+        segment.index = SegmentIndex(segment.first)
+        file.close()
+        with self._guard:
+            self._segments.append(segment)
+            self._file, self._allocated, self._index = opened, 0, segment.index
+
+    def _begin_segment(self, first: int) -> tuple[Segment, OpenFile]:
+        segment = Segment(self._directory, first)
+        file = self._files.open(segment.path)
+        try:
+            self._files.sync_directory(self._directory)
+        except OSError:
+            file.close()
+            raise
+        return segment, file
+
+    # --- recovering ------------------------------------------------------------------------------------------
+
+    def _recover(self) -> tuple[SegmentIndex, int]:
+        """Finds the end of the last whole group, cuts what stands behind it, and says so."""
+        active = self._segments[-1]
+        file = self._files.open(active.path)
+        size = file.size()
+        index = read_index(self._files, active) or SegmentIndex(active.first)
+        if index.end > size:
+            index = SegmentIndex(active.first)
+        walk = GroupWalk(index)
+        walk.take_all(scan(file.read_at, index.end, size))
+        for hole in index.holes:
+            self._report(active, hole.offset, hole.end, "a damaged record")
+        if walk.unfinished:
+            self._cut_tail(active, file, index.end, size)
+            size = index.end
+        self._file, active.index = file, index
+        return index, size
+
+    def _cut_tail(self, segment: Segment, file: OpenFile, end: int, size: int) -> None:
+        """A write cut short was acknowledged to nobody. Yet rot looks alike, so the bytes are put aside first."""
+        tail = file.read_at(end, size - end).rstrip(b"\0")
+        aside = segment.path.with_suffix(f".cut-{end}")
+        kept = self._files.open(aside)
+        kept.truncate(0)
+        kept.write_at(0, tail)
+        kept.close()
+        # No sync here: nothing is written behind the cut before the next append, whose sync covers it.
+        file.truncate(end)
+        self._report(segment, end, end + len(tail), "an unfinished write", kept=str(aside))
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    @property
+    def last(self) -> int:
+        """Last durable position."""
+        return self._index.last
+
+    @property
+    def first(self) -> int:
+        """Oldest position kept."""
+        return self._segments[0].first
+
+    def read_after(self, position: int, max_records: int) -> list[Block]:
+        """Whole blocks holding records after `position`; see LogStore."""
+        blocks: list[Block] = []
+        wanted = max_records
+        while wanted > 0:
+            with self._guard:
+                place = self._place_after(position)
+            if place is None:
+                return blocks
+            segment, offset, end, until = place
+            try:
+                found = self._read_segment(segment, offset, end, position, wanted)
+            except FileNotFoundError:
+                continue  # trimmed while we looked; begin with what is left
+            except OSError as error:
+                raise disk_refused(f"cannot read log {self.name!r}", error) from error
+            blocks += found
+            wanted -= sum(block.count for block in found)
+            position = found[-1].last if found else until
+        return blocks
+
+    def _place_after(self, position: int) -> tuple[Segment, int | None, int, int] | None:
+        """Segment, offset (None: ask its index), end and last position of where to read."""
+        if position >= self._index.last:
+            return None
+        hint = self._hints.get(position)
+        number = bisect_right(self._segments, position + 1, key=lambda segment: segment.first) - 1
+        segment = self._segments[max(number, 0)]
+        if segment is self._segments[-1]:
+            offset = hint[1] if hint and hint[0] == segment.first else None
+            if offset is None:
+                offset = self._index.locate(position + 1)
+            return segment, offset, self._index.end, self._index.last
+        until = self._segments[max(number, 0) + 1].first - 1
+        return segment, hint[1] if hint and hint[0] == segment.first else None, -1, until
+
+    def _read_segment(
+        self, segment: Segment, offset: int | None, end: int, position: int, wanted: int
+    ) -> list[Block]:
+        if end < 0:
+            index = self._closed_index(segment)
+            end = index.end
+            offset = index.locate(position + 1) if offset is None else offset
+        file = self._files.open_to_read(segment.path)
+        try:
+            found = read_blocks(file.read_at, offset or 0, end, position, wanted)
+        finally:
+            file.close()
+        for damage in found.damage:
+            self._report(segment, damage.offset, damage.end, "a damaged record")
+        if found.blocks:
+            with self._guard:
+                self._hint(found.blocks[-1].last, found.next_offset, segment.first)
+        return found.blocks
+
+    def _closed_index(self, segment: Segment) -> SegmentIndex:
+        if segment.index is None:
+            with self._guard:
+                number = self._segments.index(segment) if segment in self._segments else -1
+                if number < 0:
+                    raise FileNotFoundError(segment.path)
+                until = self._segments[number + 1].first
+            index, rebuilt = load_index(self._files, segment, until)
+            for hole in index.holes:
+                self._report(segment, hole.offset, hole.end, "a damaged record")
+            if rebuilt:
+                self._save_index(segment, index)
+            segment.index = index
+        return segment.index
+
+    def _hint(self, position: int, offset: int, segment_first: int | None = None) -> None:
+        """Remembers where the block after `position` begins, so that a reader going on finds it at once."""
+        if len(self._hints) >= _MOST_HINTS:
+            del self._hints[next(iter(self._hints))]
+        first = self._segments[-1].first if segment_first is None else segment_first
+        self._hints[position] = (first, offset)
+
+    # --- keeping house ---------------------------------------------------------------------------------------
+
+    def trim(self, before: int) -> None:
+        """Removes segments whose last position is before `before`; the active one stays."""
+        with self._guard:
+            kept = bisect_right(self._segments, before, key=lambda segment: segment.first) - 1
+            gone = self._segments[: max(kept, 0)]
+            self._segments = self._segments[len(gone) :]
+        try:
+            for segment in gone:
+                self._files.remove(segment.path)
+                if segment.index_path.name in self._files.names(self._directory):
+                    self._files.remove(segment.index_path)
+            if gone:
+                self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise disk_refused(f"cannot trim log {self.name!r}", error) from error
+
+    def close(self) -> None:
+        """Gives reserved room back and saves the index, so that opening again need not scan."""
+        if self._file is None:
+            return
+        try:
+            self._file.truncate(self._index.end)
+            self._save_index(self._segments[-1], self._index)
+        except OSError as error:
+            raise disk_refused(f"cannot close log {self.name!r}", error) from error
+        finally:
+            self._file.close()
+            self._file = None
+
+    def _save_index(self, segment: Segment, index: SegmentIndex) -> None:
+        """Unsynced: an index that is lost or half there fails its checksum and is made again."""
+        fresh = segment.index_path.with_suffix(".index-new")
+        file = self._files.open(fresh)
+        try:
+            file.truncate(0)
+            file.write_at(0, index.encode())
+        finally:
+            file.close()
+        self._files.rename(fresh, segment.index_path)
+
+    def _report(
+        self, segment: Segment, offset: int, end: int, reason: str, *, kept: str = ""
+    ) -> None:
+        key = (segment.path.name, offset)
+        if key in self.faults or len(self.faults) >= _MOST_FAULTS:
+            return
+        fault = Fault(self.name, str(segment.path), offset, end, reason, kept)
+        self.faults[key] = fault
+        _log.warning("log damaged", log=self.name, path=fault.path, offset=offset, reason=reason)
+
+
+def closed_error() -> StoreUnavailable:
+    """The error of a store that was closed."""
+    return StoreUnavailable("the log store is closed", code="store.closed")

@@ -1,0 +1,137 @@
+"""Tables as the site file declares them: where pull data lie and which columns give which attribute. [PO-2]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rapport.core.errors import Problem, Unsupported, nearest_names
+from rapport.core.schema import PARTS, AttributeType
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import Section, TomlFile
+
+Concepts = Mapping[str, Mapping[str, AttributeType]]
+
+_KEYS = ("concept", "csv", "key", "columns")
+_LATER = {
+    "sql": "export the query as CSV",
+    "xml": "export it as CSV",
+    "http": "fetch it and save it as CSV",
+}
+
+
+class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """One CSV file. Without a concept it serves look-ups only."""
+
+    name: str
+    concept: str = ""
+    csv: str
+    key: str
+    columns: dict[str, tuple[str, ...]] = {}
+    """Of each attribute the columns that hold its parts."""
+
+
+def tables_from_site(
+    file: TomlFile, directory: Path, concepts: Concepts
+) -> tuple[list[TableDeclaration], list[Problem]]:
+    """The sound declarations in the order of the file, and everything wrong with the others."""
+    found: list[TableDeclaration] = []
+    problems: list[Problem] = []
+    whole = file.section("tables")
+    for key, value in whole.values.items():
+        if not isinstance(value, dict):
+            hint = f"write [tables.{key}]"
+            problems.append(
+                whole.problem(key, "site.wrong_type", f"{key!r} must be a table", hint=hint)
+            )
+    for name, section in whole.sections():
+        before = len(problems)
+        declaration = _declaration(name, section, directory, concepts, problems)
+        faults = problems[before:]
+        if declaration is not None and all(fault.severity != "error" for fault in faults):
+            found.append(declaration)
+    return found, problems
+
+
+def _declaration(
+    name: str, section: Section, directory: Path, concepts: Concepts, problems: list[Problem]
+) -> TableDeclaration | None:
+    fields = Fields(section, problems, known=(*_KEYS, *_LATER))
+    for kind, hint in _LATER.items():
+        if kind in section.values:
+            error = Unsupported(f"a table from {kind.upper()}", "this version", hint=hint)
+            fields.fault(kind, error.code, error.message, hint=hint)
+            return None
+    path = fields.text("csv")
+    if path:
+        _check_path(fields, path, directory)
+    concept = fields.text("concept", "")
+    return TableDeclaration(
+        name=name,
+        concept=concept,
+        csv=path,
+        key=fields.text("key"),
+        columns=_columns(fields, section, concept, concepts),
+    )
+
+
+def _check_path(fields: Fields, path: str, directory: Path) -> None:
+    target = directory / path
+    inside = target.resolve().is_relative_to(directory.resolve())
+    if not inside and not Path(path).is_absolute():
+        message = f"{path!r} leads out of the site directory"
+        fields.fault("csv", "site.outside", message, hint="write an absolute path if that is meant")
+    elif not target.is_file():
+        near = nearest_names(path, [found.name for found in directory.glob("*.csv")], limit=1)
+        hint = f"did you mean {near[0]!r}?" if near else "the path is relative to the site directory"
+        fields.fault("csv", "site.no_file", f"there is no file {path!r}", hint=hint)
+
+
+def _columns(
+    fields: Fields, section: Section, concept: str, concepts: Concepts
+) -> dict[str, tuple[str, ...]]:
+    given = section.values.get("columns", {})
+    if not isinstance(given, dict):
+        hint = 'write columns = { status = "status" }'
+        fields.fault("columns", "site.wrong_type", "'columns' must be a table", hint=hint)
+        return {}
+    if concept and concept not in concepts:
+        near = nearest_names(concept, concepts, limit=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(concepts)}"
+        message = f"there is no concept {concept!r}"
+        fields.fault("concept", "tables.unknown_concept", message, hint=hint)
+        return {}
+    if not concept and given:
+        hint = "add concept = ..., or leave 'columns' out of a table for look-ups"
+        fields.fault("columns", "tables.no_concept", "'columns' needs a concept", hint=hint)
+        return {}
+    columns = section.section("columns")
+    found = {}
+    for attribute in given:
+        names = _one_attribute(Fields(columns, [], known=given), fields, attribute, concept, concepts)
+        if names:
+            found[attribute] = names
+    return found
+
+
+def _one_attribute(
+    columns: Fields, fields: Fields, attribute: str, concept: str, concepts: Concepts
+) -> tuple[str, ...]:
+    names = columns.texts(attribute, ())
+    fields.problems.extend(columns.problems)
+    if attribute not in concepts[concept]:
+        near = nearest_names(attribute, concepts[concept], limit=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(concepts[concept])}"
+        message = f"the concept {concept!r} has no attribute {attribute!r}"
+        fields.fault("columns", "tables.unknown_attribute", message, hint=hint)
+        return ()
+    kind = concepts[concept][attribute]
+    if names and len(names) != len(PARTS[kind]):
+        example = ", ".join(f'"{part}"' for part in PARTS[kind])
+        message = f"{attribute!r} is a {kind} of {len(PARTS[kind])} parts, but {len(names)} columns are named"
+        hint = f"such as {attribute} = [{example}]"
+        fields.fault("columns", "tables.wrong_parts", message, hint=hint)
+        return ()
+    return names

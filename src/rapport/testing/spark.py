@@ -1,0 +1,25 @@
+"""The one Spark session of a test run, as a pytest fixture. [PI-1]
+
+A conftest takes it with `from rapport.testing.spark import spark  # noqa: F401`. Several may: the
+session is started once, by the first test that asks, and ends with the process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rapport.pipeline.session import spark_session
+from rapport.pipeline.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TEST_SETTINGS = SparkSettings(master="local[2]", memory="512m", rows_per_batch=1_000)
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """A session on two cores; batches are small so that several make up a task."""
+    return spark_session(TEST_SETTINGS)

@@ -1,0 +1,173 @@
+"""A small site of people, and a communication room that can be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.actions import Action
+from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.inbox import InboxAdapter
+from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.history import Ledger
+from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.tracking import Retry
+from rapport.core.detection import Detection
+from rapport.core.message import Identifier
+from rapport.kernel.clock import ManualClock
+
+NOON = 1_772_452_800_000  # 2026-03-02T12:00:00Z
+SECOND = 1_000
+
+
+class Scripted:
+    """An adapter that does what its script says, then takes everything; keeps what it was handed."""
+
+    def __init__(self, name: str, *script: Outcome | BaseException) -> None:
+        self.name, self.script = name, list(script)
+        self.sent: list[Delivery] = []
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        self.sent.append(delivery)
+        outcome = self.script.pop(0) if self.script else Sent()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        return
+
+
+class Room:
+    """Engine and dispatches over channels that outlive them; `restart` is what a kill -9 leaves."""
+
+    def __init__(self, *, channels: Any = None, now_ms: int = NOON) -> None:
+        self.clock = ManualClock(now_ms)
+        self.channels = channels or open_memory(self.clock)
+        self.adapters: dict[str, Any] = {"inbox": InboxAdapter()}
+        self.peers = {
+            "ana": Peer(name="ana", addresses=("inbox:",)),
+            "ben": Peer(name="ben", addresses=("inbox:",)),
+            "lea": Peer(name="lea", addresses=("inbox:",)),
+        }
+        self.collectives = {
+            "guards": Collective(name="guards", members=("ana", "ben")),
+            "security-leads": Collective(name="security-leads", members=("lea",)),
+        }
+        self.actions = {
+            "raise alarm": Action(
+                phrase="raise alarm",
+                send_to=Identifier("collective", "guards"),
+                text="Guest {A} alone in {R}",
+                urgent=True,
+                done_when="answered",
+                answer_within_ms=60 * SECOND,
+                escalate_to=(Identifier("collective", "security-leads"),),
+            )
+        }
+        self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
+        self.retry = Retry(attempts=4, first_ms=2 * SECOND, longest_ms=10 * SECOND)
+
+    async def start(self) -> None:
+        """Makes engine and dispatches anew, as a fresh process would."""
+        self.engine = CommunicationEngine(
+            self.channels,
+            self.channels.records,
+            self.clock,
+            directory=SiteDirectory(self.peers, self.collectives),
+            actions=self.actions,
+            phrases=self.phrases,
+            adapters=tuple(self.adapters),
+            retry=self.retry,
+        )
+        await self.engine.open()
+        self.dispatches = [
+            Dispatch(adapter, self.channels, self.channels.records, self.clock)
+            for adapter in self.adapters.values()
+        ]
+        for dispatch in self.dispatches:
+            await dispatch.open()
+
+    restart = start
+
+    async def settle(self) -> None:
+        """Lets everybody work until nobody has anything to do."""
+        busy = True
+        while busy:
+            busy = bool(await self.engine.settle())
+            for dispatch in self.dispatches:
+                busy = bool(await dispatch.settle()) or busy
+
+    async def pass_time(self, duration_ms: int) -> None:
+        """Moves the clock second by second, letting everybody work in between."""
+        target = self.clock.now_ms() + duration_ms
+        while self.clock.now_ms() < target:
+            self.clock.set_ms(min(self.clock.now_ms() + SECOND, target))
+            await self.settle()
+
+    async def detect(self, guest: str = "5", *, room: str = "r1", event: str = "e1") -> Detection:
+        """Appends one detection."""
+        detection = Detection(
+            policy="secure-building",
+            time=self.clock.now_ms(),
+            bindings={"A": guest, "R": room},
+            causes=((self.clock.now_ms(), event),),
+        )
+        await self.channels.channel("detections").append([detection.to_event(source="policy")])
+        return detection
+
+    async def answer(self, message: str, peer: str, text: str = "on my way") -> None:
+        """What the door does when a person clicks."""
+        secret = answer_secret(self.channels.records)
+        data = AnswerData(
+            message=message, peer=peer, text=text, token=answer_token(secret, message, peer)
+        )
+        await record_answer(self.channels, secret, data, now_ms=self.clock.now_ms())
+
+    async def ledger(self) -> Ledger:
+        """The ledger as it stands."""
+        ledger = Ledger(self.channels)
+        await ledger.refresh()
+        return ledger
+
+    async def states(self, *, lines: bool = False) -> list[tuple[str, str, str]]:
+        """Every ledger line in order: (state, peer, adapter)."""
+        found = []
+        for stored in await self.channels.channel("log").read_after(0, limit=100_000):
+            if stored.event.type.startswith("rapport.delivery."):
+                data = stored.event.payload()
+                state = stored.event.type.removeprefix("rapport.delivery.")
+                found.append((state, data.get("peer", ""), data.get("adapter", "")))
+        return found
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+@pytest.fixture
+def new_room() -> type[Room]:
+    return Room
+
+
+@pytest.fixture
+def scripted() -> type[Scripted]:
+    return Scripted
+
+
+@pytest.fixture
+def refused() -> Failed:
+    return Failed("refused", retry=False)
+
+
+@pytest.fixture
+def play() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Runs a scenario in an event loop of its own."""
+    return asyncio.run

@@ -1,0 +1,22 @@
+"""What a process must not load: import-linter follows written imports only, this looks at what happened."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def loaded(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+@pytest.mark.parametrize("module", ["rapport.node.node", "rapport.node.wiring", "rapport.web.app"])
+def test_a_node_does_not_load_spark(module: str) -> None:
+    assert not {"pyspark", "py4j", "pandas"} & loaded(f"import {module}")
+
+
+def test_the_command_line_loads_little_before_it_knows_the_command() -> None:
+    names = loaded("import rapport.cli.main")
+    assert not {"pyspark", "litestar", "uvicorn", "pyarrow", "numpy", "duckdb", "pint"} & names
