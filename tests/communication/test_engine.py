@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from rapport.communication.privacy import PrivacyPolicy
+import msgspec
+
+from rapport.communication.actions import Action
 from rapport.communication.peers import Peer
+from rapport.communication.privacy import PrivacyPolicy
+from rapport.core.event import make_event
+from rapport.core.message import Identifier
+from rapport.core.times import parse_time
 
 
 def test_an_alarm_is_put_before_every_guard_and_the_first_answer_closes_it(room):
@@ -59,3 +65,222 @@ def test_the_lead_is_not_asked_when_a_guard_answered(room):
         assert not ledger.rows(state="timed_out")
 
     asyncio.run(scenario())
+
+
+def test_a_forged_token_is_no_answer_and_is_written_down(room):
+    async def scenario():
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        await room.channels.channel("control").append(
+            [forged_answer(message.message, "ana"), forged_answer("no-such-message", "ana")]
+        )
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        assert message.state == "open"
+        assert not message.answered_by
+        log = await room.channels.channel("log").read_after(0)
+        refused = [s.event for s in log if s.event.type == "rapport.answer.refused"]
+        assert len(refused) == 2
+        assert all(b"forged-token" not in event.data for event in refused)
+
+    asyncio.run(scenario())
+
+
+def test_answering_twice_is_written_down_twice_and_decides_once(room):
+    async def scenario():
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        await room.answer(message.message, "ana", "coming")
+        await room.answer(message.message, "ana", "no, I am not")
+        await room.answer(message.message, "ben", "me too")
+        await room.settle()
+        states = await room.states()
+        assert [peer for state, peer, _ in states if state == "answered"] == ["ana", "ana", "ben"]
+        assert [peer for state, peer, _ in states if state == "closed"] == [""]
+        (message,) = (await room.ledger()).messages()
+        assert (message.answered_by, message.answer) == ("ana", "coming")
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_came_in_time_counts_even_when_it_is_read_after_the_deadline(room):
+    async def scenario():
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        room.clock.set_ms(room.clock.now_ms() + 55_000)
+        await room.answer(message.message, "ana")
+        room.clock.set_ms(room.clock.now_ms() + 15_000)
+        await room.restart()
+        await room.settle()
+        assert not (await room.ledger()).rows(peer="lea")
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_may_wait_is_held_in_quiet_hours_and_sent_once_in_the_morning(new_room):
+    async def scenario():
+        room = new_room(now_ms=parse_time("2026-03-28T22:00:00Z"))  # the clock goes forward
+        night = PrivacyPolicy(22 * 60, 7 * 60, "Europe/Vienna")
+        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=night)
+        room.actions["note"] = Action(
+            phrase="note", send_to=Identifier("peer", "ana"), text="{A} seen in {R}"
+        )
+        room.phrases = {"secure-building": ("note",)}
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (row,) = (await room.ledger()).rows()
+        assert (row.state, row.until) == ("held", parse_time("2026-03-29T05:00:00Z"))
+        await room.restart()
+        room.clock.set_ms(row.until - 1)
+        await room.settle()
+        assert [state for state, _, _ in await room.states()] == ["held"]
+        room.clock.set_ms(row.until)
+        await room.settle()
+        room.clock.set_ms(row.until - 3_600_000)  # somebody sets the machine's clock back
+        await room.settle()
+        room.clock.set_ms(row.until + 3_600_000)
+        await room.settle()
+        states = [state for state, _, _ in await room.states()]
+        assert states == ["held", "queued", "handed", "closed"]
+
+    asyncio.run(scenario())
+
+
+def test_an_urgent_alarm_breaks_through_quiet_hours(new_room):
+    async def scenario():
+        room = new_room(now_ms=parse_time("2026-03-28T23:30:00Z"))
+        night = PrivacyPolicy(22 * 60, 7 * 60, "Europe/Vienna")
+        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=night)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        assert (await room.ledger()).inbox("ana")
+
+    asyncio.run(scenario())
+
+
+def test_an_action_that_the_site_does_not_know_is_a_failure_in_the_ledger(room):
+    async def scenario():
+        room.phrases = {"secure-building": ("open doors", "raise alarm")}
+        await room.start()
+        await room.detect()
+        await room.settle()
+        unmapped, alarm = (await room.ledger()).messages()[::-1]
+        assert unmapped.state == "failed"
+        assert unmapped.reason.startswith("action.unmapped")
+        assert alarm.state == "open"
+
+    asyncio.run(scenario())
+
+
+def test_events_of_other_types_are_passed_over_and_broken_ones_are_set_aside(room):
+    async def scenario():
+        await room.start()
+        late = make_event(source="policy", id="x", type="rapport.policy.late", time=1, data={})
+        broken = make_event(source="policy", id="y", type="rapport.policy.detected", time=1, data=7)
+        await room.channels.channel("detections").append([late, broken])
+        nonsense = make_event(source="z", id="z", type="rapport.control.outcome", time=1, data=[])
+        await room.channels.channel("control").append([nonsense])
+        await room.detect()
+        await room.settle()
+        letters = await room.channels.channel("dead_letters").read_after(0)
+        buried = [stored.event.payload() for stored in letters]
+        assert {letter["event"]["id"] for letter in buried} == {"y", "z"}
+        assert {letter["code"] for letter in buried} == {"event.bad_data"}
+        assert len((await room.ledger()).messages()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_detection_again_makes_no_second_message(room):
+    async def scenario():
+        await room.start()
+        first = await room.detect()
+        await room.settle()
+        again = msgspec.structs.replace(first.to_event(source="another engine"))
+        await room.channels.channel("detections").append([again])
+        await room.settle()
+        assert len((await room.ledger()).messages()) == 1
+        assert [state for state, _, _ in await room.states()].count("queued") == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_sender_is_told_how_it_went(room):
+    async def scenario():
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(120_000)
+        told = [
+            stored.event
+            for stored in await room.channels.channel("control").read_after(0)
+            if stored.event.subject == "component:policy"
+        ]
+        assert [event.type for event in told] == ["rapport.control.timeout"]
+        (message,) = (await room.ledger()).messages()
+        assert told[0].payload()["refers_to"] == message.message
+
+    asyncio.run(scenario())
+
+
+def test_every_ledger_line_leads_back_to_the_detection(room):
+    async def scenario():
+        await room.start()
+        detection = await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        ((_, stored),) = await room.channels.find_event(message.message)
+        assert stored.event.causes() == (detection.id(),)
+        for entry in await room.channels.channel("log").read_after(0):
+            if entry.event.type.startswith("rapport.delivery."):
+                assert entry.event.causes()[0] == message.message
+                assert entry.event.payload()["detection"] == detection.id()
+
+    asyncio.run(scenario())
+
+
+def test_running_it_acts_on_what_comes_and_on_the_clock(room):
+    async def scenario():
+        await room.start()
+        running = [asyncio.create_task(room.engine.run())]
+        running += [asyncio.create_task(dispatch.run()) for dispatch in room.dispatches]
+        try:
+            await room.detect()
+            await until(lambda: inbox_of(room, "ana"))
+            room.clock.set_ms(room.clock.now_ms() + 60_000)
+            await until(lambda: inbox_of(room, "lea"))
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+async def inbox_of(room, peer):
+    return (await room.ledger()).inbox(peer)
+
+
+async def until(condition):
+    """Waits for work done in threads; fails after ten seconds."""
+    async with asyncio.timeout(10):
+        while not await condition():
+            await asyncio.sleep(0.01)
+
+
+def forged_answer(message, peer):
+    return make_event(
+        source="answers",
+        id=f"forged {message}",
+        type="rapport.control.answer",
+        time=1,
+        data={"message": message, "peer": peer, "text": "fine", "token": "forged-token"},
+    )

@@ -1,4 +1,4 @@
-"""Raw events of both feeds become readings in building metres; what has no meaning is rejected with the reason."""
+"""Raw events become readings in building metres; what has no meaning is rejected with why."""
 
 import json
 import math
@@ -28,7 +28,9 @@ def test_a_badge_reading_becomes_a_person_in_building_metres(badges, badge, even
 
 
 def test_several_tags_belong_to_one_person(badges, badge, event):
-    keys = [badges.apply(event(badge | {"tag": tag})).payload()["key"] for tag in ("E200-34", "E200-35")]
+    keys = [
+        badges.apply(event(badge | {"tag": tag})).payload()["key"] for tag in ("E200-34", "E200-35")
+    ]
     assert keys == ["p5", "p5"]
 
 
@@ -212,8 +214,13 @@ def test_decimal_commas_are_read_only_where_declared(build, event):
     assert reading.payload() == {"key": "s1", "value": [25.0]}
     assert reading.time == 7
     assert one.apply(event({"id": "s1", "temperature": {"value": 77}})).payload()["value"] == [25.0]
-    assert one.apply(event({"id": "s1", "temperature": {"value": "77.0"}})).code == "value.not_a_number"
-    assert one.apply(event({"id": "s1", "temperature": {"value": "9e999"}})).code == "value.not_finite"
+    assert (
+        one.apply(event({"id": "s1", "temperature": {"value": "77.0"}})).code
+        == "value.not_a_number"
+    )
+    assert (
+        one.apply(event({"id": "s1", "temperature": {"value": "9e999"}})).code == "value.not_finite"
+    )
     assert one.apply(event({"id": "s1", "temperature": 77})).code == "field.missing"
 
 

@@ -95,7 +95,7 @@ def _readable(event: Event) -> dict[str, Any]:
     """The event as a CloudEvent; data that are no JSON go as base64, as CloudEvents has it."""
     members = to_cloudevent(event)
     try:
-        members["data"] = event.payload()
+        event.payload()
     except InvalidInput:
         del members["data"]
         members[_BASE64] = event.data

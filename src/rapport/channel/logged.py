@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TypeVar
 
 import msgspec
@@ -122,14 +123,16 @@ class LoggedChannels:
         if self.closed:
             return
         self.closed = True
+        for channel in self._channels.values():
+            channel.bell.ring()
         pool = self.parts.pool
         if pool is None:
             self._close_parts()
-        else:
+            return
+        try:
             await asyncio.get_running_loop().run_in_executor(pool, self._close_parts)
+        finally:
             pool.shutdown(wait=False)
-        for channel in self._channels.values():
-            channel.bell.ring()
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs work that may wait for a disk; raises ChannelUnavailable when the disk does not answer well."""
@@ -151,12 +154,13 @@ class LoggedChannels:
         await self.off_loop(lambda: self.records.apply(changes))
 
     def _close_parts(self) -> None:
-        self.parts.writer.stop()
-        if self._background is not None:
-            self._background.stop()
-        self.parts.history.close()
-        self.records.close()
-        self.parts.log.close()
+        with ExitStack() as closing:  # in reverse order, each even when another one fails
+            closing.callback(self.parts.log.close)
+            closing.callback(self.records.close)
+            closing.callback(self.parts.history.close)
+            if self._background is not None:
+                closing.callback(self._background.stop)
+            closing.callback(self.parts.writer.stop)
 
 
 class LoggedChannel:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 import structlog
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
 from rapport.communication.actions import Action, same_phrase
 from rapport.communication.aside import run_aside
 from rapport.communication.cases import Cases
@@ -22,8 +24,7 @@ from rapport.communication.peers import PeerDirectory
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
 from rapport.core.errors import Unavailable
-from rapport.core.event import CAUSE, StoredEvent, make_event
-from rapport.core.ids import content_id
+from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.timers import Timers
 from rapport.store.base import RecordStore
@@ -32,6 +33,8 @@ READER = "communication"
 _INPUTS = ("control", "detections")
 """Answers first: one that came before its deadline counts, even when both are seen late."""
 _BATCH = 200
+_LARGEST_BURIED = 100_000
+"""A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
 _LONGEST_SLEEP_MS = 30_000
 """The wall clock is looked at this often, so that a clock that was set does not delay a deadline
 for long.
@@ -88,7 +91,7 @@ class CommunicationEngine:
                 self._positions[name], limit=_BATCH
             )
             if batch:
-                outgoing = await run_aside(lambda: self._take_batch(name, batch))  # noqa: B023
+                outgoing = await run_aside(partial(self._take_batch, name, batch))
                 await append_outgoing(self._channels, outgoing)
                 await self._subscriptions[name].commit(self._positions[name])
                 return True
@@ -143,7 +146,7 @@ class CommunicationEngine:
             raise
         except Exception as error:
             self._transaction.roll_back(mark)
-            _log.error("event set aside", channel=channel, event=stored.event.id, error=repr(error))
+            _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
             self._set_aside(channel, stored, error)
 
     def _take_timers(self) -> list[Outgoing]:
@@ -153,25 +156,9 @@ class CommunicationEngine:
         return self._transaction.commit()
 
     def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
-        event = stored.event
-        letter = make_event(
-            source=READER,
-            id=content_id("dead letter", READER, channel, str(stored.position)),
-            type="rapport.dead_letter",
-            subject=channel,
-            time=self._clock.now_ms(),
-            data={
-                "channel": channel,
-                "position": stored.position,
-                "reader": READER,
-                "id": event.id,
-                "source": event.source,
-                "code": getattr(error, "code", "communication.handler_failed"),
-                "error": str(error) or repr(error),
-            },
-            headers={CAUSE: event.id},
-        )
-        self._transaction.emit("dead_letters", letter)
+        whole = len(stored.event.data) <= _LARGEST_BURIED
+        letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
+        self._transaction.emit(DEAD_LETTERS, letter)
 
     # --- waiting ---
 

@@ -1,4 +1,5 @@
-"""Reading the keys of one TOML table: typed, with a problem at its place for each that is wrong. [UX-2]"""
+"""Reading the keys of one TOML table: typed, with a problem at its place for each that is wrong.
+[UX-2]"""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from rapport.kernel.toml import Section
 
 
 class Fields:
-    """A section being read; what is wrong is added to `problems`, and reading goes on with a stand-in.
+    """A section being read; what is wrong is added to `problems`, and reading goes on with a
+    stand-in.
 
     A key that is not in `known` is a warning with the nearest known key.
     """

@@ -12,6 +12,7 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,15 +42,14 @@ class _Died(Exception):
 
 
 class WorkerConversions:
-    """The plug-in conversions of one source; holds at most one worker process. For one thread at a
-    time.
-    """
+    """The plug-in conversions of one source; holds at most one worker process. Calls take turns."""
 
     def __init__(self, clock: Clock, import_paths: Sequence[str] = ()) -> None:
         self._clock, self._paths = clock, list(import_paths)
         self._worker: _Worker | None = None
         self._broken: dict[str, tuple[int, str]] = {}
         self._closed = False
+        self._lock = threading.Lock()
         self.restarts = 0
 
     def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -57,10 +57,35 @@ class WorkerConversions:
 
         Blocks up to the rule's deadline, at the first call up to START_DEADLINE_MS longer.
         """
+        with self._lock:
+            reply = self._ask(rule, values)
+        if reply.outcome != "ok":
+            raise Rejected("conversion.raised", f"the conversion {rule.call!r}: {reply.message}")
+        if len(reply.results) != len(rule.give):
+            raise Rejected(
+                "conversion.bad_result",
+                f"the conversion {rule.call!r} gave {len(reply.results)} values",
+                f"declared are {len(rule.give)}: {', '.join(rule.give)}",
+            )
+        return tuple(reply.results)
+
+    def close(self) -> None:
+        """Ends the worker; a call under way, and every later one, is rejected.
+
+        From any thread; waits until the call under way has noticed.
+        """
+        self._closed = True
+        worker = self._worker
+        if worker is not None:
+            worker.kill()
+        with self._lock:
+            self._drop_worker()
+
+    def _ask(self, rule: ConversionRule, values: tuple[Any, ...]) -> Reply:
         request = Request(rule.call, rule.deadline_ms, list(values), dict(rule.arguments))
         worker = self._ready_worker(rule.call)
         try:
-            reply = worker.ask(request, rule.deadline_ms)
+            return worker.ask(request, rule.deadline_ms)
         except _TimedOut:
             self._drop_worker()
             raise Rejected(
@@ -73,23 +98,6 @@ class WorkerConversions:
             raise Rejected(
                 "conversion.died", f"the process of the conversion {rule.call!r} ended"
             ) from None
-        if reply.outcome != "ok":
-            raise Rejected("conversion.raised", f"the conversion {rule.call!r}: {reply.message}")
-        if len(reply.results) != len(rule.give):
-            raise Rejected(
-                "conversion.bad_result",
-                f"the conversion {rule.call!r} gave {len(reply.results)} values",
-                f"declared are {len(rule.give)}: {', '.join(rule.give)}",
-            )
-        return tuple(reply.results)
-
-    def close(self) -> None:
-        """Ends the worker; a call under way, and every later one, is rejected. May be called from
-        any thread.
-        """
-        self._closed = True
-        if self._worker is not None:
-            self._worker.end()
 
     def _ready_worker(self, call: str) -> _Worker:
         """A worker that has loaded `call`."""
@@ -101,6 +109,8 @@ class WorkerConversions:
             raise Rejected("conversion.unavailable", message)
         if self._worker is None:
             self._worker = _Worker(self._clock, self._paths)
+        if self._closed:  # `close` may have looked just before the worker was there
+            self._worker.kill()
         if call not in self._worker.loaded:
             self._load(self._worker, call, now_ms)
         return self._worker
@@ -156,8 +166,12 @@ class _Worker:
         except (OSError, ValueError):  # broken pipe, closed file, not a reply
             raise _Died from None
 
+    def kill(self) -> None:
+        """Ends the process only: who waits for its reply sees the end. From any thread."""
+        self._process.kill()
+
     def end(self) -> None:
-        """Kills the process and closes the pipes; may be called twice."""
+        """Ends the process and closes the pipes; by the thread that asks."""
         self._process.kill()
         self._process.wait()
         for part in (self._requests, self._replies, self._selector):

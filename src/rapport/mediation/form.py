@@ -77,7 +77,9 @@ class Form:
             return max(parse_duration(self.text(key, example="500ms")), 1)
         except InvalidInput as error:
             self.fault_of(key, error)
-            return default
+        except OverflowError:
+            self._wrong(key, "a shorter duration", "500ms")
+        return default
 
     def table(self, key: str, known: Sequence[str], example: str, *, optional: bool) -> Form | None:
         """The table below `key`, as a form; None when it is absent or no table."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from rapport.channel.channel import Channels
@@ -70,7 +71,7 @@ class MediationReader:
         """Stops where it is; what was not committed is done again after the next start."""
         await self._tasks.stop()
         for conversions in self._conversions.values():
-            conversions.close()
+            await asyncio.to_thread(conversions.close)  # waits for a process to end
         for lane in self._lanes.values():
             lane.close()
 
@@ -101,7 +102,8 @@ class MediationReader:
             return known[1]
         built = self._build(source)
         if isinstance(built, RejectsAll) and known is not None:
-            built = known[1]
+            former = known[1]
+            built = built if isinstance(former, RejectsAll) else former
         self._in_use[source] = (now, built)
         return built
 

@@ -6,11 +6,13 @@ Pure. All faults at once; what is left after them can be compiled without asking
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
-from rapport.core.errors import InterpretationError, InvalidInput, Problem, Severity
+from rapport.core.errors import InterpretationError, InvalidInput, Problem, Severity, UnknownName
+from rapport.kernel.toml import TomlFile
 from rapport.mediation.binding import SourceBinding, root_interpretation
 from rapport.mediation.interpretation import Interpretation, ValueRule
 from rapport.mediation.plausibility import plausible_unit
@@ -77,6 +79,36 @@ def check_binding(interpretation: Interpretation, binding: SourceBinding) -> lis
         *_check_units(interpretation, binding),
         *_check_conversions(interpretation),
     ]
+
+
+def check_bindings(
+    bindings: Iterable[SourceBinding],
+    interpretations: Mapping[str, Interpretation],
+    file: TomlFile | None = None,
+) -> list[Problem]:
+    """Every fault of how a site's sources use its interpretations, for `rapport check`.
+
+    `file` is the site file, to place a source that names an interpretation nobody declared.
+    """
+    problems: list[Problem] = []
+    for binding in bindings:
+        name = binding.interpretation
+        if name in interpretations:
+            problems.extend(check_binding(interpretations[name], binding))
+        elif name:
+            problems.append(_unknown(name, binding.source, interpretations, file))
+    return problems
+
+
+def _unknown(
+    name: str, source: str, known: Mapping[str, Interpretation], file: TomlFile | None
+) -> Problem:
+    error = UnknownName("interpretation", name, list(known), code="interpretation.unknown")
+    message = f"source {source!r}: {error.message}"
+    if file is None:
+        return Problem(code=error.code, message=message, hint=error.hint)
+    place = ("sources", source, "interpretation")
+    return file.problem(place, error.code, message, hint=error.hint)
 
 
 def _check_shape(interpretation: Interpretation, binding: SourceBinding) -> list[Problem]:

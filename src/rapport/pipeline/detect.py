@@ -78,9 +78,10 @@ def replay_spark(
 
 
 def spread(rows: DataFrame, columns: Sequence[str], layout: Layout) -> DataFrame:
-    """Every reading once per task that needs it: one Spark partition per task, in event order.
+    """Every reading once per task that needs it: `task`, then the columns without their names.
 
-    Equal times go by id as UTF-8 bytes, which is the order of code points.
+    One Spark partition per task, in event order; equal times go by id as UTF-8 bytes, which is the
+    order of code points.
     """
     bounds = ", ".join(f"{bound}L" for bound in layout.bounds)
 
@@ -91,11 +92,13 @@ def spread(rows: DataFrame, columns: Sequence[str], layout: Layout) -> DataFrame
     reach = f"coalesce(try_add(time, {layout.look_back_ms}L), time)"
     slices = f"sequence({slice_of('time')}, {slice_of(reach)})" if layout.slices else "array()"
     whole = ", ".join(str(task) for task in range(layout.slices, len(layout.tasks)))
-    named = [f"`{name}`" for name in columns]
+    # Spark does not hand columns with dots in their names to Python: they go by number.
+    numbered = [f"`{name}` AS c{number}" for number, name in enumerate(columns)]
+    order = [f"c{columns.index(name)}" for name in ("time", "id")]
     return (
-        rows.selectExpr(f"explode(concat({slices}, array({whole}))) AS task", *named)
+        rows.selectExpr(f"explode(concat({slices}, array({whole}))) AS task", *numbered)
         .repartitionById(len(layout.tasks), "task")
-        .sortWithinPartitions("task", "time", "id")
+        .sortWithinPartitions("task", *order)
     )
 
 

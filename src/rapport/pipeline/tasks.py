@@ -103,7 +103,7 @@ def run_tasks(
                 if running is not None:
                     yield encode_detections(running.finish())
                 running, current = _start(job, number, instances), number
-            yield encode_detections(running.feed(rows.select(schema.names).cast(schema)))
+            yield encode_detections(running.feed(_named(rows, schema)))
     if running is not None:
         yield encode_detections(running.finish())
 
@@ -144,11 +144,17 @@ def _start(job: Job, number: int, instances: Mapping[str, Instances]) -> TaskRun
     return TaskRun(task, [make_operator(plan, tables) for plan in plans])
 
 
+def _named(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The readings that follow the task's number in each row, with their own names and types."""
+    columns = zip(rows.columns[1:], schema, strict=True)
+    return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in columns], schema=schema)
+
+
 def _by_task(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The stretches of rows that belong to one task."""
     if not batch.num_rows:
         return
-    numbers = batch.column("task").to_numpy()
+    numbers = batch.column(0).to_numpy()
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
     for start, end in zip(starts, [*starts[1:], len(numbers)], strict=True):
         yield int(numbers[start]), batch.slice(int(start), int(end - start))

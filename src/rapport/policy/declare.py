@@ -29,10 +29,9 @@ _SOURCE_KEYS = (
 Attributes = dict[str, AttributeType]
 
 
-def ontology_from_site(
-    file: TomlFile, *, trusted: bool = True
-) -> tuple[Ontology, list[Problem]]:
-    """What a site speaks of, and everything wrong with its declaration; faulty entries are left out.
+def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontology, list[Problem]]:
+    """What a site speaks of, and everything wrong with its declaration; faulty entries are left
+    out.
 
     Args:
         trusted: whether functions of the form `package.module:function` may be imported.
@@ -86,7 +85,9 @@ class _OntologyReader:
             hint = did_you_mean(kind, TYPE_NAMES) if isinstance(kind, str) else ""
             message = f"{concept}.{name} has the unknown type {kind!r}"
             hint = hint or f"types are {', '.join(TYPE_NAMES)}"
-            self.problems.append(attributes.problem(name, "ontology.unknown_type", message, hint=hint))
+            self.problems.append(
+                attributes.problem(name, "ontology.unknown_type", message, hint=hint)
+            )
         return found
 
     def relationships(self, concepts: dict[str, Attributes]) -> dict[str, Relationship]:
@@ -100,9 +101,8 @@ class _OntologyReader:
                 message = f"{name!r} cannot name a relationship"
                 hint = "use words of letters and digits that are no words of the language"
                 fields.fault("", "ontology.bad_name", message, hint=hint)
-            elif ends is not None and relation is not None:
-                if self._types_fit(fields, ends, relation, concepts):
-                    found[name] = Relationship(name, *ends, function)
+            elif ends and relation and self._types_fit(fields, ends, relation, concepts):
+                found[name] = Relationship(name, *ends, function)
         return found
 
     def _between(
@@ -175,8 +175,10 @@ class _OntologyReader:
             given = concepts[end[0]][end[1]]
             if given != wanted:
                 fit = False
-                message = f"the function {relation.name!r} needs a {wanted} here, but {'.'.join(end)} is a {given}"
-                hint = f"{relation.name} takes a {relation.first_type} and a {relation.second_type}, in this order"
+                shown = f"{'.'.join(end)} is a {given}"
+                message = f"the function {relation.name!r} needs a {wanted} here, but {shown}"
+                types = f"a {relation.first_type} and a {relation.second_type}"
+                hint = f"{relation.name} takes {types}, in this order"
                 fields.fault("between", "ontology.wrong_type", message, hint=hint)
         return fit
 
@@ -196,7 +198,8 @@ class _OntologyReader:
         return found
 
     def _source(self, name: str, fields: Fields) -> PushSource:
-        # With an interpretation it is there that the fields are named; here they serve recorded files only.
+        # With an interpretation it is there that the fields are named; here they serve recorded
+        # files only.
         interpretation = fields.text("interpretation", "")
         speaks_root = not interpretation
         return PushSource(
@@ -215,11 +218,16 @@ class _OntologyReader:
         parts = PARTS[kind]
         if source.value and len(source.value) != len(parts):
             example = ", ".join(f'"{part}"' for part in parts)
-            message = f"a {kind} has {len(parts)} parts, but 'value' names {len(source.value)} fields"
-            fields.fault("value", "ontology.wrong_parts", message, hint=f"such as value = [{example}]")
+            message = (
+                f"a {kind} has {len(parts)} parts, but 'value' names {len(source.value)} fields"
+            )
+            fields.fault(
+                "value", "ontology.wrong_parts", message, hint=f"such as value = [{example}]"
+            )
 
     def table_keys(self, ontology: Ontology) -> None:
-        """An attribute that comes as events can neither be a table's key nor, usefully, one of its columns."""
+        """An attribute that comes as events can neither be a table's key nor, usefully, one of its
+        columns."""
         streams = ontology.streams()
         for name, section in self._tables("tables", quiet=True):
             concept, columns = section.values.get("concept"), section.section("columns")
@@ -227,11 +235,17 @@ class _OntologyReader:
                 if f"{concept}.{attribute}" not in streams:
                     continue
                 if column in (section.values.get("key"), [section.values.get("key")]):
-                    message = f"{concept}.{attribute} comes as events and cannot be the key of {name!r}"
+                    message = (
+                        f"{concept}.{attribute} comes as events and cannot be the key of {name!r}"
+                    )
                     hint = "an identity does not change; choose another attribute"
-                    self.problems.append(section.problem("columns", "ontology.key_as_event", message, hint=hint))
+                    self.problems.append(
+                        section.problem("columns", "ontology.key_as_event", message, hint=hint)
+                    )
                 else:
-                    message = f"{concept}.{attribute} comes as events; the column in {name!r} is not used"
+                    message = (
+                        f"{concept}.{attribute} comes as events; the column in {name!r} is not used"
+                    )
                     self.problems.append(
                         section.problem(
                             "columns",
@@ -255,7 +269,12 @@ class _OntologyReader:
         whole = self.file.values.get(name, {})
         if not isinstance(whole, dict) and not quiet:
             self.problems.append(
-                self.file.problem((name,), "site.wrong_type", f"{name!r} must be a table", hint=f"write [{name}.NAME]")
+                self.file.problem(
+                    (name,),
+                    "site.wrong_type",
+                    f"{name!r} must be a table",
+                    hint=f"write [{name}.NAME]",
+                )
             )
         for key, value in section.values.items():
             if not isinstance(value, dict) and not quiet:

@@ -1,4 +1,5 @@
-"""What is right by the rules yet probably not meant: hints and warnings on a checked policy. [PO-12]"""
+"""What is right by the rules yet probably not meant: hints and warnings on a checked policy.
+[PO-12]"""
 
 from __future__ import annotations
 
@@ -12,11 +13,15 @@ from rapport.policy.plan import Constraint
 Constraints = Mapping[str, tuple[Constraint, ...]]
 
 
-def lint_policy(tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults) -> None:
-    """Notes aliases that can coincide, properties that exclude each other, and actions said twice.
+def lint_policy(
+    tree: PolicyTree, constraints: Constraints, used: frozenset[str], faults: Faults
+) -> None:
+    """Notes unused aliases, aliases that can coincide, properties that exclude each other, and
+    actions said twice.
 
     `used` are the aliases that some condition names.
     """
+    _unused(tree, used, faults)
     _contradictions(tree, constraints, faults)
     _coincidences(tree, constraints, used, faults)
     _pointless_distinct(tree, faults)
@@ -31,7 +36,8 @@ def can_coincide(first: tuple[Constraint, ...], second: tuple[Constraint, ...]) 
 
 
 def _exclude(one: Constraint, other: Constraint) -> bool:
-    """True when `one` names a constant that `other` rules out, or both bound a number from opposite sides."""
+    """True when `one` names a constant that `other` rules out, or both bound a number from opposite
+    sides."""
     if one.attribute != other.attribute:
         return False
     if one.operator == "=":
@@ -57,6 +63,18 @@ def _satisfies(value: str | float, constraint: Constraint) -> bool:
         "<=": value <= constraint.value,
         ">=": value >= constraint.value,
     }[constraint.operator]
+
+
+def _unused(tree: PolicyTree, used: frozenset[str], faults: Faults) -> None:
+    for concept in tree.concepts:
+        if concept.alias not in used:
+            faults.add(
+                "policy.unused_alias",
+                f"no condition speaks of {concept.alias!r}",
+                concept.alias_place,
+                hint="leave it out",
+                severity="warning",
+            )
 
 
 def _contradictions(tree: PolicyTree, constraints: Constraints, faults: Faults) -> None:

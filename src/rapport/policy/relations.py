@@ -1,4 +1,5 @@
-"""Relationship functions: what decides whether two values stand in a relationship, one by one or in bulk. [PO-1]
+"""Relationship functions: what decides whether two values stand in a relationship, one by one or in
+bulk. [PO-1]
 
 `get(name)` finds built-in ones, installed ones (entry points `rapport.relations`), and a site's own
 `package.module:function`. Only a site file can name a function, never a policy text.
@@ -49,8 +50,9 @@ _PARAMETER = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\W\d]\w*)?\Z")
 class Relation(msgspec.Struct, frozen=True, kw_only=True):
     """One relationship function.
 
-    A value is a sequence with one entry per part of its type (`core/schema.py`). `holds_many` takes arrays
-    of shape (n, parts) and answers the same as `holds` row by row; missing values (NaN, None) never hold.
+    A value is a sequence with one entry per part of its type (`core/schema.py`). `holds_many` takes
+    arrays of shape (n, parts) and answers the same as `holds` row by row; missing values (NaN,
+    None) never hold.
     """
 
     name: str
@@ -60,9 +62,11 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
     holds: Holds
     holds_many: HoldsMany
     shape: Shape = "opaque"
-    """What an index may assume: `contains` = point in closed rectangle, `distance` = at most the parameter apart."""
+    """What an index may assume: `contains` = point in closed rectangle, `distance` = at most the
+    parameter apart."""
     symmetric: bool = False
-    """True when the two values may change places, so that a policy may name them in either order."""
+    """True when the two values may change places, so that a policy may name them in either
+    order."""
 
 
 def _inside(first: Value, second: Value, parameter: float | None) -> bool:
@@ -145,7 +149,8 @@ def relation(
     symmetric: bool = False,
     many: HoldsMany | None = None,
 ) -> Callable[[Holds], Relation]:
-    """Turns a function `(first, second, parameter) -> bool` into a Relation; for authors of plug-ins and sites.
+    """Turns a function `(first, second, parameter) -> bool` into a Relation; for authors of
+    plug-ins and sites.
 
     >>> @relation(first="number", second="number", symmetric=True)
     ... def equal_floor(first, second, parameter):
@@ -172,7 +177,8 @@ def relation(
 
 
 def get(name: str) -> Relation:
-    """The relation called `name`; raises UnknownName, or InvalidInput when its module cannot be imported."""
+    """The relation called `name`; raises UnknownName, or InvalidInput when its module cannot be
+    imported."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:
@@ -194,7 +200,9 @@ def parse_parameter(text: str, kind: ParameterKind) -> float:
     found = _PARAMETER.match(text.strip())
     number = _finite(found[1]) if found else None
     if found is None or number is None:
-        raise _bad_parameter(text, f"write a number{' and a length unit, such as 5m' * (kind == 'length')}")
+        raise _bad_parameter(
+            text, f"write a number{' and a length unit, such as 5m' * (kind == 'length')}"
+        )
     unit = found[2]
     if kind == "number":
         if unit is not None:
@@ -203,7 +211,9 @@ def parse_parameter(text: str, kind: ParameterKind) -> float:
     if unit is None:
         raise _bad_parameter(text, f"add a length unit, such as {found[1]}m")
     if unit not in LENGTHS_METRES:
-        error = UnknownName("length unit", unit, list(LENGTHS_METRES), code="relations.unknown_unit")
+        error = UnknownName(
+            "length unit", unit, list(LENGTHS_METRES), code="relations.unknown_unit"
+        )
         error.hint = error.hint or f"known: {', '.join(LENGTHS_METRES)}"
         raise error
     if number < 0:
@@ -220,7 +230,9 @@ def _finite(text: str) -> Decimal | None:
 
 
 def _bad_parameter(text: str, hint: str) -> InvalidInput:
-    return InvalidInput(f"{text!r} is not a fitting parameter", code="relations.bad_parameter", hint=hint)
+    return InvalidInput(
+        f"{text!r} is not a fitting parameter", code="relations.bad_parameter", hint=hint
+    )
 
 
 def _row_by_row(function: Holds) -> HoldsMany:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.store.base import Block, Change, Put
+from rapport.store.records import check_changes
 
 
 class MemoryLogStore:
@@ -109,6 +110,7 @@ class MemoryRecordStore:
 
     def apply(self, changes: Sequence[Change]) -> None:
         """See RecordStore."""
+        check_changes(changes)
         with self._guard:
             self._check_open()
             for change in changes:
@@ -142,7 +144,7 @@ class MemoryRecordStore:
         values = self._values.setdefault(change.table, {})
         if change.key not in values:
             insort(self._keys.setdefault(change.table, []), change.key)
-        values[change.key] = bytes(change.value)
+        values[change.key] = change.value
 
     def _delete(self, table: str, key: str) -> None:
         if self._values.get(table, {}).pop(key, None) is not None:

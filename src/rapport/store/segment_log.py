@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -44,6 +45,7 @@ class SegmentLog:
         self.faults: dict[tuple[str, int], Fault] = {}
         self._directory, self._files, self._segment_bytes = directory, files, segment_bytes
         self._guard = threading.Lock()
+        self._index_guard = threading.Lock()
         self._hints: dict[int, tuple[int, int]] = {}
         self._segments = segments_in(files, directory)
         if not self._segments:
@@ -100,7 +102,7 @@ class SegmentLog:
         end = self._index.end + len(data)
         try:
             if end > self._allocated:
-                self._allocated = end + _ALLOCATE_BYTES
+                self._allocated = max(min(end + _ALLOCATE_BYTES, self._segment_bytes), end)
                 file.allocate(self._allocated)
             file.write_at(self._index.end, data)
             file.sync()
@@ -260,19 +262,23 @@ class SegmentLog:
         return found.blocks
 
     def _closed_index(self, segment: Segment) -> SegmentIndex:
-        if segment.index is None:
-            with self._guard:
-                number = self._segments.index(segment) if segment in self._segments else -1
-                if number < 0:
-                    raise FileNotFoundError(segment.path)
-                until = self._segments[number + 1].first
-            index, rebuilt = load_index(self._files, segment, until)
-            for hole in index.holes:
-                self._report(segment, hole.offset, hole.end, "a damaged record")
-            if rebuilt:
-                self._save_index(segment, index)
-            segment.index = index
-        return segment.index
+        with self._index_guard:
+            if segment.index is None:
+                index, rebuilt = load_index(self._files, segment, self._end_of(segment))
+                for hole in index.holes:
+                    self._report(segment, hole.offset, hole.end, "a damaged record")
+                if rebuilt:
+                    self._save_index(segment, index)
+                segment.index = index
+            return segment.index
+
+    def _end_of(self, segment: Segment) -> int:
+        """First position behind a closed segment."""
+        with self._guard:
+            for closed, following in pairwise(self._segments):
+                if closed is segment:
+                    return following.first
+        raise FileNotFoundError(segment.path)
 
     def _hint(self, position: int, offset: int, segment_first: int | None = None) -> None:
         """Remembers where the block after `position` begins, so that a reader going on finds it at once."""
@@ -313,15 +319,18 @@ class SegmentLog:
             self._file = None
 
     def _save_index(self, segment: Segment, index: SegmentIndex) -> None:
-        """Unsynced: an index that is lost or half there fails its checksum and is made again."""
+        """Unsynced, and no error when it fails: an index that is lost or half there is made again."""
         fresh = segment.index_path.with_suffix(".index-new")
-        file = self._files.open(fresh)
         try:
-            file.truncate(0)
-            file.write_at(0, index.encode())
-        finally:
-            file.close()
-        self._files.rename(fresh, segment.index_path)
+            file = self._files.open(fresh)
+            try:
+                file.truncate(0)
+                file.write_at(0, index.encode())
+            finally:
+                file.close()
+            self._files.rename(fresh, segment.index_path)
+        except OSError as error:
+            _log.warning("index not saved", log=self.name, path=str(fresh), error=str(error))
 
     def _report(
         self, segment: Segment, offset: int, end: int, reason: str, *, kept: str = ""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, StoreUnavailable
 from rapport.store.base import Change, Delete, Put
+from rapport.store.records import check_changes
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -48,6 +49,7 @@ class SqliteRecordStore:
 
     def apply(self, changes: Sequence[Change]) -> None:
         """See RecordStore."""
+        check_changes(changes)
         with self._database.change() as connection:
             for change in changes:
                 if isinstance(change, Put):

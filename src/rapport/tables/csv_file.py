@@ -55,7 +55,9 @@ def read_csv(path: Path, *, name: str) -> CsvFile:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise _refused(name, 0, "tables.unreadable", f"cannot read {name}: {error.strerror}") from None
+        raise _refused(
+            name, 0, "tables.unreadable", f"cannot read {name}: {error.strerror}"
+        ) from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -88,7 +90,10 @@ def _parsed(name: str, text: str) -> CsvFile:
     try:
         rows = [row for row in reader if row]
     except csv.Error as error:
-        message, hint = f"the line is not CSV: {error}", 'put fields with " or line breaks in quotes'
+        message, hint = (
+            f"the line is not CSV: {error}",
+            'put fields with " or line breaks in quotes',
+        )
         raise _refused(name, reader.line_num, "tables.bad_csv", message, hint) from None
     finally:
         csv.field_size_limit(limit)
@@ -110,7 +115,13 @@ def _header_faults(file: CsvFile) -> list[Problem]:
         if heading in seen:
             message = f"the column {heading!r} stands twice"
             faults.append(
-                Problem(file=file.name, line=1, column=number, code="tables.repeated_column", message=message)
+                Problem(
+                    file=file.name,
+                    line=1,
+                    column=number,
+                    code="tables.repeated_column",
+                    message=message,
+                )
             )
         seen.add(heading)
     return faults

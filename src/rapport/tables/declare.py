@@ -1,4 +1,5 @@
-"""Tables as the site file declares them: where pull data lie and which columns give which attribute. [PO-2]"""
+"""Tables as the site file declares them: where pull data lie and which columns give which
+attribute. [PO-2]"""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def _check_path(fields: Fields, path: str, directory: Path) -> None:
         fields.fault("csv", "site.outside", message, hint="write an absolute path if that is meant")
     elif not target.is_file():
         near = nearest_names(path, [found.name for found in directory.glob("*.csv")], limit=1)
-        hint = f"did you mean {near[0]!r}?" if near else "the path is relative to the site directory"
+        hint = (
+            f"did you mean {near[0]!r}?" if near else "the path is relative to the site directory"
+        )
         fields.fault("csv", "site.no_file", f"there is no file {path!r}", hint=hint)
 
 
@@ -110,7 +113,9 @@ def _columns(
     columns = section.section("columns")
     found = {}
     for attribute in given:
-        names = _one_attribute(Fields(columns, [], known=given), fields, attribute, concept, concepts)
+        names = _one_attribute(
+            Fields(columns, [], known=given), fields, attribute, concept, concepts
+        )
         if names:
             found[attribute] = names
     return found
@@ -130,7 +135,8 @@ def _one_attribute(
     kind = concepts[concept][attribute]
     if names and len(names) != len(PARTS[kind]):
         example = ", ".join(f'"{part}"' for part in PARTS[kind])
-        message = f"{attribute!r} is a {kind} of {len(PARTS[kind])} parts, but {len(names)} columns are named"
+        shown = f"{attribute!r} is a {kind} of {len(PARTS[kind])} parts"
+        message = f"{shown}, but {len(names)} columns are named"
         hint = f"such as {attribute} = [{example}]"
         fields.fault("columns", "tables.wrong_parts", message, hint=hint)
         return ()

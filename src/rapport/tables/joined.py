@@ -26,14 +26,17 @@ class TypedTable(msgspec.Struct, frozen=True):
 def join(
     concept: str, tables: Sequence[TypedTable], attributes: Mapping[str, AttributeType]
 ) -> Instances:
-    """All keys of all tables in order of appearance; an attribute comes from the first table that gives it."""
+    """All keys of all tables in order of appearance; an attribute comes from the first table that
+    gives it."""
     ids = list(dict.fromkeys(key for table in tables for key in table.keys))
     columns: dict[str, npt.NDArray[Any]] = {}
     for table in tables:
         aligned = table.keys == ids
         for attribute, values in table.columns.items():
             if attribute not in columns:
-                column = values if aligned else _spread(ids, table.keys, values, attributes[attribute])
+                column = (
+                    values if aligned else _spread(ids, table.keys, values, attributes[attribute])
+                )
                 columns[attribute] = column
     return Instances(concept, ids, columns)
 

@@ -1,7 +1,7 @@
 """Pull data, loaded: instances of concepts for policies, look-ups for mediation. [PO-2]
 
-Each change of a concept's instances is a version with the time from which it holds, so that a back-test can
-join the roster of that time.
+Each change of a concept's instances is a version with the time from which it holds, so that a
+back-test can join the roster of that time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Tables:
     def load(
         directory: Path, declarations: Sequence[TableDeclaration], concepts: Concepts
     ) -> Tables:
-        """Reads every table; raises SiteError with the faults of all files. 100,000 rows take under a second."""
+        """Reads every table; raises SiteError with the faults of all files. 100,000 rows take under
+        a second."""
         tables = Tables(concepts)
         problems: list[Problem] = []
         typed = [tables._read(directory, declared, problems) for declared in declarations]
@@ -107,7 +108,9 @@ class Tables:
         if not declared.concept:
             return None
         columns = {
-            attribute: typed_column(file, names, self._concepts[declared.concept][attribute], problems)
+            attribute: typed_column(
+                file, names, self._concepts[declared.concept][attribute], problems
+            )
             for attribute, names in declared.columns.items()
         }
         return TypedTable(declared.name, declared.concept, keys, columns)

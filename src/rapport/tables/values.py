@@ -1,4 +1,5 @@
-"""From fields of text to typed columns: numbers, truths, points and rectangles; faults with their place. [PO-2]"""
+"""From fields of text to typed columns: numbers, truths, points and rectangles; faults with their
+place. [PO-2]"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _TRUTHS = {"": None, "true": True, "yes": True, "1": True, "false": False, "no":
 def typed_column(
     file: CsvFile, columns: tuple[str, ...], kind: AttributeType, problems: list[Problem]
 ) -> npt.NDArray[Any]:
-    """The values of one attribute in the form `Instances` promises; faults are added to `problems`."""
+    """The values of one attribute in the form `Instances` promises; faults are added to
+    `problems`."""
     if kind == "text":
         return _objects([field or None for field in file.column(columns[0])])
     if kind == "boolean":

@@ -61,7 +61,8 @@ class ForgetfulDisk:
 
     `skip_sync` and `skip_directory_sync` are functions of a path: where they say True the sync is promised and not
     done. Tests use them to show that each sync is needed. `full_after_bytes` makes writes fail as a full disk does,
-    half way; `failing_syncs` makes that many syncs fail.
+    half way; `failing_syncs` makes that many syncs fail; `steps_left` lets the power fail before the step that
+    would be one too many, so that a test can cut between any two.
     """
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ class ForgetfulDisk:
         self.skip_directory_sync = _never
         self.full_after_bytes: int | None = None
         self.failing_syncs = 0
+        self.steps_left: int | None = None
         self.syncs = 0
         self._guard = threading.RLock()
         self._epoch = 0
@@ -80,22 +82,24 @@ class ForgetfulDisk:
 
     def open(self, path: Path) -> ForgetfulFile:
         with self._guard:
+            self._step()
             self._check_parent(path)
             content = self._names.setdefault(path, _Content())
             return self._opened(path, content)
 
     def open_to_read(self, path: Path) -> ForgetfulFile:
         with self._guard:
-            if path not in self._names:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+            self._check_there(path)
             return self._opened(path, self._names[path])
 
     def make_directory(self, path: Path) -> None:
         with self._guard:
+            self._step()
             self._names.setdefault(path, None)
 
     def sync_directory(self, path: Path) -> None:
         with self._guard:
+            self._step()
             self._fail_if_told()
             if self.skip_directory_sync(path):
                 return
@@ -109,10 +113,14 @@ class ForgetfulDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         with self._guard:
+            self._step()
+            self._check_there(old)
             self._names[new] = self._names.pop(old)
 
     def remove(self, path: Path) -> None:
         with self._guard:
+            self._step()
+            self._check_there(path)
             del self._names[path]
 
     def lock(self, directory: Path) -> ForgetfulLock:
@@ -128,6 +136,7 @@ class ForgetfulDisk:
         """Everything not synced is forgotten, or survives in part as chance has it; open files stop working."""
         with self._guard:
             self._epoch += 1
+            self.steps_left = None
             for name in sorted({*self._names, *self._durable_names}):
                 # Names that were never synced may be on the disk all the same: both must be survived.
                 if chance.random() < 0.25:
@@ -162,6 +171,10 @@ class ForgetfulDisk:
         if content is None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return ForgetfulFile(self, path, content, self._epoch)
+
+    def _check_there(self, path: Path) -> None:
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
     def _check_parent(self, path: Path) -> None:
         if self._names.get(path.parent, self) is not None:
@@ -220,6 +233,13 @@ class ForgetfulDisk:
     def _check_power(self, file: ForgetfulFile) -> None:
         if file.epoch != self._epoch:
             raise OSError(errno.EIO, "the power was cut")
+        self._step()
+
+    def _step(self) -> None:
+        if self.steps_left is not None:
+            if self.steps_left <= 0:
+                raise OSError(errno.EIO, "the power is failing")
+            self.steps_left -= 1
 
 
 class ForgetfulFile:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rapport.core.detection import Cause, Detection, detection_order
+from rapport.core.detection import Detection, detection_order, identity_order
 from rapport.core.errors import InvalidInput
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.runners.base import PullData
 from rapport.testing.normal_form import Child, Clause, Literal, Pair, TermKey, normal_form
-from rapport.testing.occurrences import Occurrence, Reading, World
+from rapport.testing.occurrences import KnownWorld, Occurrence, Reading
 
 Bindings = dict[str, str]
 Assignment = Mapping[TermKey, Occurrence]
@@ -49,7 +49,7 @@ class _Evaluation:
     ) -> None:
         self.tree = tree
         self.window = tree.window_ms if tree.window_ms is not None else window_ms
-        self.world = World(tree, ontology, pull, readings, self.window)
+        self.world = KnownWorld(tree, ontology, pull, readings, self.window)
         self.positive, self.mixed, self.absent = _sorted_by_kind(normal_form(tree.condition))
         if not self.positive:
             # Nothing can open the NOT children of mixed clauses: they count as if they were not there.
@@ -109,10 +109,13 @@ class _Evaluation:
     def _agree(self, occurrence: Occurrence, bindings: Bindings) -> bool:
         """Rule 2: equal aliases are equal identities; aliases declared distinct are not."""
         merged = {**bindings, **occurrence.bindings}
+        concepts = {concept.alias: concept.concept for concept in self.tree.concepts}
         if any(merged[alias] != identity for alias, identity in bindings.items()):
             return False
         return not any(
-            first in merged and second in merged and merged[first] == merged[second]
+            first in merged
+            and second in merged
+            and (concepts[first], merged[first]) == (concepts[second], merged[second])
             for first, second in self.tree.distinct
         )
 
@@ -237,8 +240,8 @@ class _Evaluation:
         self, clause: Clause, taken: Assignment, t0: int
     ) -> tuple[Assignment, int] | None:
         """The occurrences of the earliest positive child near `t0`, and when it satisfies the clause."""
-        best: tuple[tuple[int, list[Cause]], Assignment, int] | None = None
-        for child in clause:
+        best: tuple[tuple[object, ...], Assignment, int] | None = None
+        for place, child in enumerate(clause):
             if _is_absent(child):
                 continue
             for assignment in self._choices(child, taken):
@@ -247,7 +250,9 @@ class _Evaluation:
                 if when is None or not abs(end - t0) < self.window:
                     continue
                 events = [assignment[term].events for term in _needed(child)]
-                rank = (end, sorted({event.cause for item in events for event in item}))
+                causes = sorted({event.cause for item in events for event in item})
+                # The rule ends here; ties go to the child written first, then by the order of the output.
+                rank = (end, causes, place, _in_order(_bindings(assignment.values())))
                 if best is None or rank < best[0]:
                     best = (rank, {term: assignment[term] for term in _needed(child)}, when)
         return None if best is None else (best[1], max(best[2], t0))
@@ -322,6 +327,10 @@ def _proper_parts(
 
 def _bindings(occurrences: Iterable[Occurrence]) -> Bindings:
     return {alias: item for each in occurrences for alias, item in each.bindings.items()}
+
+
+def _in_order(bindings: Bindings) -> list[tuple[str, object]]:
+    return [(alias, identity_order(item)) for alias, item in sorted(bindings.items())]
 
 
 def _t0(assignment: Assignment) -> int:

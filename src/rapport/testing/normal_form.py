@@ -58,28 +58,43 @@ def _clauses(expression: Expression) -> list[Clause]:
         case And(parts):
             return [clause for part in parts for clause in _clauses(part)]
         case Or(parts):
-            choices = itertools.product(*(_clauses(part) for part in parts))
-            return [tuple(itertools.chain.from_iterable(choice)) for choice in choices]
+            return _any_of([_clauses(part) for part in parts])
         case FollowedBy():
-            return _followed_by(expression.first, expression.second, expression)
+            return _any_of([_links(way) for way in _ways(expression)])
 
 
-def _followed_by(first: Expression, second: Expression, whole: FollowedBy) -> list[Clause]:
-    """Table 5.1: a chain is broken apart, AND and OR are distributed over, the left side first."""
-    link = whole.place
-    if isinstance(first, FollowedBy):
-        return _clauses(And((first, FollowedBy(first.second, second, link))))
-    if isinstance(second, FollowedBy):
-        return _clauses(And((FollowedBy(first, second.first, link), second)))
-    if isinstance(first, And | Or):
-        return _clauses(
-            type(first)(tuple(FollowedBy(part, second, link) for part in first.parts))
-        )
-    if isinstance(second, And | Or):
-        return _clauses(
-            type(second)(tuple(FollowedBy(first, part, link) for part in second.parts))
-        )
-    return [(Pair(_literal(first), _literal(second)),)]
+def _any_of(options: list[list[Clause]]) -> list[Clause]:
+    """AND over OR: one clause of each option, joined, in every combination."""
+    choices = itertools.product(*options)
+    return [tuple(itertools.chain.from_iterable(choice)) for choice in choices]
+
+
+def _ways(expression: Expression) -> list[list[list[Literal]]]:
+    """Table 5.1: the ways an operand of FOLLOWED-BY can come true, each a list of chains that all happen.
+
+    A choice of an OR is made once for the whole operand, as in the paper's example.
+    """
+    match expression:
+        case Term():
+            return [[[_literal(expression)]]]
+        case Or(parts):
+            return [way for part in parts for way in _ways(part)]
+        case And(parts):
+            together = itertools.product(*(_ways(part) for part in parts))
+            return [list(itertools.chain.from_iterable(ways)) for ways in together]
+        case FollowedBy(first, second):
+            return [
+                [before + after for before in one for after in other]
+                for one in _ways(first)
+                for other in _ways(second)
+            ]
+
+
+def _links(way: list[list[Literal]]) -> list[Clause]:
+    """A chain a, b, c is the two followed-bys a, b and b, c."""
+    return [
+        (Pair(before, after),) for chain in way for before, after in itertools.pairwise(chain)
+    ]
 
 
 def _literal(term: Term) -> Literal:

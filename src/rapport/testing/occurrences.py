@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -69,7 +68,7 @@ class _Side(msgspec.Struct, frozen=True):
     stream: str | None
 
 
-class World:
+class KnownWorld:
     """The readings and instances of one policy, and what occurs in them."""
 
     def __init__(
@@ -108,9 +107,10 @@ class World:
 
     def _every(self, term: TermKey) -> Iterator[Occurrence]:
         first, second = self._sides(term)
-        for left, right in itertools.product(self._holders(first), self._holders(second)):
-            if occurrence := self._occurrence(term, left, right):
-                yield occurrence
+        for left in self._holders(first):
+            for right in self._holders(second):
+                if occurrence := self._occurrence(term, left, right):
+                    yield occurrence
 
     def _occurrence(
         self, term: TermKey, left: Reading | str, right: Reading | str

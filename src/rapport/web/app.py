@@ -78,7 +78,10 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(node: Node, *, token: str = "") -> AsyncIterator[str]:
-    """Serves the node's doors while the block runs; gives the base URL. Drains requests at the end."""
+    """Serves the node's doors while the block runs; gives the base URL.
+
+    Start the node inside the block: links in messages need the address. Drains requests at the end.
+    """
     app = make_app(node, token=token)
     listener = _listen(node.settings.host, node.settings.port)
     port = listener.getsockname()[1]
@@ -98,7 +101,8 @@ async def serving(node: Node, *, token: str = "") -> AsyncIterator[str]:
         if task.done():
             await task
         host = f"[{node.settings.host}]" if ":" in node.settings.host else node.settings.host
-        yield node.settings.public_url or f"http://{host}:{port}"
+        node.public_url = node.settings.public_url or f"http://{host}:{port}"
+        yield node.public_url
     finally:
         server.should_exit = True
         await task

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.channel.dead_letters import bury
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter
 from rapport.communication.adapters.marks import Marks
 from rapport.communication.adapters.outcomes import (
@@ -53,7 +54,7 @@ class Dispatch:
         in_flight: int = 1_000,
     ) -> None:
         """`concurrency` peers are served at once, `in_flight` deliveries are read ahead at most."""
-        self.channel = f"output.{adapter.name}"
+        self.channel, self._reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
         self._adapter, self._channels, self._clock = adapter, channels, clock
         self._marks = Marks(adapter.name, records)
         self._slots = asyncio.Semaphore(concurrency)
@@ -73,9 +74,7 @@ class Dispatch:
 
     async def open(self) -> None:
         """Takes up the durable place; deliveries after it are looked at again."""
-        self._subscription = await self._channels.subscribe(
-            self.channel, f"adapter.{self._adapter.name}"
-        )
+        self._subscription = await self._channels.subscribe(self.channel, self._reader)
         self._read_until = self._committed = self._subscription.position
         self._lanes: dict[str, deque[StoredEvent]] = {}
         self._open: dict[int, bool] = {}
@@ -131,7 +130,7 @@ class Dispatch:
             delivery = Delivery.from_event(stored.event)
         except InvalidInput as error:
             # Only the engine writes here; what is not a delivery has no sender to tell.
-            _log.error("not a delivery", channel=self.channel, error=error.message)
+            await bury(self._channels, self.channel, self._reader, stored, error, attempts=1)
         else:
             await self._carry_delivery(stored.position, delivery)
         await self._finish(stored.position)

@@ -16,6 +16,7 @@ import aiosmtplib
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.adapters.settings import MailSettings
+from rapport.communication.addresses import address_fault
 from rapport.communication.templates import clean
 from rapport.core.times import format_time
 
@@ -36,12 +37,11 @@ class MailAdapter:
         """Taken by the server = sent; temporary refusals and an unreachable server are worth a
         retry.
         """
-        mail = make_mail(
-            delivery,
-            sender=self._settings.sender,
-            link=self._link_for(delivery.message, delivery.peer),
-        )
         settings = self._settings
+        link = self._link_for(delivery.message, delivery.peer)
+        if address_fault(delivery.address, (self.name,)):
+            return Failed("the address cannot be used", retry=False)
+        mail = make_mail(delivery, sender=settings.sender, link=link)
         try:
             _, reply = await aiosmtplib.send(
                 mail,

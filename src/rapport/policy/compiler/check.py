@@ -1,4 +1,5 @@
-"""Names and types of a parsed policy against the ontology; every fault with the nearest known name. [PO-3]"""
+"""Names and types of a parsed policy against the ontology; every fault with the nearest known name.
+[PO-3]"""
 
 from __future__ import annotations
 
@@ -9,11 +10,10 @@ import msgspec
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.policy import relations
 from rapport.policy.compiler.draft import Draft
-from rapport.policy.compiler.normalize import terms_of
 from rapport.policy.compiler.properties import check_property
 from rapport.policy.language.faults import Faults, did_you_mean
 from rapport.policy.language.printer import print_term
-from rapport.policy.language.tree import And, ConceptDef, Expression, FollowedBy, Or, Term
+from rapport.policy.language.tree import And, ConceptDef, Expression, FollowedBy, Or, Place, Term
 from rapport.policy.ontology import Relationship
 from rapport.policy.plan import Constraint
 
@@ -23,18 +23,22 @@ def check(draft: Draft, faults: Faults) -> Draft:
     checker = _Checker(draft, faults)
     constraints = {concept.alias: checker.definition(concept) for concept in draft.tree.concepts}
     condition = checker.expression(draft.condition)
-    checker.unused()
     return msgspec.structs.replace(draft, condition=condition, constraints=constraints)
 
 
 def common_name(name: str) -> str:
-    """How names of relationships are compared: without case, with one space between words, without `of`.
+    """How names of relationships are compared: without case, with one space between words, without
+    `of`.
 
     >>> common_name("Belongs_To"), common_name("part of")
     ('belongs to', 'part')
     """
     words = name.casefold().replace("_", " ").replace("-", " ").split()
     return " ".join(words[:-1] if len(words) > 1 and words[-1] == "of" else words)
+
+
+def _two(names: tuple[str, str]) -> str:
+    return f"{names[0]!r} and {names[1]!r}"
 
 
 class _Checker:
@@ -44,7 +48,6 @@ class _Checker:
         self.draft, self.faults = draft, faults
         self.ontology = draft.ontology
         self.aliases = {concept.alias: concept for concept in draft.tree.concepts}
-        self.used: set[str] = set()
 
     def definition(self, concept: ConceptDef) -> tuple[Constraint, ...]:
         """The constraints of an alias, typed."""
@@ -55,7 +58,10 @@ class _Checker:
             self.faults.add("policy.unknown_concept", message, concept.place, hint=hint)
             return ()
         streams = self.ontology.streams()
-        found = (check_property(concept, item, attributes, streams, self.faults) for item in concept.properties)
+        found = (
+            check_property(concept, item, attributes, streams, self.faults)
+            for item in concept.properties
+        )
         return tuple(constraint for constraint in found if constraint is not None)
 
     def expression(self, expression: Expression) -> Expression:
@@ -70,21 +76,11 @@ class _Checker:
             case FollowedBy(first, second, place):
                 return FollowedBy(self.expression(first), self.expression(second), place)
 
-    def unused(self) -> None:
-        """Warns of aliases that no condition names."""
-        used = {alias for term in terms_of(self.draft.condition) for alias in (term.first, term.second)}
-        for concept in self.draft.tree.concepts:
-            if concept.alias not in used:
-                self.faults.add(
-                    "policy.unused_alias",
-                    f"no condition speaks of {concept.alias!r}",
-                    concept.alias_place,
-                    hint="leave the line out",
-                    severity="warning",
-                )
-
     def _term(self, term: Term) -> Term:
-        known = [self._alias(term.first, term.first_place), self._alias(term.second, term.second_place)]
+        known = [
+            self._alias(term.first, term.first_place),
+            self._alias(term.second, term.second_place),
+        ]
         relationship = self._relationship(term)
         if relationship is None or None in known:
             return term
@@ -104,12 +100,12 @@ class _Checker:
         term = self._ordered(term, relationship, relation)
         return self._with_parameter(term, relationship, relation)
 
-    def _alias(self, alias: str, place: object) -> ConceptDef | None:
+    def _alias(self, alias: str, place: Place) -> ConceptDef | None:
         concept = self.aliases.get(alias)
         if concept is None:
             hint = did_you_mean(alias, self.aliases)
             message = f"there is no alias {alias!r}"
-            self.faults.add("policy.unknown_alias", message, place, hint=hint)  # type: ignore[arg-type]
+            self.faults.add("policy.unknown_alias", message, place, hint=hint)
         return concept
 
     def _relationship(self, term: Term) -> Relationship | None:
@@ -125,18 +121,26 @@ class _Checker:
         self.faults.add("policy.unknown_relationship", message, term.function_place, hint=hint)
         return None
 
-    def _ordered(self, term: Term, relationship: Relationship, relation: relations.Relation) -> Term:
+    def _ordered(
+        self, term: Term, relationship: Relationship, relation: relations.Relation
+    ) -> Term:
         """The term with its aliases in the order of the declaration."""
         concepts = (self.aliases[term.first].concept, self.aliases[term.second].concept)
         declared = (relationship.first[0], relationship.second[0])
+        if not all(concept in self.ontology.concepts for concept in concepts):
+            return term  # the definition was faulted already
         term = msgspec.structs.replace(term, function=relationship.name)
         turned = msgspec.structs.replace(term, first=term.second, second=term.first)
         if concepts == declared:
             return term
         if concepts == declared[::-1] and relation.symmetric:
             return turned
-        message = f"{relationship.name!r} is between {declared[0]!r} and {declared[1]!r}, not between {concepts[0]!r} and {concepts[1]!r}"
-        hint = f"write: {print_term(turned)}" if concepts == declared[::-1] else self._fitting(declared)
+        message = f"{relationship.name!r} is between {_two(declared)}, not between {_two(concepts)}"
+        hint = (
+            f"write: {print_term(turned)}"
+            if concepts == declared[::-1]
+            else self._fitting(declared)
+        )
         self.faults.add("policy.wrong_concepts", message, term.place, hint=hint)
         return term
 
@@ -144,7 +148,9 @@ class _Checker:
         def aliases_of(concept: str) -> Iterable[str]:
             return (alias for alias, known in self.aliases.items() if known.concept == concept)
 
-        found = [f"{name}: {', '.join(aliases_of(name)) or 'none'}" for name in dict.fromkeys(declared)]
+        found = [
+            f"{name}: {', '.join(aliases_of(name)) or 'none'}" for name in dict.fromkeys(declared)
+        ]
         return f"aliases of fitting concepts are {'; '.join(found)}"
 
     def _with_parameter(
@@ -155,7 +161,9 @@ class _Checker:
             if term.parameter:
                 message = f"{relationship.name!r} takes no parameter"
                 hint = f"leave {term.parameter!r} out"
-                self.faults.add("policy.needless_parameter", message, term.function_place, hint=hint)
+                self.faults.add(
+                    "policy.needless_parameter", message, term.function_place, hint=hint
+                )
             return term
         if not term.parameter:
             example = "5m of" if kind == "length" else "5"
@@ -166,7 +174,9 @@ class _Checker:
         try:
             value = relations.parse_parameter(term.parameter, kind)
         except InvalidInput as error:
-            self.faults.add("policy.bad_parameter", error.message, term.function_place, hint=error.hint)
+            self.faults.add(
+                "policy.bad_parameter", error.message, term.function_place, hint=error.hint
+            )
             return term
         # One spelling for one value, so that 5m and 500cm are the same term.
         unit = "m" if kind == "length" else ""

@@ -1,4 +1,5 @@
-"""From policy text to plan, stage by stage. Pure: no files, no clock, no network. [PO-3, PO-4, PO-5]"""
+"""From policy text to plan, stage by stage. Pure: no files, no clock, no network. [PO-3, PO-4,
+PO-5]"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Stage = Callable[[Draft, Faults], Draft]
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A policy that can run: its tree as written, its plan, and the warnings and hints found on the way."""
+    """A policy that can run: its tree as written, its plan, and the warnings and hints found on the
+    way."""
 
     tree: PolicyTree
     plan: Plan

@@ -1,4 +1,5 @@
-"""What the compiler's stages hand on: a draft of the policy that gains one part per stage. [PO-4, PO-5]"""
+"""What the compiler's stages hand on: a draft of the policy that gains one part per stage. [PO-4,
+PO-5]"""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ontology: Ontology
     window_ms: int
     condition: Expression
-    """As written at first; after the check with the names as declared and parameters in base units."""
+    """As written at first; after the check with the names as declared and parameters in base
+    units."""
     constraints: dict[str, tuple[Constraint, ...]] = {}
     """Of each alias, after the check."""
     ecnf: Ecnf = ()

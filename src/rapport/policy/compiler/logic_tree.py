@@ -1,4 +1,5 @@
-"""The policy logic tree of definition 10: root, or, followed-by, relationship, leaf; never higher than five. [PO-5]"""
+"""The policy logic tree of definition 10: root, or, followed-by, relationship, leaf; never higher
+than five. [PO-5]"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """From a relationship to a leaf: the attribute it reads, and whether events or tables give it."""
+    """From a relationship to a leaf: the attribute it reads, and whether events or tables give
+    it."""
 
     attribute: str
     provision: Provision

@@ -1,12 +1,14 @@
 """ECNF: an AND of clauses, each an OR of terms, negated terms and followed-bys of two terms. [PO-4]
 
-Table 5.1 of the paper says how FOLLOWED-BY is distributed; then AND over OR as usual. Duplicate clauses and
-clauses that another one implies are left out. Clauses are sets of atoms kept as bits of an integer.
+Table 5.1 of the paper says how FOLLOWED-BY is distributed; then AND over OR as usual. Duplicate
+clauses and clauses that another one implies are left out. Clauses are sets of atoms kept as bits of
+an integer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from rapport.core.errors import InvalidInput
@@ -42,10 +44,11 @@ _Choice = tuple[_Chain, ...]
 
 
 def normalize(condition: Expression) -> Ecnf:
-    """The condition in ECNF; clauses in the order written, atoms in the order of their first appearance.
+    """The condition in ECNF; clauses in the order written, atoms in the order of their first
+    appearance.
 
-    Raises InvalidInput `policy.too_many_clauses` above 1,000 clauses. Worst-case cost is bounded, not the
-    exponential of the textbook.
+    Raises InvalidInput `policy.too_many_clauses` above 1,000 clauses. Worst-case cost is bounded,
+    not the exponential of the textbook.
 
     >>> from rapport.policy.language.parser import parse_expression as read
     >>> def show(text): print(ecnf_text(normalize(read(text))))
@@ -111,7 +114,8 @@ def _too_many() -> InvalidInput:
 
 
 class _Clauses:
-    """Numbers the atoms and multiplies clauses out; a clause is an integer with the bits of its atoms."""
+    """Numbers the atoms and multiplies clauses out; a clause is an integer with the bits of its
+    atoms."""
 
     def __init__(self) -> None:
         self.numbers: dict[Atom, int] = {}
@@ -139,7 +143,7 @@ class _Clauses:
 
     def _links(self, chain: _Chain) -> list[int]:
         """A chain a, b, c is the two followed-bys a, b and b, c (last row of table 5.1)."""
-        return [self._bit(Pair(*link)) for link in zip(chain, chain[1:], strict=False)]
+        return [self._bit(Pair(*link)) for link in pairwise(chain)]
 
     def _all(self, parts: list[list[int]]) -> list[int]:
         return self._absorbed([clause for part in parts for clause in part])
@@ -175,8 +179,8 @@ class _Clauses:
 def _choices(expression: Expression) -> list[_Choice]:
     """The ways an expression can come true, each a set of chains that all happen.
 
-    Operands of FOLLOWED-BY are brought into this form first (as the paper does in its example), so that one
-    choice is made for the whole operand and not one per part of an AND.
+    Operands of FOLLOWED-BY are brought into this form first (as the paper does in its example), so
+    that one choice is made for the whole operand and not one per part of an AND.
     """
     match expression:
         case Term():

@@ -1,4 +1,5 @@
-"""From logic tree to plan: each term once, clauses over them, and what nothing could ever open. [PO-5, PO-6]"""
+"""From logic tree to plan: each term once, clauses over them, and what nothing could ever open.
+[PO-5, PO-6]"""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def _side(edge: Edge) -> Side:
 
 
 def is_positive(child: Child) -> bool:
-    """True for what occurs; a followed-by counts as such unless both its sides are negated (rule 5)."""
+    """True for what occurs; a followed-by counts as such unless both its sides are negated (rule
+    5)."""
     match child:
         case Positive():
             return True
@@ -125,7 +127,8 @@ def _openable(
 ) -> tuple[Clause, ...]:
     """The clauses without NOT children that no match ever opens (rule 4).
 
-    Such children alone make the policy invalid; beside positive ones they are left out with a warning.
+    Such children alone make the policy invalid; beside positive ones they are left out with a
+    warning.
     """
 
     def occurs(child: Child) -> bool:
@@ -144,13 +147,14 @@ def _openable(
         for child in dropped:
             _report_unopenable(draft, child, steps, faults, alone=not left)
         kept.append(Clause(left or clause.children))
-    if not any(occurs(child) for clause in clauses for child in clause.children):
-        if not faults.has_errors():
-            faults.add(
-                "policy.no_events",
-                "nothing in the conditions comes as events, so the policy can never fire",
-                hint="add a condition on an attribute that a [sources.*] table of the site gives",
-            )
+    happens = any(occurs(child) for clause in clauses for child in clause.children)
+    if not happens and not faults.has_errors():
+        faults.add(
+            "policy.no_events",
+            "nothing in the conditions comes as events, so the policy can never fire",
+            next(terms_of(draft.condition)).place,
+            hint="add a condition on an attribute that a [sources.*] table of the site gives",
+        )
     return tuple(kept)
 
 
@@ -203,7 +207,9 @@ def _without_unused(plan: Plan) -> Plan:
     used: dict[int, int] = {}
     for clause in plan.clauses:
         for child in clause.children:
-            for number in (child.first, child.second) if isinstance(child, Sequence) else (child.term,):
+            for number in (
+                (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
+            ):
                 used.setdefault(number, 0)
     numbers = {old: new for new, old in enumerate(sorted(used))}
 
@@ -214,6 +220,8 @@ def _without_unused(plan: Plan) -> Plan:
             )
         return msgspec.structs.replace(child, term=numbers[child.term])
 
-    clauses = tuple(Clause(tuple(renumbered(c) for c in clause.children)) for clause in plan.clauses)
+    clauses = tuple(
+        Clause(tuple(renumbered(c) for c in clause.children)) for clause in plan.clauses
+    )
     terms = tuple(plan.terms[old] for old in sorted(used))
     return msgspec.structs.replace(plan, terms=terms, clauses=clauses)

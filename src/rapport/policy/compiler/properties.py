@@ -1,4 +1,5 @@
-"""Properties of aliases: the attribute exists, comes from tables, and the constant fits its type. [PO-3]"""
+"""Properties of aliases: the attribute exists, comes from tables, and the constant fits its type.
+[PO-3]"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def check_property(
         faults.add("policy.unknown_attribute", message, item.place, hint=hint)
         return None
     if f"{concept.concept}.{item.attribute}" in streams:
-        message = f"{item.attribute!r} of {concept.concept!r} comes as events; a property comes from a table"
+        given = f"{item.attribute!r} of {concept.concept!r}"
+        message = f"{given} comes as events; a property comes from a table"
         hint = "use it in a relationship instead"
         faults.add("policy.unsupported", message, item.place, hint=hint)
         return None

@@ -21,7 +21,8 @@ _LONGEST_HINT = 300
 
 
 class _Part(NamedTuple):
-    """An expression and how deep it is nested, so that no later stage meets one too deep to walk."""
+    """An expression and how deep it is nested, so that no later stage meets one too deep to
+    walk."""
 
     expression: Expression
     depth: int
@@ -40,6 +41,13 @@ def parse_condition(tokens: list[Token], aliases: frozenset[str]) -> Expression:
 
 def _joined(operator: str, parts: tuple[Expression, ...]) -> Expression:
     return And(parts) if operator == "and" else Or(parts)
+
+
+def _short(hint: str) -> str:
+    """The hint, or a general one when the condition is too long to be written out again."""
+    if len(hint) <= _LONGEST_HINT:
+        return hint
+    return "put NOT before each single condition; AND becomes OR and OR becomes AND"
 
 
 class _ConditionParser:
@@ -101,10 +109,21 @@ class _ConditionParser:
                 return part
             second = self._operand(level)
             if negated is not None:
-                second = _Part(self._negated(second.expression, negated), second.depth)
+                second = self._not_following(part, second, operator, negated)
             depth = self._deeper(max(part.depth, second.depth))
             joined = FollowedBy(part.expression, second.expression, operator.place)
             part = _Part(joined, depth)
+
+    def _not_following(
+        self, first: _Part, second: _Part, operator: Token, negation: Place
+    ) -> _Part:
+        """`X NOT FOLLOWED-BY Y` is `X FOLLOWED-BY NOT Y`."""
+        if isinstance(second.expression, Term):
+            return _Part(self._negated(second.expression, negation), second.depth)
+        meant = FollowedBy(first.expression, negate(second.expression), operator.place)
+        message = "NOT FOLLOWED-BY cannot stand before several conditions"
+        hint = _short(f"write {print_expression(meant)}")
+        raise SyntaxFault("policy.not_before_parenthesis", message, negation, hint)
 
     def _not_before_followed_by(self) -> Place | None:
         if self.cursor.sees("keyword", "not") and self.cursor.sees(
@@ -155,9 +174,7 @@ class _ConditionParser:
             )
         return depth + 1
 
-    def _negated(self, expression: Expression, place: Place) -> Term:
-        if not isinstance(expression, Term):
-            raise self._not_before_parenthesis(expression, place)
+    def _negated(self, expression: Term, place: Place) -> Term:
         if expression.negated:
             raise SyntaxFault(
                 "policy.double_negation",
@@ -172,11 +189,10 @@ class _ConditionParser:
         hint = f"write {written}"
         if isinstance(expression, FollowedBy):
             followed = FollowedBy(expression.first, negate(expression.second), place)
-            hint = f"write {print_expression(followed)}  -or, if the first may not happen either-  {written}"
-        if len(hint) > _LONGEST_HINT:
-            hint = "put NOT before each single condition; AND becomes OR and OR becomes AND"
+            weaker = f"if the first may not happen either-  {written}"
+            hint = f"write {print_expression(followed)}  -or, {weaker}"
         message = "NOT cannot stand before a parenthesis"
-        return SyntaxFault("policy.not_before_parenthesis", message, place, hint)
+        return SyntaxFault("policy.not_before_parenthesis", message, place, _short(hint))
 
     def _term(self) -> Term:
         refuse_later_forms(self.cursor, self.aliases)
@@ -235,7 +251,11 @@ class _ConditionParser:
         token = self.cursor.peek()
         message = "expected a condition such as A is inside R"
         hint = ""
-        if token is not None and token.kind == "keyword" and token.text in ("and", "or", "followed-by"):
+        if (
+            token is not None
+            and token.kind == "keyword"
+            and token.text in ("and", "or", "followed-by")
+        ):
             message = f"{token.text.upper()} needs a condition before it"
             hint = "to go on from the line above, put it at the end of that line"
         elif token is not None:

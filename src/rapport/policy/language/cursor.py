@@ -29,7 +29,8 @@ class Cursor:
         return self._tokens[index] if index < len(self._tokens) else None
 
     def sees(self, kind: Kind, *texts: str, ahead: int = 0) -> bool:
-        """True when the token there is of `kind` and, if any are given, reads like one of `texts`."""
+        """True when the token there is of `kind` and, if any are given, reads like one of
+        `texts`."""
         token = self.peek(ahead)
         return token is not None and token.kind == kind and (not texts or token.text in texts)
 

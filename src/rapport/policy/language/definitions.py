@@ -1,4 +1,5 @@
-"""The `concepts` section: `person A (status='guest')`, `room R with property security='restricted'`. [PO-3]"""
+"""The `concepts` section: `person A (status='guest')`, `room R with property
+security='restricted'`. [PO-3]"""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def _definition(cursor: Cursor) -> ConceptDef:
             cursor.take()
         properties = _properties(cursor)
     elif cursor.sees("operator", ahead=1):
-        hint = f"write {concept.text} {alias.text} (...) or {concept.text} {alias.text} with property ..."
+        named = f"{concept.text} {alias.text}"
+        hint = f"write {named} (...) or {named} with property ..."
         raise cursor.fault("policy.bare_property", "properties stand in parentheses", hint=hint)
     return ConceptDef(concept.text, alias.text, properties, concept.place, alias.place)
 

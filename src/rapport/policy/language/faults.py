@@ -1,4 +1,5 @@
-"""Collecting what is wrong with a policy text: every fault with line, column, excerpt and hint. [PO-3]"""
+"""Collecting what is wrong with a policy text: every fault with line, column, excerpt and hint.
+[PO-3]"""
 
 from __future__ import annotations
 

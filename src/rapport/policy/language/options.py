@@ -1,7 +1,9 @@
-"""The optional lines of ours among the conditions: `within 5 s`, `consume recent`, `distinct A, B`. [PO-3]"""
+"""The optional lines of ours among the conditions: `within 5 s`, `consume recent`, `distinct A, B`.
+[PO-3]"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 from rapport.core.errors import InvalidInput
@@ -31,11 +33,9 @@ class Options:
         if first.kind != "word" or first.text in aliases:
             return False
         if cursor.reads("within") and cursor.sees("number", ahead=1):
-            self._once(cursor.take())
-            self._window(cursor)
+            self._once("within", cursor.take().place, lambda: self._window(cursor))
         elif cursor.reads("consume"):
-            self._once(cursor.take())
-            self._consume(cursor)
+            self._once("consume", cursor.take().place, lambda: self._consume(cursor))
         elif cursor.reads("distinct"):
             cursor.take()
             self._distinct(cursor, aliases)
@@ -45,15 +45,13 @@ class Options:
             raise cursor.fault("policy.expected_end", "expected the end of the line here")
         return True
 
-    def _once(self, token: Token) -> None:
-        name = token.text.lower()
+    def _once(self, name: str, place: Place, read: Callable[[], None]) -> None:
         if name in self._seen:
-            raise SyntaxFault(
-                "policy.repeated_option",
-                f"{name!r} was already said in line {self._seen[name].line}",
-                token.place,
-            )
-        self._seen[name] = token.place
+            line = self._seen[name].line
+            message = f"{name!r} was already said in line {line}"
+            raise SyntaxFault("policy.repeated_option", message, place, "leave one of them out")
+        read()
+        self._seen[name] = place
 
     def _window(self, cursor: Cursor) -> None:
         number = cursor.take()

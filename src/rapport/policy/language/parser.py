@@ -1,4 +1,5 @@
-"""From policy text to its tree. All faults are found at once: a faulty line is noted and skipped. [PO-3]"""
+"""From policy text to its tree. All faults are found at once: a faulty line is noted and skipped.
+[PO-3]"""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
     faults = Faults(name, text)
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         faults = Faults(name, "")
-        faults.add("policy.too_large", "a policy is at most 64 KiB long", hint="split it into several")
+        faults.add(
+            "policy.too_large", "a policy is at most 64 KiB long", hint="split it into several"
+        )
         raise PolicyError(faults.problems())
     sections = split_sections(text, faults)
     concepts = parse_definitions(sections.concepts, faults)
@@ -31,7 +34,9 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
     aliases = frozenset(concept.alias for concept in concepts)
     parts = _conditions(sections.conditions, aliases, options, faults)
     if not parts and not faults.has_errors():
-        faults.add("policy.no_condition", "the policy has no condition", hint="such as: A is inside R")
+        place = sections.conditions[0][0].place
+        hint = "add a line such as: A is inside R"
+        faults.add("policy.no_condition", "the policy has no condition", place, hint=hint)
     if faults.has_errors():
         raise PolicyError(faults.problems())
     return PolicyTree(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from rapport.core.errors import nearest_names
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_line
@@ -24,11 +23,13 @@ class Sections:
         self.conditions: list[list[Token]] = []
         self.actions: list[Action] = []
         self.faulty: set[str] = set()
-        """Sections in which a character was not understood, so that an empty one is no second fault."""
+        """Sections in which a character was not understood, so that an empty one is no second
+        fault."""
 
 
 def split_sections(text: str, faults: Faults) -> Sections:
-    """Cuts the text; faults in the order or the names of sections are noted, and reading goes on."""
+    """Cuts the text; faults in the order or the names of sections are noted, and reading goes
+    on."""
     return _Splitter(text, faults).split()
 
 
@@ -148,7 +149,8 @@ class _Splitter:
         end = Place(max(len(self.lines), 1), 1)
         for name in HEADERS:
             if name not in self.headers:
-                if not (self.strayed and name == "concepts"):
+                # What stands before the first section was noted already; it may be any of them.
+                if not self.strayed:
                     message = f"the section {name!r} is missing"
                     self.faults.add("policy.missing_section", message, end, hint=_EMPTY_HINTS[name])
             elif not filled[name] and name not in self.found.faulty:

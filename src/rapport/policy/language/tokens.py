@@ -1,4 +1,5 @@
-"""From policy text to tokens, line by line; a character that fits nothing is a fault, never an exception. [PO-3]"""
+"""From policy text to tokens, line by line; a character that fits nothing is a fault, never an
+exception. [PO-3]"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _CURLY_QUOTES = "‘’‚‛“”„‟´`"
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token. `text` is what it means: keywords in lower case, quoted text without its quotes."""
+    """One token. `text` is what it means: keywords in lower case, quoted text without its
+    quotes."""
 
     kind: Kind
     text: str
@@ -61,7 +63,8 @@ def tokenize_line(text: str, line: int, faults: Faults, *, start: int = 0) -> li
 
 
 def phrase_of(text: str) -> str:
-    """An action line without its comment; a comment sign counts only after a space, as addresses hold some.
+    """An action line without its comment; a comment sign counts only after a space, as addresses
+    hold some.
 
     >>> phrase_of("  call http://example.org  # urgent")
     'call http://example.org'
@@ -99,7 +102,9 @@ def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
     place = Place(line, position + 1)
     if character in "'\"":
         hint = f"end it with {character}; write {character}{character} for the sign itself"
-        faults.add("policy.unclosed_quote", "the quoted text has no end in this line", place, hint=hint)
+        faults.add(
+            "policy.unclosed_quote", "the quoted text has no end in this line", place, hint=hint
+        )
         return len(text)
     hint = "use straight quotes: 'text'" if character in _CURLY_QUOTES else ""
     if character == ":":

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Response, get
 
 from rapport.node.node import Node
+from rapport.node.overview import overview as make_overview
 from rapport.web.guard import OPEN
 from rapport.web.pages import render, static_file
 
@@ -27,4 +28,4 @@ async def static(name: str) -> Response[bytes]:
 @get("/overview")
 async def overview(node: Node) -> Response[bytes]:
     """Counts per channel, the last detections, deliveries and quarantined readings."""
-    return Response(msgspec.json.encode(await node.overview()), media_type="application/json")
+    return Response(msgspec.json.encode(await make_overview(node)), media_type="application/json")

@@ -35,9 +35,8 @@ async def take_answer(
     request: Request[Any, Any, Any], message: str, peer: str, token: str, node: Node
 ) -> Response[str]:
     """Records the person's answer; answering again is harmless."""
-    node.check_answer_token(message, peer, token)
     answer = await _answer_text(request)
-    await node.answer(message, peer, answer)
+    await node.answer(message, peer, token, answer)
     page = render("answered.html", title="Thank you", peer=html.escape(peer))
     return Response(page, media_type="text/html")
 
@@ -45,7 +44,8 @@ async def take_answer(
 @get("/ledger")
 async def ledger(node: Node, limit: Annotated[int, Parameter(ge=1, le=10_000)] = 200) -> Response[bytes]:
     """Who was told what, how, when, and who answered; newest first."""
-    rows = await node.ledger_rows(limit=limit)
+    await node.ledger.refresh()
+    rows = node.ledger.rows()[-limit:][::-1]
     return Response(msgspec.json.encode(rows), media_type="application/json")
 
 

@@ -24,6 +24,7 @@ from rapport.policy.runners.operators.table import (
 from rapport.policy.runners.operators.window import Window
 
 _MOST_ROWS = 1 << 20
+_LARGEST_KEY = 1 << 62
 
 
 class Span:
@@ -164,9 +165,12 @@ def _pieces(start: Rows, stop: Rows) -> list[slice]:
 def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
     """Distinct rows over the match and the aliases still looked at."""
     names = sorted(name for name in frame if name in keep)
-    key = frame["row"]
+    thinned = {name: frame[name] for name in ("row", *names)}
+    key, size = frame["row"], int(frame["row"].max(initial=0)) + 1
     for name in names:
-        size = len(window.identities[window.alias_concept(name[1:])].ids) + 1
-        key = key * size + frame[name]
+        known = len(window.identities[window.alias_concept(name[1:])].ids)
+        key, size = key * known + frame[name], size * known
+    if size >= _LARGEST_KEY:  # a wrapped key could merge different rows; repeated ones only cost time
+        return thinned
     _, chosen = np.unique(key, return_index=True)
-    return {"row": frame["row"][chosen], **{name: frame[name][chosen] for name in names}}
+    return take(thinned, chosen)

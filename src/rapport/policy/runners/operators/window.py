@@ -121,7 +121,8 @@ class Window:
 
     def trim(self, before: int) -> None:
         """Forgets what ended before a time."""
-        self.events.trim(before)
+        # The first event of a pair may lie another window back.
+        self.events.trim(before - self.plan.window_ms)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number):
                 table.trim(before)

@@ -1,0 +1,111 @@
+"""Channels of a directory that another process may be writing: reading only, no lock. [CH-13, design 17]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from rapport.channel.channel import Appended
+from rapport.channel.checking import check_channel_name
+from rapport.channel.history_feed import HistoryFeed
+from rapport.channel.subscriptions import LoggedSubscription
+from rapport.core.codec import decode_block
+from rapport.core.errors import UnknownName, Unsupported
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import Clock
+from rapport.store.history import SqliteHistory
+from rapport.store.tailing import SegmentLogReader
+
+_LOOK_EVERY_MS = 100
+
+
+def open_readonly(directory: Path, clock: Clock) -> ReadOnlyChannels:
+    """The channels as they are and grow; raises UnknownName when there are none yet."""
+    if not directory.is_dir():
+        raise UnknownName("log directory", str(directory), code="channel.no_log")
+    return ReadOnlyChannels(directory, clock)
+
+
+class ReadOnlyChannels:
+    """See Channels; whatever would write is refused with Unsupported."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self._directory, self._clock = directory, clock
+        self._log = SegmentLogReader(directory)
+        self._history: SqliteHistory | None = None
+
+    def channel(self, name: str) -> ReadOnlyChannel:
+        """See Channels."""
+        check_channel_name(name)
+        return ReadOnlyChannel(name, self._log, self._clock)
+
+    def names(self) -> list[str]:
+        """See Channels."""
+        return [name for name in self._log.logs() if self._log.last_position(name)]
+
+    async def subscribe(
+        self, channel: str, reader: str, *, from_start: bool = True
+    ) -> LoggedSubscription:
+        """Refused: a durable place in a channel is the writing process's to keep."""
+        raise Unsupported("a subscription", "a read-only log", hint="use read_after")
+
+    async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
+        """See Channels. Shares the index with the writer; feeding it twice is harmless."""
+        return await asyncio.to_thread(self._find, event_id)
+
+    async def close(self) -> None:
+        """Ends; a second call is no error."""
+        self._log.close()
+        if self._history is not None:
+            self._history.close()
+
+    def _find(self, event_id: str) -> list[tuple[str, StoredEvent]]:
+        if self._history is None:
+            self._history = SqliteHistory(self._directory / "history.sqlite")
+        HistoryFeed(self._log, self._history).catch_up()  # type: ignore[arg-type]
+        found = []
+        for name, position in self._history.find(event_id):
+            stored = self.channel(name).read_now(position - 1, 1)
+            if stored and stored[0].event.id == event_id:
+                found.append((name, stored[0]))
+        return found
+
+
+class ReadOnlyChannel:
+    """See Channel."""
+
+    def __init__(self, name: str, log: SegmentLogReader, clock: Clock) -> None:
+        self.name, self._log, self._clock = name, log, clock
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Refused: publish through a door of the node that writes."""
+        raise Unsupported("appending", "a read-only log", hint="use rapport publish")
+
+    async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
+        """See Channel."""
+        return await asyncio.to_thread(self.read_now, position, limit)
+
+    def read_now(self, position: int, limit: int) -> list[StoredEvent]:
+        """The same, blocking."""
+        found: list[StoredEvent] = []
+        for block in self._log.read_after(self.name, position, max_records=limit):
+            for offset, event in enumerate(decode_block(block.body)):
+                place = block.first + offset
+                if place > position and len(found) < limit:
+                    found.append(StoredEvent(place, block.received, event))
+        return found
+
+    async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
+        """See Channel; looks ten times a second."""
+        waited = 0
+        while self.last_position() <= position:
+            if timeout_ms is not None and waited >= timeout_ms:
+                return False
+            await self._clock.sleep(_LOOK_EVERY_MS)
+            waited += _LOOK_EVERY_MS
+        return True
+
+    def last_position(self) -> int:
+        """See Channel."""
+        return self._log.last_position(self.name)

@@ -1,0 +1,42 @@
+"""Reading a site's channels from the terminal, beside a node that writes them or without one. [UX-3]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.settings import load_settings
+from rapport.kernel.toml import TomlFile
+
+T = TypeVar("T")
+
+
+def data_directory(site: Path, data: str | None = None) -> Path:
+    """Where the site's node keeps its log and lake."""
+    file = TomlFile.load(site / "site.toml")
+    return site / load_settings(file.section("node"), flags={"data": data}).data
+
+
+def read_channels(site: Path, work: Callable[[ReadOnlyChannels], Awaitable[T]]) -> T:
+    """Runs `work` on the site's channels; raises InvalidInput when there is nothing to read yet."""
+
+    async def run() -> T:
+        try:
+            channels = open_readonly(data_directory(site) / "log", SystemClock())
+        except UnknownName:
+            raise InvalidInput(
+                f"the site {site} has no log yet",
+                code="channel.no_log",
+                hint=f"run it first: rapport up --site {site}",
+            ) from None
+        try:
+            return await work(channels)
+        finally:
+            await channels.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,75 @@
+"""`rapport pipeline`: history into the lake, and reports on Spark from there. [PI-3, PI-6, CH-16]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_json, write_table
+
+app = App(name="pipeline", help="History on Spark: export, report.")
+
+
+@app.command
+def export(*, site: SiteOption = None) -> None:
+    """Write what the channels hold beyond the last export to Parquet files."""
+    directory = site_directory(site)
+    write_json(export_site(directory))
+
+
+def export_site(site: Path) -> dict[str, object]:
+    """Exports a site's channels into its lake; returns what was done."""
+    from rapport.channel.export import export_channels
+    from rapport.cli.local import data_directory, read_channels
+
+    lake = data_directory(site) / "lake"
+    done = read_channels(site, lambda channels: export_channels(channels, lake))
+    return {"lake": str(lake), "rows": done.rows, "files": done.files, "positions": done.positions}
+
+
+@app.command
+def report(
+    *,
+    site: SiteOption = None,
+    master: Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")] = None,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """Export, then tell on Spark what happened: detections, deliveries, time from sensor to phone."""
+    from rapport.cli.local import data_directory
+    from rapport.kernel.toml import TomlFile
+    from rapport.pipeline.reports import make_report, report_rows
+    from rapport.pipeline.session import spark_session, stop_session
+    from rapport.pipeline.settings import load_spark_settings
+
+    directory = site_directory(site)
+    exported = export_site(directory)
+    stderr().print(f"exported {exported['rows']} rows; starting Spark …")
+    section = TomlFile.load(directory / "site.toml").section("spark")
+    spark = spark_session(load_spark_settings(section.values, flags={"master": master}))
+    try:
+        made = make_report(spark, data_directory(directory) / "lake")
+    finally:
+        stop_session(spark)
+    if json:
+        write_json(made)
+        return
+    for table in report_rows(made):
+        write_table(table.title, table.columns, table.rows)
+
+
+@app.command
+def tables(
+    *, site: SiteOption = None, json: Annotated[bool, Parameter(help="As JSON.")] = False
+) -> None:
+    """List the tables of the lake."""
+    from rapport.cli.local import data_directory
+    from rapport.pipeline.lake import list_tables
+
+    found = list_tables(data_directory(site_directory(site)) / "lake")
+    if json:
+        write_json(found)
+        return
+    write_table("lake", ("table", "rows"), [(table.name, str(table.rows)) for table in found])

@@ -1,0 +1,64 @@
+"""`rapport read CHANNEL`: what a channel holds, as CloudEvents or as a table. [CH-4]"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import write_json, write_table
+from rapport.core.errors import UnknownName
+from rapport.core.times import format_time
+
+
+def read(
+    channel: str | None = None,
+    *,
+    site: SiteOption = None,
+    after: Annotated[int, Parameter(help="Begin after this position.")] = 0,
+    limit: Annotated[int, Parameter(help="At most this many events.")] = 100,
+    json: Annotated[bool, Parameter(help="One CloudEvent per line.")] = False,
+) -> None:
+    """Read a channel of a site; without a name, list the channels."""
+    from rapport.channel.backends.readonly import ReadOnlyChannels
+    from rapport.cli.local import read_channels
+    from rapport.core.codec import to_cloudevent
+    from rapport.core.event import StoredEvent
+
+    async def counts(channels: ReadOnlyChannels) -> list[tuple[str, int]]:
+        return [(name, channels.channel(name).last_position()) for name in channels.names()]
+
+    async def events(channels: ReadOnlyChannels) -> list[StoredEvent]:
+        if channel not in channels.names():
+            raise UnknownName("channel", str(channel), channels.names())
+        return await channels.channel(str(channel)).read_after(after, limit=limit)
+
+    directory = site_directory(site)
+    if channel is None:
+        found = read_channels(directory, counts)
+        if json:
+            write_json([{"channel": name, "events": count} for name, count in found])
+        else:
+            write_table("channels", ("channel", "events"), [(n, str(c)) for n, c in found])
+        return
+    stored = read_channels(directory, events)
+    if json:
+        for item in stored:
+            line = {"position": item.position, "received": item.received}
+            sys.stdout.buffer.write(msgspec.json.encode(line | to_cloudevent(item.event)) + b"\n")
+        return
+    rows = [
+        (
+            str(item.position),
+            format_time(item.event.time),
+            item.event.source,
+            item.event.id,
+            item.event.type,
+            item.event.data[:120].decode("utf-8", "replace"),
+        )
+        for item in stored
+    ]
+    write_table(channel, ("position", "time", "source", "id", "type", "data"), rows)

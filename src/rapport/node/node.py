@@ -1,0 +1,135 @@
+"""One running process: started and stopped in order, and the few calls that doors make. [UX-5]
+
+Order of starting: channels, (doors, by the caller), then readers from the last stage to the first, so that nobody
+appends for a stage that is not there. Stopping is the reverse: first nothing new comes in, then readers finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+import structlog
+
+from rapport.channel.channel import Appended
+from rapport.channel.logged import LoggedChannels
+from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.history import Ledger
+from rapport.core.errors import NotAllowed, UnknownName
+from rapport.core.event import Event
+from rapport.kernel.clock import Clock
+from rapport.kernel.settings import NodeSettings
+from rapport.kernel.tasks import Tasks
+from rapport.mediation.binding import RAW_PREFIX, SourceBinding
+from rapport.mediation.reader import MediationReader
+from rapport.policy.engine import PolicyEngine
+from rapport.site.site import Site
+
+_log = structlog.get_logger(__name__)
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A named reader of the node: `run` works until cancelled."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+
+
+class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the wiring puts together."""
+
+    site: Site
+    settings: NodeSettings
+    clock: Clock
+    channels: LoggedChannels
+    bindings: dict[str, SourceBinding]
+    mediation: MediationReader
+    policy: PolicyEngine
+    workers: tuple[Worker, ...]
+    """Readers from the last stage (adapters) to the first (policy)."""
+    closers: tuple[Callable[[], Awaitable[None]], ...]
+    answer_secret: bytes
+
+
+class Node:
+    """A running site. All calls belong to one event loop."""
+
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        self.site, self.settings, self.clock = parts.site, parts.settings, parts.clock
+        self.channels = parts.channels
+        self.ledger = Ledger(parts.channels)
+        self.public_url = parts.settings.public_url
+        self._tasks = Tasks(parts.clock)
+        self._started = False
+
+    async def start(self) -> None:
+        """Starts the readers; events that wait from before are taken up at once."""
+        for worker in self._parts.workers:
+            self._tasks.start(worker.name, worker.run)
+        self._parts.mediation.start()
+        self._started = True
+        _log.info("node started", site=self.site.name, policies=sorted(self.site.policies))
+
+    async def stop(self) -> None:
+        """Stops the readers, first stage first, and closes the channels; a second call is no error."""
+        if self._started:
+            self._started = False
+            await self._parts.mediation.stop()
+            await self._tasks.stop()
+        for close in self._parts.closers:
+            await close()
+        await self.channels.close()
+        _log.info("node stopped", site=self.site.name)
+
+    # --- what doors ask for ---
+
+    async def append(self, channel: str, events: Sequence[Event]) -> Appended:
+        """Appends for a door; durable when it returns. A raw channel is mediated from then on."""
+        appended = await self.channels.channel(channel).append(events)
+        if self._started and channel.startswith(RAW_PREFIX):
+            self._parts.mediation.watch(channel.removeprefix(RAW_PREFIX))
+        return appended
+
+    def id_field(self, source: str) -> str | None:
+        """The payload field with the event id, for sources that speak root; None when there is none."""
+        binding = self._parts.bindings.get(source)
+        return binding.id if binding is not None and not binding.interpretation else None
+
+    def not_ready(self) -> list[str]:
+        """Why the node should get no work now; empty when it should."""
+        if not self._started:
+            return ["the readers have not been started"]
+        return [f"{name} failed {count} times" for name, count in self._tasks.failures.items()]
+
+    def check_answer_token(self, message: str, peer: str, token: str) -> None:
+        """Raises NotAllowed unless the link was made by this node for this person."""
+        if not is_answer_token(self._parts.answer_secret, message, peer, token):
+            raise NotAllowed("this link is not valid", code="answer.bad_token")
+
+    async def message_text(self, message: str) -> str:
+        """What the message says; raises UnknownName."""
+        await self.ledger.refresh()
+        row = self.ledger.message(message)
+        if row is None:
+            raise UnknownName("message", message)
+        return row.text
+
+    async def answer(self, message: str, peer: str, token: str, text: str) -> None:
+        """Records a person's answer, durably; raises NotAllowed when the token is wrong."""
+        await record_answer(
+            self.channels,
+            self._parts.answer_secret,
+            AnswerData(message=message, peer=peer, text=text, token=token),
+            now_ms=self.clock.now_ms(),
+        )
+
+    @property
+    def mediation(self) -> MediationReader:
+        """For its counts."""
+        return self._parts.mediation
+
+    @property
+    def policy(self) -> PolicyEngine:
+        """For its counts."""
+        return self._parts.policy

@@ -1,0 +1,118 @@
+"""What the page of a node shows: counts, newest detections, deliveries and readings held back. [UX-6]"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.core.detection import DETECTED, Detection
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+from rapport.node.node import Node
+
+_NEWEST = 12
+
+
+class ChannelCount(msgspec.Struct, frozen=True):
+    """A channel and how many events it has taken."""
+
+    name: str
+    count: int
+
+
+class DetectionLine(msgspec.Struct, frozen=True):
+    """A detection for the page."""
+
+    id: str
+    time: int
+    policy: str
+    bindings: dict[str, str]
+    causes: list[str]
+
+
+class DeliveryLine(msgspec.Struct, frozen=True):
+    """What became of one message at one person or address."""
+
+    time: int
+    message: str
+    peer: str
+    adapter: str
+    state: str
+    text: str
+
+
+class HeldBackLine(msgspec.Struct, frozen=True):
+    """A reading in quarantine."""
+
+    time: int
+    source: str
+    reason: str
+    hint: str
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """Everything the page shows; bounded, whatever the node holds."""
+
+    channels: list[ChannelCount]
+    detections: list[DetectionLine]
+    deliveries: list[DeliveryLine]
+    quarantine: list[HeldBackLine]
+
+
+class _Rejected(msgspec.Struct):
+    source: str = ""
+    reason: str = ""
+    hint: str = ""
+
+
+async def overview(node: Node) -> Overview:
+    """The state of now; cost does not depend on the length of the logs."""
+    await node.ledger.refresh()
+    names = node.channels.names()
+    return Overview(
+        channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
+        detections=[
+            line for item in await _newest(node, "detections") if (line := _detection(item))
+        ],
+        deliveries=_deliveries(node),
+        quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
+    )
+
+
+async def _newest(node: Node, name: str) -> list[StoredEvent]:
+    channel = node.channels.channel(name)
+    after = max(channel.last_position() - _NEWEST, 0)
+    return list(reversed(await channel.read_after(after, limit=_NEWEST)))
+
+
+def _detection(stored: StoredEvent) -> DetectionLine | None:
+    if stored.event.type != DETECTED:
+        return None
+    found = Detection.from_event(stored.event)
+    causes = [cause for _, cause in found.causes]
+    return DetectionLine(stored.event.id, found.time, found.policy, found.bindings, causes)
+
+
+def _deliveries(node: Node) -> list[DeliveryLine]:
+    lines = [
+        DeliveryLine(
+            time=row.time,
+            message=message.message,
+            peer=row.peer,
+            adapter=row.adapter or "-",
+            state=row.state,
+            text=message.text,
+        )
+        for message in node.ledger.messages(limit=_NEWEST)
+        for row in node.ledger.rows(message=message.message)
+        if row.peer
+    ]
+    return sorted(lines, key=lambda line: -line.time)[: 2 * _NEWEST]
+
+
+def _held_back(stored: StoredEvent) -> HeldBackLine:
+    try:
+        data: _Rejected = stored.event.payload_as(_Rejected)
+    except InvalidInput:
+        data = _Rejected()
+    reason = data.reason or stored.event.type
+    return HeldBackLine(stored.received, data.source or stored.event.source, reason, data.hint)

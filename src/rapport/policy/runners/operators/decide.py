@@ -1,0 +1,127 @@
+"""Whether occurrences are a match, and whether the absence it asks for holds. [PO-6, PO-7]"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rapport.policy.runners.operators.absence import Span, refuted
+from rapport.policy.runners.operators.identities import Mask
+from rapport.policy.runners.operators.shapes import (
+    Alternatives,
+    Combination,
+    NotFollowed,
+    Occurs,
+    Ordered,
+    Part,
+    Shape,
+)
+from rapport.policy.runners.operators.table import Array, Columns, count
+from rapport.policy.runners.operators.window import Window
+
+NEVER = np.int64(2**62)
+"""The time at which what does not hold is satisfied."""
+
+Outcome = tuple[Mask, Array, Array | None]
+"""Which rows satisfy a part, when, and the end it counts with (None: it has no time)."""
+
+
+def matched_at(
+    window: Window, shape: Shape, number: int, frame: Columns, *, assume_absence: bool = False
+) -> Array:
+    """When each row is a minimal match of the combination (its last clause satisfied); NEVER when it is none.
+
+    With `assume_absence` what must not follow is taken not to: a first sieve before that is known.
+    """
+    combination = shape.combinations[number]
+    when = _satisfied_at(window, combination, frame, assume_absence)
+    if not assume_absence:
+        for other in combination.smaller:
+            smaller = _satisfied_at(window, shape.combinations[other], frame, False)
+            when = np.where(smaller < NEVER, NEVER, when)
+    return when
+
+
+def _satisfied_at(
+    window: Window, combination: Combination, frame: Columns, assume_absence: bool
+) -> Array:
+    aliases = _aliases(window, combination)
+    bound = {name: frame[name] for name in aliases}
+    t0 = latest_end(window, combination, frame)
+    outcomes = {
+        part: part_outcome(window, part, frame, bound, t0, assume_absence)
+        for part in combination.parts()
+    }
+    best = np.full(count(frame), NEVER)
+    for choice in combination.choices:
+        best = np.minimum(best, _choice_at(window, [outcomes[part] for part in choice]))
+    return best
+
+
+def _choice_at(window: Window, outcomes: list[Outcome]) -> Array:
+    """When all parts of a choice hold with their ends in one window."""
+    holds = np.logical_and.reduce([outcome[0] for outcome in outcomes])
+    when = np.maximum.reduce([outcome[1] for outcome in outcomes])
+    ends = [outcome[2] for outcome in outcomes if outcome[2] is not None]
+    if len(ends) > 1:
+        apart = np.maximum.reduce(ends) - np.minimum.reduce(ends)
+        holds = holds & (apart < window.plan.window_ms)
+    return np.where(holds, when, NEVER)
+
+
+def part_outcome(
+    window: Window,
+    part: Part,
+    frame: Columns,
+    bound: Columns,
+    t0: Array,
+    assume_absence: bool = False,
+) -> Outcome:
+    """Rule 5 for one part; `bound` are the identities absence is looked for with."""
+    length = window.plan.window_ms
+    always = np.ones(len(t0), np.bool_)
+    if isinstance(part, Occurs):
+        if window.is_constraint(part.term):
+            return always, t0, None
+        end = frame[f"end{part.term}"]
+        return always, end, end
+    if isinstance(part, Ordered):
+        first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
+        return (first < second) & (second < first + length), second, second
+    if isinstance(part, NotFollowed):
+        end = frame[f"end{part.first}"]
+        if assume_absence:
+            return always, end + length, end
+        span = Span(end + 1, end + length, end - length)
+        return ~refuted(window, part.absent, bound, span), end + length, end
+    end = frame[f"end{part.second}"]
+    span = Span(end - length + 1, end, end - 2 * length)
+    return ~refuted(window, part.absent, bound, span), end, end
+
+
+def absence_holds(window: Window, clause: Alternatives, bound: Columns, t0: Array) -> Mask:
+    """Rule 4: which matches have no joint counterexample among events of [t0, t0 + window)."""
+    span = Span(t0, t0 + window.plan.window_ms, t0)
+    holds = np.ones(len(t0), np.bool_)
+    for terms in clause.counterexamples:
+        holds &= ~refuted(window, terms, bound, span)
+    return holds
+
+
+def absence_waits(window: Window, clause: Alternatives) -> bool:
+    """Whether events decide the clause's absence; facts of the tables are known at once."""
+    return any(not window.is_constraint(term) for terms in clause.counterexamples for term in terms)
+
+
+def latest_end(window: Window, combination: Combination, frame: Columns) -> Array:
+    """t0 of each row."""
+    ends = [
+        frame[f"end{term}"] for term in combination.terms if not window.is_constraint(term)
+    ]
+    return np.maximum.reduce(ends)
+
+
+def _aliases(window: Window, combination: Combination) -> list[str]:
+    steps = [window.plan.terms[term] for term in combination.terms]
+    return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
+
+

@@ -1,0 +1,166 @@
+"""Mixed clauses: the earliest positive occurrence near a match, or else absence. [PO-6, PO-7]"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rapport.policy.runners.operators.decide import absence_holds, absence_waits, part_outcome
+from rapport.policy.runners.operators.join import attach
+from rapport.policy.runners.operators.shapes import Alternatives, NotFollowed, Ordered, Part, Shape
+from rapport.policy.runners.operators.table import Array, Columns, concatenate, count, take
+from rapport.policy.runners.operators.window import Window
+
+_LAST = np.int64(2**62)
+
+
+class MixedClauses:
+    """Decides the mixed clauses of matches in the order written, as far as the events known allow.
+
+    A match waiting here is a row with `t0`, `when` (satisfied so far), `next` (the clause to decide), and a
+    column for every alias and term it may ever have; -1 stands for none.
+    """
+
+    def __init__(self, window: Window, shape: Shape) -> None:
+        self._window, self._clauses = window, shape.mixed
+        parts = [part for clause in shape.mixed for part in clause.parts]
+        self._patient = any(isinstance(part, NotFollowed) for part in parts)
+        terms = {term for part in parts for term in part.needs()}
+        terms |= {term for each in shape.combinations for term in each.terms}
+        steps = [window.plan.terms[term] for term in terms]
+        aliases = {f"@{side.alias}" for step in steps for side in (step.first, step.second)}
+        timed = sorted(term for term in terms if not window.is_constraint(term))
+        columns = [f"{name}{term}" for term in timed for name in ("end", "event", "other")]
+        self.names = (*sorted(aliases), *columns, *(f"has{term}" for term in sorted(terms)))
+
+    def admit(self, frame: Columns, terms: tuple[int, ...], when: Array) -> Columns:
+        """Matches as rows that wait here."""
+        rows = count(frame)
+        waiting = {name: frame.get(name, np.full(rows, -1)) for name in self.names}
+        waiting |= {f"has{term}": np.ones(rows, np.int64) for term in terms}
+        ends = [frame[f"end{term}"] for term in terms if f"end{term}" in frame]
+        return waiting | {
+            "t0": np.maximum.reduce(ends),
+            "when": when,
+            "next": np.zeros(rows, np.int64),
+        }
+
+    def due(self, waiting: Columns) -> Array:
+        """When each row is decided at the latest."""
+        windows = 2 if self._patient else 1
+        return waiting["t0"] + windows * self._window.plan.window_ms
+
+    def resolve(self, waiting: Columns, watermark: int) -> tuple[Columns, Columns]:
+        """Decides what can be decided; returns (finished, still waiting)."""
+        for number, clause in enumerate(self._clauses):
+            here = waiting["next"] == number
+            parts = [take(waiting, ~here)]
+            parts += [
+                self._decide(take(waiting, rows), clause, watermark)
+                for rows in self._alike(waiting, np.flatnonzero(here))
+            ]
+            waiting = concatenate(parts)
+        finished = waiting["next"] == len(self._clauses)
+        return take(waiting, finished), take(waiting, ~finished)
+
+    def _alike(self, waiting: Columns, rows: Array) -> list[Array]:
+        """The rows grouped by which terms and aliases they have."""
+        if not len(rows):
+            return []
+        names = [name for name in self.names if name[0] == "@" or name.startswith("has")]
+        have = np.column_stack([waiting[name][rows] >= 0 for name in names])
+        _, groups = np.unique(have, axis=0, return_inverse=True)
+        groups = groups.ravel()
+        return [rows[groups == group] for group in range(int(groups.max()) + 1)]
+
+    def _decide(self, rows: Columns, clause: Alternatives, watermark: int) -> Columns:
+        """One clause for rows that have the same terms."""
+        due = self.due(rows) <= watermark
+        ready = due if self._patient else np.ones(len(due), np.bool_)
+        chosen, found = self._earliest(take(rows, ready), np.flatnonzero(ready), clause)
+        open_rows = np.ones(len(due), np.bool_)
+        open_rows[chosen] = False
+        waits = absence_waits(self._window, clause)
+        judged = np.flatnonzero(open_rows & (due | (not waits)))
+        absent = self._by_absence(take(rows, judged), clause, waits)
+        open_rows[judged] = False
+        return concatenate([found, absent, take(rows, open_rows)])
+
+    def _by_absence(self, rows: Columns, clause: Alternatives, waits: bool) -> Columns:
+        bound = _bound(rows)
+        rows = take(rows, absence_holds(self._window, clause, bound, rows["t0"]))
+        at = rows["t0"] + (self._window.plan.window_ms if waits else 0)
+        return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
+
+    def _earliest(
+        self, rows: Columns, numbers: Array, clause: Alternatives
+    ) -> tuple[Array, Columns]:
+        """The rows a positive part satisfies, each with the earliest occurrence taken over."""
+        candidates = [
+            self._candidates(rows, part, place) for place, part in enumerate(clause.parts)
+        ]
+        every = concatenate(candidates)
+        order = np.lexsort(self._preference(every))
+        every = take(every, order)
+        first = np.ones(count(every), np.bool_)
+        first[1:] = every["row"][1:] != every["row"][:-1]
+        best = take(every, first)
+        chosen = numbers[best["row"]]
+        best["when"] = np.maximum(best["when"], np.maximum(best["t0"], best["at"]))
+        best["next"] = best["next"] + 1
+        return chosen, {name: best[name] for name in rows}
+
+    def _candidates(self, rows: Columns, part: Part, place: int) -> Columns:
+        """Every occurrence of the part near t0 with the identities of the row."""
+        length = self._window.plan.window_ms
+        frame = {name: column for name, column in rows.items() if _is_there(column)}
+        frame = {**frame, "t0": rows["t0"], "when": rows["when"], "next": rows["next"]}
+        frame["row"] = np.arange(count(rows))
+        for term in reversed(part.needs()):
+            if f"has{term}" in frame:
+                continue
+            low, high = frame["t0"] - length + 1, frame["t0"] + length
+            if isinstance(part, Ordered) and term == part.first:
+                low, high = frame[f"end{part.second}"] - length + 1, frame[f"end{part.second}"]
+            frame = attach(self._window, frame, term, low, high)
+            frame[f"has{term}"] = np.ones(count(frame), np.int64)
+        holds, when, end = part_outcome(self._window, part, frame, _bound(frame), frame["t0"])
+        ends = frame["t0"] if end is None else end
+        frame |= {"at": when, "rank": ends, "part": np.full(len(when), place)}
+        frame |= self._causes(frame, part)
+        frame = take(frame, holds & (np.abs(ends - frame["t0"]) < length))
+        missing = np.full(count(frame), -1)
+        return {**dict.fromkeys(self.names, missing), **frame}
+
+    def _causes(self, frame: Columns, part: Part) -> Columns:
+        """The part's events as sorted ordinals in four columns, so that rows compare like lists of causes."""
+        events = np.full((count(frame), 4), _LAST)
+        for place, term in enumerate(part.needs()):
+            if f"event{term}" in frame:
+                events[:, 2 * place] = frame[f"event{term}"]
+                other = frame[f"other{term}"]
+                events[:, 2 * place + 1] = np.where(other < 0, _LAST, other)
+        events.sort(axis=1)
+        events[:, 1:][events[:, 1:] == events[:, :-1]] = _LAST
+        events.sort(axis=1)
+        events[events == _LAST] = -1
+        return {f"cause{place}": events[:, place] for place in range(4)}
+
+    def _preference(self, every: Columns) -> tuple[Array, ...]:
+        """Sort keys, last one first: row, end, causes, order of the parts, identities by the output's order."""
+        identities = []
+        for name in sorted((name for name in every if name[0] == "@"), reverse=True):
+            known = self._window.identities[self._window.alias_concept(name[1:])]
+            ranks = np.concatenate((known.ranks(), [-1]))
+            identities.append(ranks[every[name]])
+        causes = [every[f"cause{place}"] for place in reversed(range(4))]
+        return (*identities, every["part"], *causes, every["rank"], every["row"])
+
+
+def _bound(frame: Columns) -> Columns:
+    """The aliases that have identities; rows are alike, so the first speaks for all."""
+    return {name: column for name, column in frame.items() if name[0] == "@" and _is_there(column)}
+
+
+def _is_there(column: Array) -> bool:
+    return not len(column) or bool(column[0] >= 0)
+

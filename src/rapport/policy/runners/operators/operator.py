@@ -1,0 +1,235 @@
+"""The operator: one plan executing on sorted batches of readings. [PO-6, PO-7]
+
+Occurrences go into the window; sets of them with a new one are sieved to matches; a match whose absence is
+not yet known stays open until it is due. Everything is decided in bulk by due time, so the result does not
+depend on how the stream was cut into batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rapport.core.detection import Detection, detection_order
+from rapport.core.errors import Corrupt, Unsupported
+from rapport.policy.plan import Plan, Sequence
+from rapport.policy.runners.base import Operator, PullData
+from rapport.policy.runners.operators.decide import (
+    NEVER,
+    absence_holds,
+    absence_waits,
+    latest_end,
+    matched_at,
+)
+from rapport.policy.runners.operators.join import new_rows
+from rapport.policy.runners.operators.mixed import MixedClauses
+from rapport.policy.runners.operators.shapes import Shape, shape_of
+from rapport.policy.runners.operators.state import pack, unpack
+from rapport.policy.runners.operators.support import check_supported
+from rapport.policy.runners.operators.table import Array, Columns, concatenate, count, take
+from rapport.policy.runners.operators.window import Window
+
+_SNAPSHOT = 1
+
+
+def make_operator(plan: Plan, pull: PullData) -> Operator:
+    """An operator for the plan, looking instances up in `pull`; raises Unsupported with all reasons."""
+    reasons = check_supported(plan)
+    if reasons:
+        raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
+    return PlanOperator(plan, pull)
+
+
+class PlanOperator:
+    """One plan, executing; holds its window, and the matches that are not yet decided."""
+
+    def __init__(self, plan: Plan, pull: PullData) -> None:
+        self.plan = plan
+        self._version = plan.version()
+        self._shape: Shape = shape_of(plan)
+        self._window = Window(plan, _positive_terms(self._shape), pull)
+        self._mixed = MixedClauses(self._window, self._shape) if self._shape.mixed else None
+        self._absence_waits = any(
+            absence_waits(self._window, clause) for clause in self._shape.absent
+        )
+        self._deferred = [
+            self._shape.waits_after_first(number)
+            for number in range(len(self._shape.combinations))
+        ]
+        self._open: dict[int, Columns] = {}
+        self._waiting: Columns | None = None
+        self._next_due: int | None = None
+        self._watermark: int | None = None
+        self._keep_windows = _windows_to_keep(plan, bool(self._shape.mixed))
+
+    def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
+        found: list[Detection] = []
+        if len(readings):
+            self._window.take_in(readings)
+            for number in range(len(self._shape.combinations)):
+                self._open_matches(number)
+        if len(readings) or self._is_due(watermark):
+            for number in list(self._open):
+                found += self._close_due(number, watermark)
+            if self._waiting is not None:
+                found += self._resolve_mixed(watermark)
+            self._next_due = self._earliest_due()
+            self._window.trim(watermark - self._keep_windows * self.plan.window_ms)
+        self._watermark = watermark
+        unique = {detection.id(): detection for detection in found} if len(found) > 1 else {}
+        return sorted(unique.values(), key=detection_order) if unique else found
+
+    def pending_until(self) -> int | None:
+        return self._next_due
+
+    def state_size(self) -> int:
+        """Bytes of a snapshot: what has to be remembered now."""
+        return len(self.snapshot())
+
+    def snapshot(self) -> bytes:
+        return pack(
+            {
+                "snapshot": _SNAPSHOT,
+                "plan": self._version,
+                "window": self._window.state(),
+                "open": {str(number): frame for number, frame in self._open.items()},
+                "waiting": self._waiting,
+                "watermark": self._watermark,
+            }
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        state: Any = unpack(snapshot)
+        if not isinstance(state, dict) or state.get("snapshot") != _SNAPSHOT:
+            raise Corrupt(
+                "this is not a snapshot of an operator of this version", code="policy.bad_snapshot"
+            )
+        if state["plan"] != self._version:
+            raise Corrupt(
+                f"the snapshot is of another version of policy {self.plan.policy!r}",
+                code="policy.other_plan",
+                hint="start the policy anew, or restore the policy the snapshot was made with",
+            )
+        self._window.restore(state["window"])
+        self._open = {int(number): frame for number, frame in state["open"].items()}
+        self._waiting, self._watermark = state["waiting"], state["watermark"]
+        self._next_due = self._earliest_due()
+
+    def _is_due(self, watermark: int) -> bool:
+        return self._next_due is not None and self._next_due <= watermark
+
+    def _earliest_due(self) -> int | None:
+        dues = [int(frame["due"].min()) for frame in self._open.values()]
+        if self._waiting is not None and self._mixed is not None:
+            dues.append(int(self._mixed.due(self._waiting).min()))
+        return min(dues, default=None)
+
+    def _open_matches(self, number: int) -> None:
+        """Finds what new occurrences complete; it stays open until everything it depends on is known."""
+        combination = self._shape.combinations[number]
+        frame = new_rows(self._window, combination)
+        if frame is None:
+            return
+        deferred = self._deferred[number]
+        when = matched_at(
+            self._window, self._shape, number, frame, assume_absence=bool(deferred)
+        )
+        chosen = when < NEVER
+        frame, when = take(frame, chosen), when[chosen]
+        if not count(frame):
+            return
+        t0 = latest_end(self._window, combination, frame)
+        due = t0 + (self.plan.window_ms if self._absence_waits else 0)
+        for term in deferred:
+            if f"end{term}" in frame:
+                due = np.maximum(due, frame[f"end{term}"] + self.plan.window_ms)
+        frame |= {"t0": t0, "when": when, "due": due}
+        self._open[number] = (
+            concatenate([self._open[number], frame]) if number in self._open else frame
+        )
+
+    def _close_due(self, number: int, watermark: int) -> list[Detection]:
+        """Decides the matches that are due; those with mixed clauses go on waiting for these."""
+        frame = self._open[number]
+        due = frame["due"] <= watermark
+        if not due.any():
+            return []
+        if due.all():
+            del self._open[number]
+        else:
+            self._open[number] = take(frame, ~due)
+            frame = take(frame, due)
+        if self._deferred[number]:
+            frame["when"] = matched_at(self._window, self._shape, number, frame)
+            frame = take(frame, frame["when"] < NEVER)
+        frame = self._without_refuted(frame)
+        if not count(frame):
+            return []
+        if self._mixed is None:
+            return self._detections(frame, np.maximum(frame["when"], frame["t0"]))
+        terms = self._shape.combinations[number].terms
+        waiting = self._mixed.admit(frame, terms, np.maximum(frame["when"], frame["t0"]))
+        self._waiting = (
+            waiting if self._waiting is None else concatenate([self._waiting, waiting])
+        )
+        return []
+
+    def _without_refuted(self, frame: Columns) -> Columns:
+        """The matches for which every NOT clause holds, satisfied at t0 + window."""
+        for clause in self._shape.absent:
+            bound = {name: column for name, column in frame.items() if name[0] == "@"}
+            frame = take(frame, absence_holds(self._window, clause, bound, frame["t0"]))
+            waits = absence_waits(self._window, clause)
+            at = frame["t0"] + (self.plan.window_ms if waits else 0)
+            frame["when"] = np.maximum(frame["when"], at)
+        return frame
+
+    def _resolve_mixed(self, watermark: int) -> list[Detection]:
+        assert self._mixed is not None and self._waiting is not None
+        finished, waiting = self._mixed.resolve(self._waiting, watermark)
+        self._waiting = waiting if count(waiting) else None
+        return self._detections(finished, finished["when"])
+
+    def _detections(self, frame: Columns, times: Array) -> list[Detection]:
+        aliases = [
+            (name[1:], self._window.identities[self._window.alias_concept(name[1:])].ids, column)
+            for name, column in sorted(frame.items())
+            if name[0] == "@"
+        ]
+        events = [column for name, column in frame.items() if name.startswith(("event", "other"))]
+        return [
+            Detection(
+                policy=self.plan.policy,
+                time=int(times[row]),
+                bindings={
+                    alias: ids[column[row]] for alias, ids, column in aliases if column[row] >= 0
+                },
+                causes=tuple(
+                    sorted(
+                        self._window.events.cause(ordinal)
+                        for ordinal in {int(column[row]) for column in events} - {-1}
+                    )
+                ),
+                version=self._version,
+            )
+            for row in range(count(frame))
+        ]
+
+
+def _positive_terms(shape: Shape) -> frozenset[int]:
+    """Terms that stand positive somewhere: their correlations use events up."""
+    parts = [part for clause in (*shape.positive, *shape.mixed) for part in clause.parts]
+    return frozenset(term for part in parts for term in part.needs())
+
+
+def _windows_to_keep(plan: Plan, mixed: bool) -> int:
+    """How many windows before the watermark something may still matter.
+
+    An open match began its wait less than a window ago, and what it rests on ended less than a window before.
+    Each followed-by reaches one window further back, with its earlier event another, and waits one longer.
+    """
+    if any(isinstance(child, Sequence) for clause in plan.clauses for child in clause.children):
+        return 6
+    return 2 if mixed else 1

@@ -1,0 +1,131 @@
+"""Checks over a whole site that no single room can make; other rooms' checks are added to CHECKERS.
+[UX-2]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rapport.core.errors import Problem, nearest_names
+from rapport.kernel.fields import Fields
+from rapport.policy.compiler.compile import Compiled
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.tree import Place
+from rapport.site.parts import Checker, SiteParts
+
+TABLES_OF_A_SITE = (
+    "site",
+    "concepts",
+    "relationships",
+    "tables",
+    "sources",
+    "interpretations",
+    "policies",
+    "actions",
+    "peers",
+    "collectives",
+    "adapters",
+    "node",
+)
+
+
+def check_known_tables(parts: SiteParts) -> list[Problem]:
+    """A table of the file that no room reads is a warning with the nearest known one."""
+    problems: list[Problem] = []
+    Fields(parts.file.section(), problems, known=TABLES_OF_A_SITE)
+    return problems
+
+
+def check_recorded_events(parts: SiteParts) -> list[Problem]:
+    """Recorded events lie in the site or are named absolutely; a missing file is a warning, as it
+    can be replaced."""
+    problems: list[Problem] = []
+    for name, source in parts.ontology.sources.items():
+        section = parts.file.section("sources", name)
+        target = parts.directory / source.events
+        if not source.events:
+            continue
+        inside = target.resolve().is_relative_to(parts.directory.resolve())
+        if not inside and not Path(source.events).is_absolute():
+            message = f"{source.events!r} leads out of the site directory"
+            hint = "write an absolute path if that is meant"
+            problems.append(section.problem("events", "site.outside", message, hint=hint))
+        elif not target.is_file():
+            problems.append(_no_events(parts, name, source.events))
+    return problems
+
+
+def check_actions(parts: SiteParts) -> list[Problem]:
+    """An action of a policy that `[actions]` does not map is a warning: it would do nothing."""
+    known = list(parts.file.section("actions").values)
+    problems: list[Problem] = []
+    for name, compiled in parts.policies.items():
+        faults = Faults(name, parts.texts[name])
+        for action in compiled.tree.actions:
+            if action.phrase in known:
+                continue
+            near = nearest_names(action.phrase, known, limit=1)
+            hint = f"did you mean {near[0]!r}?" if near else f'add [actions."{action.phrase}"]'
+            message = f"the site does not say what to do for {action.phrase!r}"
+            faults.add(
+                "policy.unmapped_action", message, action.place, hint=hint, severity="warning"
+            )
+        problems.extend(faults.problems())
+    return problems
+
+
+def check_data(parts: SiteParts) -> list[Problem]:
+    """Every attribute that a policy reads comes from a source or a table."""
+    if parts.tables is None:
+        return []
+    problems: list[Problem] = []
+    for name, compiled in parts.policies.items():
+        faults = Faults(name, parts.texts[name])
+        for concept, attribute, place in _needed(compiled):
+            if not parts.tables.gives(concept, attribute):
+                message = f"no table or source gives {concept}.{attribute}"
+                hint = f"add a [tables.*] with concept = {concept!r} and a column for {attribute!r}"
+                faults.add("policy.no_data", message, place, hint=hint)
+        problems.extend(faults.problems())
+    return problems
+
+
+def check_sources(parts: SiteParts) -> list[Problem]:
+    """A site without a push source never sees an event."""
+    if parts.file.section("sources"):
+        return []
+    message = "the site has no source of events, so no policy can fire"
+    hint = "add [sources.NAME] with concept, attribute, key and value"
+    return [
+        parts.file.problem(("sources",), "site.no_sources", message, hint=hint, severity="warning")
+    ]
+
+
+CHECKERS: tuple[Checker, ...] = (
+    check_known_tables,
+    check_sources,
+    check_recorded_events,
+    check_actions,
+    check_data,
+)
+
+
+def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
+    near = nearest_names(events, [path.name for path in parts.directory.glob("*.*")], limit=1)
+    hint = f"did you mean {near[0]!r}?" if near else "replay needs it, or --events FILE"
+    message = f"there is no file {events!r}"
+    section = parts.file.section("sources", name)
+    return section.problem("events", "site.no_file", message, hint=hint, severity="warning")
+
+
+def _needed(compiled: Compiled) -> list[tuple[str, str, Place]]:
+    """What the plan reads from tables: (concept, attribute, place in the policy), each once."""
+    definitions = {definition.alias: definition for definition in compiled.tree.concepts}
+    needed: dict[tuple[str, str, Place], None] = {}
+    for term in compiled.plan.terms:
+        for side in (term.first, term.second):
+            definition = definitions[side.alias]
+            if side.stream is None:
+                needed[side.concept, side.attribute, definition.place] = None
+            for item in definition.properties:
+                needed[side.concept, item.attribute, item.place] = None
+    return list(needed)

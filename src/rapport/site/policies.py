@@ -1,0 +1,138 @@
+"""The policies of a site: which files they are, and what they compile to. [UX-2, PO-3]"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rapport.core.errors import PolicyError, Problem, UnknownName
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import TomlFile
+from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.ontology import Ontology
+
+DEFAULT_WINDOW_MS = 5_000
+_LONGEST_WINDOW_MS = 366 * 86_400_000
+_KEYS = ("files", "window")
+_NAME = re.compile(r"\w[\w-]{0,99}")
+
+
+class PolicyFile(msgspec.Struct, frozen=True):
+    """A policy's name (the stem of its file) and where it lies."""
+
+    name: str
+    path: Path
+    shown: str
+    """The path relative to the site, as problems name it."""
+
+
+def policy_files(
+    file: TomlFile, directory: Path
+) -> tuple[dict[str, PolicyFile], int, list[Problem]]:
+    """The policies that `[policies]` names, sorted, the site's window in milliseconds, and what is
+    wrong."""
+    problems: list[Problem] = []
+    fields = Fields(file.section("policies"), problems, known=_KEYS)
+    window_ms = fields.duration_ms("window", DEFAULT_WINDOW_MS)
+    if not 0 < window_ms <= _LONGEST_WINDOW_MS:
+        message = "a window is longer than nothing and at most 366 days"
+        fields.fault("window", "site.bad_window", message, hint='such as window = "5s"')
+        window_ms = DEFAULT_WINDOW_MS
+    found: dict[str, PolicyFile] = {}
+    for pattern in fields.texts("files", ("*.dpl",)):
+        for path in _matching(pattern, directory, fields):
+            _keep(PolicyFile(path.stem, path, _shown(path, directory)), found, fields)
+    return dict(sorted(found.items())), window_ms, problems
+
+
+def choose(files: dict[str, PolicyFile], names: Sequence[str] | None) -> dict[str, PolicyFile]:
+    """The named policies, all when `names` is None; raises UnknownName with the nearest."""
+    if names is None:
+        return files
+    for name in names:
+        if name not in files:
+            raise UnknownName("policy", name, list(files), code="policy.unknown")
+    return {name: files[name] for name in files if name in names}
+
+
+def read_policy(policy: PolicyFile) -> tuple[str | None, list[Problem]]:
+    """The text of a policy, None when the file cannot be read."""
+    try:
+        raw = policy.path.read_bytes()
+    except OSError as error:
+        message = f"cannot read the policy: {error.strerror}"
+        return None, [Problem(file=policy.shown, code="policy.unreadable", message=message)]
+    try:
+        return raw.decode("utf-8-sig"), []
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        problem = Problem(
+            file=policy.shown,
+            line=line,
+            code="policy.not_utf8",
+            message="the policy is not UTF-8 text",
+            hint="save it as UTF-8",
+        )
+        return None, [problem]
+
+
+def compile_text(
+    policy: PolicyFile, text: str, ontology: Ontology | None, window_ms: int
+) -> tuple[Compiled | None, list[Problem]]:
+    """Compiles; without an ontology only the syntax is looked at."""
+    try:
+        if ontology is None:
+            parse_policy(text, name=policy.name)
+            return None, []
+        compiled = compile_policy(text, name=policy.name, ontology=ontology, window_ms=window_ms)
+    except PolicyError as error:
+        return None, placed(policy, error.problems)
+    return compiled, placed(policy, compiled.problems)
+
+
+def placed(policy: PolicyFile, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems with the path of the policy's file."""
+    return [msgspec.structs.replace(problem, file=policy.shown) for problem in problems]
+
+
+def _matching(pattern: str, directory: Path, fields: Fields) -> list[Path]:
+    given = Path(pattern)
+    if ".." in given.parts or (given.is_absolute() and not pattern.endswith(".dpl")):
+        message = f"{pattern!r} leads out of the site directory"
+        fields.fault(
+            "files", "site.outside", message, hint="write an absolute path of one .dpl file"
+        )
+        return []
+    try:
+        paths = [given] if given.is_absolute() else sorted(directory.glob(pattern))
+    except (ValueError, NotImplementedError):
+        paths = []
+    paths = [path for path in paths if path.is_file()]
+    if not paths:
+        hint = "a policy is a file that ends in .dpl"
+        fields.fault(
+            "files", "site.no_file", f"no file matches {pattern!r}", hint=hint, severity="warning"
+        )
+    return paths
+
+
+def _keep(policy: PolicyFile, found: dict[str, PolicyFile], fields: Fields) -> None:
+    other = found.get(policy.name)
+    if other is not None and other.path != policy.path:
+        message = f"{other.shown} and {policy.shown} are both named {policy.name!r}"
+        hint = "a policy's name is its file's stem; rename one"
+        fields.fault("files", "policy.duplicate_name", message, hint=hint)
+    elif not _NAME.fullmatch(policy.name):
+        message = f"{policy.shown!r} cannot name a policy"
+        hint = "use letters, digits, _ and - in the file's name"
+        fields.fault("files", "policy.bad_name", message, hint=hint)
+    else:
+        found[policy.name] = policy
+
+
+def _shown(path: Path, directory: Path) -> str:
+    return path.relative_to(directory).as_posix() if path.is_relative_to(directory) else str(path)

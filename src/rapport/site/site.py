@@ -1,0 +1,165 @@
+"""A site: one directory that describes a deployment, read and checked as a whole. [UX-2]
+
+Every room reads its own tables of `site.toml`; here they are put together, and all faults of all
+files are found before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import Problem, RapportError, SiteError
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import TomlFile
+from rapport.policy.compiler.compile import Compiled
+from rapport.policy.declare import ontology_from_site
+from rapport.policy.ontology import Ontology
+from rapport.site.checkers import CHECKERS
+from rapport.site.parts import SiteParts, has_errors
+from rapport.site.policies import choose, compile_text, policy_files, read_policy
+from rapport.tables.declare import tables_from_site
+from rapport.tables.tables import Tables
+
+SITE_FILE = "site.toml"
+DEFAULT_LATENESS_MS = 2_000
+_LONGEST_LATENESS_MS = 7 * 86_400_000
+_SITE_KEYS = ("name", "lateness")
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """A site that passed all its checks."""
+
+    name: str
+    directory: Path
+    lateness_ms: int
+    window_ms: int
+    ontology: Ontology
+    tables: Tables
+    policies: dict[str, Compiled]
+    file: TomlFile
+    actions: dict[str, dict[str, Any]]
+    """Of each phrase what the site says is done about it."""
+    data_directory: Path
+    """Where log, records and replay state lie."""
+    problems: tuple[Problem, ...] = ()
+    """Warnings and hints."""
+
+
+def load_site(
+    directory: Path, *, policies: Sequence[str] | None = None, trusted: bool = True
+) -> Site:
+    """Reads a site; raises SiteError with every error of every file.
+
+    Args:
+        policies: only these, others are not even looked at; raises UnknownName for one that does
+        not exist. trusted: whether relationship functions the site names
+        (`package.module:function`) may be imported.
+    """
+    site, problems = _read(Path(directory), policies, trusted)
+    if site is None or has_errors(problems):
+        raise SiteError([problem for problem in problems if problem.severity == "error"])
+    return site
+
+
+def check_site(directory: Path, *, trusted: bool = True) -> list[Problem]:
+    """Every error, warning and hint of a site, sorted by file and line; raises nothing."""
+    try:
+        _site, problems = _read(Path(directory), None, trusted)
+    except RapportError as error:
+        return list(error.problems_found())
+    return problems
+
+
+def _read(
+    directory: Path, chosen: Sequence[str] | None, trusted: bool
+) -> tuple[Site | None, list[Problem]]:
+    file = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
+    problems: list[Problem] = []
+    fields = Fields(file.section("site"), problems, known=_SITE_KEYS)
+    name = fields.text("name", directory.resolve().name)
+    lateness_ms = _lateness(fields)
+    ontology, faults = ontology_from_site(file, trusted=trusted)
+    sound = not has_errors(faults)
+    problems += faults
+    tables, faults = _tables(file, directory, ontology)
+    problems += faults
+    policies, texts, window_ms, faults = _policies(
+        file, directory, chosen, ontology if sound else None
+    )
+    problems += faults
+    parts = SiteParts(
+        file=file,
+        directory=directory,
+        ontology=ontology,
+        tables=tables,
+        policies=policies,
+        texts=texts,
+        chosen_only=chosen is not None,
+    )
+    for checker in CHECKERS:
+        problems += checker(parts)
+    problems = sorted(set(problems), key=_reading_order)
+    if tables is None:
+        return None, problems
+    site = Site(
+        name=name,
+        directory=directory,
+        lateness_ms=lateness_ms,
+        window_ms=window_ms,
+        ontology=ontology,
+        tables=tables,
+        policies=policies,
+        file=file,
+        actions=dict(file.section("actions").values),
+        data_directory=directory / str(file.section("node").values.get("data", ".rapport")),
+        problems=tuple(problem for problem in problems if problem.severity != "error"),
+    )
+    return site, problems
+
+
+def _lateness(fields: Fields) -> int:
+    lateness_ms = fields.duration_ms("lateness", DEFAULT_LATENESS_MS)
+    if lateness_ms > _LONGEST_LATENESS_MS:
+        message = (
+            "the lateness is at most 7 days; everything later than now minus it waits in memory"
+        )
+        fields.fault("lateness", "site.bad_lateness", message, hint='such as lateness = "2s"')
+        return DEFAULT_LATENESS_MS
+    return lateness_ms
+
+
+def _tables(
+    file: TomlFile, directory: Path, ontology: Ontology
+) -> tuple[Tables | None, list[Problem]]:
+    declarations, problems = tables_from_site(file, directory, ontology.concepts)
+    try:
+        tables = Tables.load(directory, declarations, ontology.concepts)
+    except SiteError as error:
+        return None, [*problems, *error.problems]
+    return (None if has_errors(problems) else tables), problems
+
+
+def _policies(
+    file: TomlFile, directory: Path, chosen: Sequence[str] | None, ontology: Ontology | None
+) -> tuple[dict[str, Compiled], dict[str, str], int, list[Problem]]:
+    files, window_ms, problems = policy_files(file, directory)
+    policies: dict[str, Compiled] = {}
+    texts: dict[str, str] = {}
+    for name, policy in choose(files, chosen).items():
+        text, faults = read_policy(policy)
+        if text is not None:
+            texts[name] = text
+            compiled, more = compile_text(policy, text, ontology, window_ms)
+            faults = [*faults, *more]
+            if compiled is not None:
+                policies[name] = compiled
+        problems += faults
+    return policies, texts, window_ms, problems
+
+
+def _reading_order(problem: Problem) -> tuple[str, int, int, str, str]:
+    return problem.file, problem.line, problem.column, problem.code, problem.message

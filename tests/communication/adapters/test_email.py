@@ -1,0 +1,115 @@
+"""Mail as a real server gets it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.adapters.email import MailAdapter, make_mail
+from rapport.communication.adapters.settings import MailSettings
+from rapport.testing.mail import LocalMailServer
+from rapport.testing.suites.adapter import make_delivery
+
+LINK = "http://127.0.0.1:8484/answer/m1/ana/abc"
+
+
+def adapter_for(server, **settings):
+    settings = {"sender": "alarm@example.org", "timeout_ms": 5_000} | settings
+    return MailAdapter(MailSettings(port=server.port, **settings), lambda message, peer: LINK)
+
+
+def test_a_mail_has_text_link_and_an_id_made_from_the_idempotency_key():
+    async def scenario():
+        async with LocalMailServer() as server:
+            delivery = make_delivery("mail:ana@example.org")
+            assert isinstance(await adapter_for(server).send(delivery), Sent)
+            (mail,) = server.mails
+            assert mail["From"] == "alarm@example.org"
+            assert mail["To"] == "ana@example.org"
+            assert mail["Subject"] == "Guest 5 alone in r1"
+            assert mail["Message-ID"] == f"<{delivery.key}@rapport.invalid>"
+            assert mail["Importance"] == "high"
+            assert mail["Auto-Submitted"] == "auto-generated"
+            assert LINK in mail.get_content()
+            assert server.recipients == [["ana@example.org"]]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("mood", "retry", "code"), [("refuses", False, "550"), ("busy", True, "451")]
+)
+def test_a_refusal_for_good_is_final_and_a_busy_server_is_tried_again(mood, retry, code):
+    async def scenario():
+        async with LocalMailServer() as server:
+            server.mood = mood
+            outcome = await adapter_for(server).send(make_delivery("mail:ana@example.org"))
+            assert isinstance(outcome, Failed)
+            assert outcome.retry is retry
+            assert code in outcome.reason
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_hangs_is_given_up_after_the_timeout():
+    async def scenario():
+        async with LocalMailServer() as server:
+            server.mood = "hangs"
+            adapter = adapter_for(server, timeout_ms=200)
+            outcome = await adapter.send(make_delivery("mail:ana@example.org"))
+            assert outcome == Failed("the mail server did not answer in time", retry=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_host_that_does_not_exist_is_worth_a_retry():
+    async def scenario():
+        settings = MailSettings(host="mail.invalid", port=25, timeout_ms=3_000)
+        adapter = MailAdapter(settings, lambda message, peer: "")
+        outcome = await adapter.send(make_delivery("mail:ana@example.org"))
+        assert isinstance(outcome, Failed)
+        assert outcome.retry
+
+    asyncio.run(scenario())
+
+
+@given(text=st.text(max_size=200), target=st.text(min_size=1, max_size=60))
+def test_no_text_and_no_address_can_add_a_header_or_a_line_to_one(text, target):
+    delivery = make_delivery(f"mail:{target}", text=text)
+    try:
+        raw = bytes(make_mail(delivery, sender="alarm@example.org", link=LINK))
+    except (ValueError, IndexError):
+        return  # an address that no header can hold is refused, not sent
+    head = raw.partition(b"\r\n\r\n")[0].replace(b"\r\n ", b" ").split(b"\r\n")
+    names = [line.partition(b":")[0].lower() for line in head]
+    assert sorted(names) == sorted(set(names))
+    assert b"bcc" not in names
+    assert names.count(b"subject") == names.count(b"to") == 1
+
+
+@pytest.mark.parametrize("address", ["mail:", "mail:ana", "mail:a@b>, eve@c", "mail:a@b\r\nBcc: e@c"])
+def test_an_address_that_is_none_fails_for_good_and_is_not_tried(address):
+    async def scenario():
+        async with LocalMailServer() as server:
+            outcome = await adapter_for(server).send(make_delivery(address))
+            assert outcome == Failed("the address cannot be used", retry=False)
+            assert server.mails == []
+
+    asyncio.run(scenario())
+
+
+def test_a_line_break_in_the_text_stays_out_of_the_subject():
+    delivery = make_delivery("mail:ana@example.org", text="hi\r\nBcc: eve@example.org\r\n\r\nx")
+    mail = make_mail(delivery, sender="alarm@example.org", link="")
+    assert mail["Subject"] == "hi"
+    assert mail["Bcc"] is None
+
+
+def test_settings_do_not_show_the_password():
+    settings = MailSettings(user="u", password="hunter2")
+    assert "hunter2" not in repr(settings)
+    assert "hunter2" not in str(settings)

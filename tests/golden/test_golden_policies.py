@@ -1,0 +1,93 @@
+"""Every stage of the compiler against golden files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rapport.core.errors import PolicyError, Problem
+from rapport.policy.compiler.compile import compile_draft, compile_policy
+from rapport.policy.compiler.normalize import ecnf_text
+from rapport.policy.compiler.plan_text import plan_text
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.printer import print_policy
+from rapport.policy.ontology import Ontology
+
+FOLDER = Path(__file__).parent / "policy"
+Compare = Callable[[Path, Callable[[dict[str, str]], str]], None]
+
+
+def files(stage: str) -> list[object]:
+    return [pytest.param(path, id=path.stem) for path in sorted((FOLDER / stage).glob("*.txt"))]
+
+
+def shown(problem: Problem) -> str:
+    lines = [f"{problem.severity} {problem.code} at {problem.file}:{problem.line}:{problem.column}"]
+    lines.append(problem.message)
+    lines += [problem.excerpt] if problem.excerpt else []
+    lines += [f"hint: {problem.hint}"] if problem.hint else []
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("path", files("printed"))
+def test_a_policy_is_printed_in_canonical_form(path: Path, compare: Compare) -> None:
+    compare(path, lambda parts: print_policy(parse_policy(parts["policy"], name="golden")))
+
+
+@pytest.mark.parametrize("path", files("normalize"))
+def test_a_condition_is_brought_into_ecnf(path: Path, compare: Compare, ontology: Ontology) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        draft, _ = compile_draft(parts["policy"], name="golden", ontology=ontology, window_ms=5000)
+        return ecnf_text(draft.ecnf)
+
+    compare(path, produce)
+
+
+@pytest.mark.parametrize("path", files("logic_tree"))
+def test_a_logic_tree_is_built(path: Path, compare: Compare, ontology: Ontology) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        draft, _ = compile_draft(parts["policy"], name="golden", ontology=ontology, window_ms=5000)
+        assert draft.logic_tree is not None
+        assert 3 <= draft.logic_tree.height() <= 5
+        return draft.logic_tree.text()
+
+    compare(path, produce)
+
+
+@pytest.mark.parametrize("path", files("plan"))
+def test_a_plan_is_made(path: Path, compare: Compare, ontology: Ontology) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        plan = compile_policy(
+            parts["policy"], name="golden", ontology=ontology, window_ms=5000
+        ).plan
+        return plan_text(plan)
+
+    compare(path, produce)
+
+
+@pytest.mark.parametrize("path", files("errors"))
+def test_a_wrong_policy_is_refused_with_every_fault_at_its_place(
+    path: Path, compare: Compare, ontology: Ontology
+) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        with pytest.raises(PolicyError) as caught:
+            compile_policy(parts["policy"], name="golden", ontology=ontology, window_ms=5000)
+        return "\n\n".join(shown(problem) for problem in caught.value.problems)
+
+    compare(path, produce)
+
+
+@pytest.mark.parametrize("path", files("warnings"))
+def test_a_doubtful_policy_compiles_with_warnings(
+    path: Path, compare: Compare, ontology: Ontology
+) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        compiled = compile_policy(parts["policy"], name="golden", ontology=ontology, window_ms=5000)
+        problems = "\n\n".join(shown(problem) for problem in compiled.problems)
+        return f"{problems}\n\n{plan_text(compiled.plan)}"
+
+    compare(path, produce)
+
+
+def test_there_are_many_wrong_policies() -> None:
+    assert len(files("errors")) >= 25

