@@ -42,7 +42,9 @@ def rows_of(lake: Path) -> list[tuple[str, int, str]]:
     rows = []
     for path in lake.glob("bronze/**/*.parquet"):
         table = pq.read_table(path, partitioning=None)
-        rows += zip(*(table[name].to_pylist() for name in ("channel", "position", "id")), strict=True)
+        rows += zip(
+            *(table[name].to_pylist() for name in ("channel", "position", "id")), strict=True
+        )
     return sorted(rows)
 
 

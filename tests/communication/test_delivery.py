@@ -354,7 +354,9 @@ def test_when_nobody_can_be_reached_the_next_is_asked_without_waiting():
 
 
 def test_an_empty_collective_is_passed_over_in_the_chain():
-    play = Play(done_when="answered", answer_within=1_000, escalate_to=["collective:b", "collective:c"])
+    play = Play(
+        done_when="answered", answer_within=1_000, escalate_to=["collective:b", "collective:c"]
+    )
     play.ask()
     assert Escalate("collective:b") in play.steps
     assert Escalate("collective:c") in play.ask(receiver="collective:b")

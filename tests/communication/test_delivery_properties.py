@@ -1,4 +1,6 @@
-"""Whatever happens in whatever order, the ledger never contradicts itself and nothing is sent after the close."""
+"""Whatever happens in whatever order, the ledger never contradicts itself and nothing is sent
+after the close.
+"""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from rapport.communication.actions import Action
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import PrivacyPolicy
+from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
 from rapport.core.times import parse_time
@@ -284,3 +286,47 @@ def forged_answer(message, peer):
         time=1,
         data={"message": message, "peer": peer, "text": "fine", "token": "forged-token"},
     )
+
+
+def test_a_closed_message_is_let_go_of_after_a_month_but_its_lines_stay(room):
+    async def scenario():
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        await room.answer(message.message, "ana")
+        await room.settle()
+        lines = await room.states()
+        records = room.channels.records
+        room.clock.set_ms(room.clock.now_ms() + 29 * 86_400_000)
+        await room.settle()
+        assert records.get("communication.messages", message.message)
+        room.clock.set_ms(room.clock.now_ms() + 2 * 86_400_000)
+        await room.settle()
+        assert not records.find("communication.messages")
+        assert not records.find("timers")
+        assert await room.states() == lines
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_refuses_for_a_while_delays_but_loses_nothing(room):
+    async def scenario():
+        await room.start()
+        await room.detect()
+        records = room.channels.records
+        apply = records.apply
+
+        def refuse(changes):
+            raise StoreUnavailable("the disk is full")
+
+        records.apply = refuse
+        with pytest.raises(StoreUnavailable):
+            await room.engine.settle()
+        assert await room.states() == []
+        records.apply = apply
+        await room.engine.open()  # what `run` does when it is started again
+        await room.settle()
+        assert [state for state, _, _ in await room.states()].count("handed") == 2
+
+    asyncio.run(scenario())

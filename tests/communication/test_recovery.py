@@ -1,7 +1,9 @@
-"""Killed between any two writes and started again: the ledger says the same as if nothing had happened.
+"""Killed between any two writes and started again: the ledger says the same as if nothing had
+happened.
 
-A wire over channels and records trips at the n-th write, before or after it took effect, which is what a kill -9
-does; then everything is made anew on what was kept. Every n is tried until the walk gets through.
+A wire over channels and records trips at the n-th write, before or after it took effect, which is
+what a kill -9 does; then everything is made anew on what was kept. Every n is tried until the walk
+gets through.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.peers import Peer
+
+BEGIN = 1_772_452_800_000
 
 
 class Killed(BaseException):
@@ -98,46 +102,51 @@ class WiredChannels:
         return WiredSubscription(found, self.wire)
 
 
-def people(room, scripted):
+class BusyAtFirst:
+    """A mail server that takes the second attempt."""
+
+    name = "mail"
+
+    def __init__(self):
+        self.sent = []
+
+    async def send(self, delivery):
+        self.sent.append(delivery)
+        return Failed("busy", retry=True) if delivery.attempt == 1 else Sent()
+
+
+def people(room):
     """Ana by a mail that fails once, ben by his inbox; both belong to the guards."""
-    mail = scripted("mail", Failed("busy", retry=True), Sent())
-    room.adapters["mail"] = mail
+    room.adapters["mail"] = BusyAtFirst()
     room.peers["ana"] = Peer(name="ana", addresses=("mail:ana@example.org",))
-    return mail
+    return room.adapters["mail"]
 
 
 async def walk(room):
     """An alarm, a failed mail, its retry, a missed deadline, the lead's answer."""
     await room.settle()
-    await room.pass_time(5_000)
-    await room.pass_time(60_000)
+    await room.pass_time(BEGIN + 65_000 - room.clock.now_ms())
     (message,) = (await room.ledger()).messages()
     if not message.answered_by:
         await room.answer(message.message, "lea", "I go")
     await room.settle()
 
 
-async def outside(room):
-    """What comes from elsewhere and is durable before it is acknowledged: here, the detection."""
-    await room.channels.channel("detections").append([DETECTION.to_event(source="policy")])
-
-
-async def undisturbed(new_room, scripted):
-    room = new_room()
-    people(room, scripted)
-    global DETECTION
+async def undisturbed(new_room):
+    room = new_room(now_ms=BEGIN)
+    people(room)
+    await room.detect()
     await room.start()
-    DETECTION = await room.detect()
     await walk(room)
     return Counter(await room.states())
 
 
-async def killed_at(new_room, scripted, trip_at, after):
+async def killed_at(new_room, trip_at, after):
     """The walk with one kill; returns the ledger, the mails and whether the wire was reached."""
-    room = new_room()
+    room = new_room(now_ms=BEGIN)
     channels = room.channels
-    mail = people(room, scripted)
-    await outside(room)
+    mail = people(room)
+    await room.detect()
     wire = Wire(trip_at, after=after)
     room.channels = WiredChannels(channels, wire)
     try:
@@ -154,15 +163,13 @@ async def killed_at(new_room, scripted, trip_at, after):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
-def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing_in_the_ledger(
-    new_room, scripted, after
-):
+def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing_in_the_ledger(new_room, after):
     async def scenario():
-        expected = await undisturbed(new_room, scripted)
+        expected = await undisturbed(new_room)
         assert expected["answered", "lea", ""] == 1
         kills, tripped = 0, True
         while tripped:
-            states, mails, tripped = await killed_at(new_room, scripted, kills + 1, after)
+            states, mails, tripped = await killed_at(new_room, kills + 1, after)
             kills += tripped
             unknown = Counter({line: n for line, n in states.items() if line[0] == "unknown"})
             assert states - unknown == expected, f"killed at write {kills}"
@@ -198,9 +205,7 @@ def test_a_delivery_that_kills_the_process_each_time_is_given_up(new_room, scrip
     asyncio.run(scenario())
 
 
-def test_what_is_under_way_goes_on_after_the_node_was_stopped_and_opened_again(
-    new_room, tmp_path
-):
+def test_what_is_under_way_goes_on_after_the_node_was_stopped_and_opened_again(new_room, tmp_path):
     async def scenario():
         room = new_room()
         room.channels = open_embedded(tmp_path, room.clock)

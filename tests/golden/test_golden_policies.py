@@ -22,6 +22,7 @@ def files(stage: str) -> list[object]:
 
 
 def shown(problem: Problem) -> str:
+    assert problem.hint, f"{problem.code} has no hint"
     lines = [f"{problem.severity} {problem.code} at {problem.file}:{problem.line}:{problem.column}"]
     lines.append(problem.message)
     lines += [problem.excerpt] if problem.excerpt else []

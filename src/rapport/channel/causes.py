@@ -1,6 +1,8 @@
-"""The chain of causes: from any event back to what was received, by the `cause` headers. [PO-11, CO-10]
+"""The chain of causes: from any event back to what was received, by the `cause` headers. [PO-11,
+CO-10]
 
-Every stage appends what it made and names what it made it from, so explaining is walking back through the
+Every stage appends what it made and names what it made it from, so explaining is walking back
+through the
 channels. A mediated reading keeps the id of its raw event; the order of stages tells the two apart.
 """
 
@@ -36,7 +38,9 @@ class CauseNode(msgspec.Struct):
 
 
 async def cause_tree(channels: Channels, event_id: str) -> CauseNode:
-    """The newest stage of the event with this id and everything it follows from; raises UnknownName."""
+    """The newest stage of the event with this id and everything it follows from; raises
+    UnknownName.
+    """
     found = await channels.find_event(event_id)
     if not found:
         raise UnknownName("event", event_id, code="event.unknown")

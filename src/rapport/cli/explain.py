@@ -28,16 +28,14 @@ def explain(
     from rapport.channel.causes import cause_tree
     from rapport.cli.local import read_channels
 
-    tree = read_channels(
-        site_directory(site), lambda channels: cause_tree(channels, event_id)
-    )
+    tree = read_channels(site_directory(site), lambda channels: cause_tree(channels, event_id))
     if json:
         write_json(tree)
     else:
-        stdout().print(_branch(tree))
+        stdout().print(branch(tree))
 
 
-def _branch(node: CauseNode) -> Tree:
+def branch(node: CauseNode) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
@@ -51,7 +49,7 @@ def _branch(node: CauseNode) -> Tree:
     )
     tree = Tree(label)
     for cause in node.causes:
-        tree.children.append(_branch(cause))
+        tree.children.append(branch(cause))
     for missing in node.missing:
         tree.add(Text(f"{missing}: no longer in the log", style="yellow"))
     return tree

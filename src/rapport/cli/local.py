@@ -1,4 +1,6 @@
-"""Reading a site's channels from the terminal, beside a node that writes them or without one. [UX-3]"""
+"""Reading a site's channels from the terminal, beside a node that writes them or without one.
+[UX-3]
+"""
 
 from __future__ import annotations
 

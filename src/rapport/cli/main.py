@@ -1,6 +1,7 @@
 """The command line: commands loaded when used, one mapping of errors to exit codes. [UX-3]
 
-Exit codes: 0 ok, 1 found problems or could not be done now, 2 wrong use. Data on stdout, all else on stderr.
+Exit codes: 0 ok, 1 found problems or could not be done now, 2 wrong use. Data on stdout, all else
+on stderr.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     try:
-        result = app(
-            arguments, exit_on_error=False, print_error=True, result_action="return_value"
-        )
+        result = app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
         return result if isinstance(result, int) else OK
     except CycloptsError:
         return WRONG_USE

@@ -19,11 +19,11 @@ def show(source: str, *, site: SiteOption = None) -> None:
     """Print the generated code that gives the events of a source their meaning."""
     from rapport.mediation.declare import interpretations_from_site
     from rapport.mediation.transformer import Transformer
-    from rapport.node.wiring import source_bindings
+    from rapport.site.bindings import source_bindings
     from rapport.site.site import load_site
 
     loaded = load_site(site_directory(site), policies=[])
-    bindings = source_bindings(loaded)
+    bindings = source_bindings(loaded.ontology)
     if source not in bindings:
         raise UnknownName("source", source, list(bindings))
     found, _problems = interpretations_from_site(

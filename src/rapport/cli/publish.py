@@ -1,4 +1,6 @@
-"""`rapport publish`: CloudEvents or a device's own readings, from a file or standard input, to a node. [CH-12]"""
+"""`rapport publish`: CloudEvents or a device's own readings, from a file or standard input, to a
+node. [CH-12]
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ class Remote:
         token = ""
         if settings.token_file:
             token = (directory / settings.token_file).read_text(encoding="utf-8").strip()
-        return Remote(url or settings.public_url or f"http://{settings.host}:{settings.port}", token)
+        return Remote(
+            url or settings.public_url or f"http://{settings.host}:{settings.port}", token
+        )
 
     def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
         """Sends a body; returns the decoded answer."""

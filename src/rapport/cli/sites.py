@@ -1,4 +1,6 @@
-"""Finding the site a command works on: `--site`, else RAPPORT_SITE, else the current directory. [UX-2, UX-4]"""
+"""Finding the site a command works on: `--site`, else RAPPORT_SITE, else the current directory.
+[UX-2, UX-4]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the terminal sees: tables and errors for people, JSON for machines; NO_COLOR is respected. [UX-3]"""
+"""What the terminal sees: tables and errors for people, JSON for machines; NO_COLOR is respected.
+[UX-3]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`rapport up`: runs a node until it is told to stop; SIGTERM drains, SIGKILL loses nothing acknowledged. [UX-5]"""
+"""`rapport up`: runs a node until it is told to stop; SIGTERM drains, SIGKILL loses nothing
+acknowledged. [UX-5]
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the site does for an action phrase of a policy, and the message it becomes.
-[CO-1, design 21]
-"""
+"""What the site does for a policy's action phrase, and the message it becomes. [CO-1, design 21]"""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def same_phrase(text: str) -> str:
 
 
 def message_for(action: Action, detection: Detection) -> Message:
-    """The message of an action; its id depends on detection, phrase and receiver only, so it is
-    made once.
-    """
+    """The message of an action; its id follows from detection, phrase and receiver alone."""
     detection_id = detection.id()
     return Message(
         type="NOTIFICATION",

@@ -14,7 +14,7 @@ import msgspec
 from rapport.communication.actions import SENDER, Action, message_for, same_phrase
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outcomes import OUTCOME, OutcomeData
-from rapport.communication.answers import ANSWER, AnswerData, answer_secret, is_answer_token
+from rapport.communication.answers import ANSWER, AnswerData, is_answer_token
 from rapport.communication.delivery import next_step
 from rapport.communication.ledger import (
     SOURCE,
@@ -44,6 +44,9 @@ from rapport.core.message import Identifier, Message
 from rapport.kernel.timers import Timers
 
 TABLE = "communication.messages"
+KEEP_CLOSED_MS = 30 * 86_400_000
+"""How long a closed message can still be answered for the record; its ledger lines stay for ever.
+"""
 
 
 class Cases:
@@ -59,11 +62,12 @@ class Cases:
         phrases: Mapping[str, Sequence[str]],
         adapters: Collection[str],
         retry: Retry,
+        secret: bytes,
     ) -> None:
         self._transaction, self._timers = transaction, timers
         self._directory, self._adapters, self._retry = directory, adapters, retry
         self._actions, self._phrases = actions, phrases
-        self._secret = answer_secret(transaction)
+        self._secret = secret
 
     def take(self, channel: str, event: Event, now_ms: int) -> None:
         """Acts on one event of `detections` or `control`; types that are not for us are passed
@@ -81,10 +85,11 @@ class Cases:
     def pass_time(self, message: str, now_ms: int) -> None:
         """A message's timer is due."""
         case = self._load(message)
-        if case is None:
-            self._timers.done(message)
-        else:
+        if case is not None and not case.tracking.closed:
             self._move(case, Tick(), now_ms, cause="")
+        elif case is None or case.forget_at <= now_ms:
+            self._transaction.delete(TABLE, message)
+            self._timers.done(message)
 
     # --- inputs ---
 
@@ -178,7 +183,7 @@ class Cases:
                     inputs.append(resolve(receiver, self._directory, self._adapters))
                 else:
                     self._take_step(case, step, now_ms, cause)
-        self._save(case)
+        self._save(case, now_ms)
 
     def _take_step(self, case: Case, step: Step, now_ms: int, cause: str) -> None:
         match step:
@@ -195,10 +200,12 @@ class Cases:
         kept = self._transaction.get(TABLE, message)
         return msgspec.msgpack.decode(kept, type=Case) if kept else None
 
-    def _save(self, case: Case) -> None:
+    def _save(self, case: Case, now_ms: int) -> None:
         message = case.tracking.message
+        if case.tracking.closed and not case.forget_at:
+            case.forget_at = now_ms + KEEP_CLOSED_MS
         self._transaction.put(TABLE, message, msgspec.msgpack.encode(case))
-        due_ms = case.tracking.next_due_ms()
+        due_ms = case.forget_at or case.tracking.next_due_ms()
         if due_ms is None:
             self._timers.cancel(message)
         else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -36,6 +36,8 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     actions: dict[str, Action]
     mail: MailSettings
     webhook: WebhookSettings
+    plugin_settings: dict[str, dict[str, Any]] = {}
+    """The `[adapters.NAME]` tables of plug-ins, as they stand."""
 
     def adapters(self) -> tuple[str, ...]:
         """The adapters that the peers' addresses need, sorted."""
@@ -67,7 +69,16 @@ def communication_from_site(
     }
     mail, webhook = _adapters(file, directory, adapters, problems)
     declared = Communication(
-        peers=peers, collectives=collectives, actions=actions, mail=mail, webhook=webhook
+        peers=peers,
+        collectives=collectives,
+        actions=actions,
+        mail=mail,
+        webhook=webhook,
+        plugin_settings={
+            name: section.values
+            for name, section in file.section("adapters").sections()
+            if name not in BUILT_IN
+        },
     )
     _warn_of_defaults(file, declared, problems)
     return declared, problems
@@ -108,7 +119,7 @@ def check_actions(
 
 def _peer(name: str, table: TableReader, adapters: Collection[str]) -> Peer:
     addresses = table.texts("addresses")
-    if not addresses:
+    if table.section.values.get("addresses", []) == []:
         table.fault(
             "addresses" if "addresses" in table.section.values else "",
             "peer.no_address",
@@ -170,7 +181,7 @@ def _privacy(table: TableReader) -> PrivacyPolicy | None:
 
 def _collective(name: str, table: TableReader, peers: Mapping[str, Peer]) -> Collective:
     members = table.texts("members")
-    if not members:
+    if table.section.values.get("members", []) == []:
         table.fault(
             "members" if "members" in table.section.values else "",
             "collective.empty",

@@ -18,6 +18,7 @@ import structlog
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
 from rapport.communication.actions import Action, same_phrase
+from rapport.communication.answers import answer_secret
 from rapport.communication.aside import run_aside
 from rapport.communication.cases import Cases
 from rapport.communication.peers import PeerDirectory
@@ -122,6 +123,7 @@ class CommunicationEngine:
             phrases=self._phrases,
             adapters=self._adapters,
             retry=self._retry,
+            secret=answer_secret(self._records),
         )
         for name in _INPUTS:
             kept = self._records.get(TABLE, f"position/{name}")

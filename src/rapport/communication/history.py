@@ -9,16 +9,18 @@ at the person.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
+from rapport.communication.ledger import DELIVERY_PREFIX, UNMAPPED, LedgerLine
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import MESSAGE, Message
 
 _PAGE = 2_000
+_LOOK_BACK = 200
 
 
 class LedgerRow(msgspec.Struct, kw_only=True):
@@ -141,7 +143,11 @@ class Ledger:
     def _take_line(self, event: Event) -> None:
         line: LedgerLine = event.payload_as(LedgerLine)
         state = event.type.removeprefix(DELIVERY_PREFIX)
-        message = self._row_of(line.message)
+        if line.reason.startswith(UNMAPPED):
+            self._row_of(line.message)
+        message = self._messages.get(line.message)
+        if message is None:
+            return  # it was let go of; a late line must not bring half of it back
         if not line.peer:
             _set_message_state(message, state, line)
             message.time = message.time or event.time
@@ -165,9 +171,12 @@ class Ledger:
         return row
 
     def _drop_oldest(self) -> None:
+        """Lets go of an old message that is over; of the oldest when there is none near the end."""
         while len(self._messages) > self._most:
-            oldest = next(iter(self._messages))
-            del self._messages[oldest], self._rows[oldest]
+            old = list(islice(self._messages.values(), _LOOK_BACK))
+            over = (row for row in old if row.state in ("closed", "failed"))
+            gone = next(over, old[0]).message
+            del self._messages[gone], self._rows[gone]
 
 
 class _Origin(msgspec.Struct):

@@ -16,6 +16,8 @@ SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
 """Ledger lines are of type `rapport.delivery.<state>`."""
 ANSWER_REFUSED = "rapport.answer.refused"
+UNMAPPED = "action.unmapped"
+"""Begins the reason of a line that has no message: the site maps the phrase to nothing."""
 CONTROL_PREFIX = "rapport.control."
 
 
@@ -30,6 +32,8 @@ class Case(msgspec.Struct, kw_only=True):
     time: int
     lines: int = 0
     """Ledger lines written so far; numbers them, so that each has an id of its own."""
+    forget_at: int = 0
+    """When a closed case is let go of; until then a late answer is still written down."""
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +87,7 @@ def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> 
         message=message,
         policy=policy,
         detection=detection,
-        reason=f"action.unmapped: the site has no [actions.{phrase!r}]",
+        reason=f"{UNMAPPED}: the site has no [actions.{phrase!r}]",
     )
     return make_event(
         source=SOURCE,

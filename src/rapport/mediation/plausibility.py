@@ -17,9 +17,10 @@ def plausible_unit(field: str, value: Any = None) -> str:
     """A sentence about the unit that the name of the field, and one value of it, make likely; or
     nothing.
 
-    >>> plausible_unit("dist_ft"), plausible_unit("relativeHumidity", 0.15)
-    ("the name 'dist_ft' looks like unit = 'ft'", 'a ratio within 0..1 looks like a fraction: unit =
-        "1"')
+    >>> plausible_unit("dist_ft")
+    "the name 'dist_ft' looks like unit = 'ft'"
+    >>> plausible_unit("relativeHumidity", 0.15)
+    'a ratio within 0..1 looks like a fraction: unit = "1"'
     """
     words = [word for word in _WORDS.split(field) if word]
     last = words[-1] if len(words) > 1 else ""

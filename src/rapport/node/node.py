@@ -1,7 +1,9 @@
 """One running process: started and stopped in order, and the few calls that doors make. [UX-5]
 
-Order of starting: channels, (doors, by the caller), then readers from the last stage to the first, so that nobody
-appends for a stage that is not there. Stopping is the reverse: first nothing new comes in, then readers finish.
+Order of starting: channels, (doors, by the caller), then readers from the last stage to the first,
+so that nobody
+appends for a stage that is not there. Stopping is the reverse: first nothing new comes in, then
+readers finish.
 """
 
 from __future__ import annotations
@@ -92,7 +94,9 @@ class Node:
         return appended
 
     def id_field(self, source: str) -> str | None:
-        """The payload field with the event id, for sources that speak root; None when there is none."""
+        """The payload field with the event id, for sources that speak root; None when there is
+        none.
+        """
         binding = self._parts.bindings.get(source)
         return binding.id if binding is not None and not binding.interpretation else None
 

@@ -1,4 +1,6 @@
-"""What the page of a node shows: counts, newest detections, deliveries and readings held back. [UX-6]"""
+"""What the page of a node shows: counts, newest detections, deliveries and readings held back.
+[UX-6]
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The only file that knows all subsystems: from a site to a node that is ready to start. [design 2.4]"""
+"""The only file that knows all subsystems: from a site to a node that is ready to start. [design
+2.4]
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from rapport.communication.peers import SiteDirectory
 from rapport.core.errors import SiteError
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
-from rapport.mediation.binding import SourceBinding
 from rapport.mediation.declare import interpretations_from_site
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.node import Node, NodeParts, Worker
 from rapport.policy.engine import PolicyEngine
+from rapport.site.bindings import source_bindings
 from rapport.site.site import Site
 
 
@@ -36,7 +38,8 @@ def make_node(
 ) -> Node:
     """Opens the channels (blocking, seconds after a crash at most) and puts the rooms together.
 
-    Raises SiteError, StoreUnavailable when another process writes the data directory, or Unsupported when an
+    Raises SiteError, StoreUnavailable when another process writes the data directory, or
+    Unsupported when an
     adapter's driver is not installed.
     """
     people = _people(site)
@@ -50,10 +53,8 @@ def make_node(
     )
     secret = answer_secret(opened.records)
     node: list[Node] = []
-    adapters = make_adapters(
-        people.adapters(), people.mail, people.webhook, _links(node, secret)
-    )
-    bindings = source_bindings(site)
+    adapters = make_adapters(people.adapters(), people.mail, people.webhook, _links(node, secret))
+    bindings = source_bindings(site.ontology)
     mediation = MediationReader(
         opened, bindings.values(), Repository(interpretations), clock, lookups=site.tables
     )
@@ -80,24 +81,6 @@ def make_node(
     )
     node.append(Node(parts))
     return node[0]
-
-
-def source_bindings(site: Site) -> dict[str, SourceBinding]:
-    """How each push source of the site speaks, in mediation's words."""
-    return {
-        name: SourceBinding(
-            source=name,
-            concept=source.concept,
-            attribute=source.attribute,
-            type=site.ontology.concepts[source.concept][source.attribute],
-            interpretation=source.interpretation,
-            id=source.id,
-            time=source.time,
-            key=source.key,
-            value=source.value,
-        )
-        for name, source in site.ontology.sources.items()
-    }
 
 
 def _people(site: Site) -> Communication:

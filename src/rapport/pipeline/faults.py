@@ -10,9 +10,8 @@ from urllib.parse import unquote
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, Unavailable
 
 _FILE = re.compile(r"file:(//)?(/.+?\.parquet)")
-_PYTHON_ERROR = re.compile(
-    r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Corrupt|Unsupported)): (.+)$", re.M
-)
+_PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w+): (.+)$", re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last)"
 
 _BROKEN_FILE = (
     "is not a Parquet file",
@@ -88,8 +87,9 @@ def _broken_file(text: str, doing: str) -> Corrupt:
 
 def _said_by_python(text: str) -> str:
     """A Python function on a worker failed: its last error line says more than a page of Java."""
-    found = _PYTHON_ERROR.findall(text)
-    return f"{found[-1][0]}: {found[-1][1]}" if found else _first_line(text)
+    _, found, traceback = text.rpartition(_TRACEBACK)
+    lines = _PYTHON_ERROR.findall(traceback.split("\n\tat ")[0]) if found else []
+    return f"{lines[-1][0]}: {lines[-1][1]}" if lines else _first_line(text)
 
 
 def _first_line(text: str) -> str:

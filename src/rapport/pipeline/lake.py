@@ -66,6 +66,7 @@ def read_bronze(spark: SparkSession, lake: Path, *names: str) -> DataFrame:
     A channel that is not there has no rows. Lazy: a damaged file shows when the rows are asked for.
     """
     folders = channel_folders(lake, names)
+    _refuse_empty_files(folders)
     with spark_faults(f"reading the lake {lake}"):
         if not folders:
             rows = spark.createDataFrame([], _BRONZE_COLUMNS)
@@ -109,6 +110,14 @@ def list_tables(lake: Path) -> list[LakeTable]:
     return tables + [_describe(f"{GOLD}/{path.stem}", [path]) for path in results]
 
 
+def _refuse_empty_files(folders: Sequence[Path]) -> None:
+    """Spark passes over files without a byte in silence; a lake has none unless it is damaged."""
+    for folder in folders:
+        for path in folder.rglob("*.parquet"):
+            if path.stat().st_size == 0:
+                raise _damaged(path, "it is empty")
+
+
 def _is_named(channel: str, name: str) -> bool:
     if name == "*":
         return True
@@ -126,7 +135,7 @@ def _describe(name: str, files: Sequence[Path]) -> LakeTable:
     return LakeTable(name=name, rows=rows, files=len(files), bytes=size)
 
 
-def _damaged(path: Path, error: Exception) -> Corrupt:
+def _damaged(path: Path, error: object) -> Corrupt:
     return Corrupt(
         f"{path} cannot be read: {error}",
         code="lake.bad_file",

@@ -20,6 +20,8 @@ SELECT coalesce(get_json_object(data, '$.message'), subject) AS message,
        coalesce(get_json_object(data, '$.address'), '') AS address,
        coalesce(get_json_object(data, '$.adapter'), '') AS adapter,
        coalesce(CAST(get_json_object(data, '$.attempt') AS INT), 0) AS attempt,
+       CASE WHEN get_json_object(data, '$.reason') LIKE 'action.unmapped%' THEN 'unmapped'
+            ELSE coalesce(get_json_object(data, '$.result'), '') END AS result,
        replace(type, 'rapport.delivery.', '') AS state, time, position
 FROM {log} WHERE type LIKE 'rapport.delivery.%'
 """
@@ -28,7 +30,7 @@ FROM {log} WHERE type LIKE 'rapport.delivery.%'
 # speak of a person, lines without a person of the whole message.
 _DELIVERIES = """
 SELECT message, peer, address, max(adapter) AS adapter, max_by(state, position) AS state,
-       max(attempt) AS attempts,
+       max(attempt) AS attempts, max(result) AS result,
        min(CASE WHEN state IN ('handed', 'confirmed') THEN time END) AS handed_at,
        min(CASE WHEN state = 'answered' THEN time END) AS answered_at
 FROM {ledger} GROUP BY message, peer, address ORDER BY message, peer, address

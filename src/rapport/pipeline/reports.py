@@ -40,6 +40,13 @@ class DeliveryCount(msgspec.Struct, frozen=True):
     count: int
 
 
+class MessageCount(msgspec.Struct, frozen=True):
+    """How many messages ended in a result (done, failed, timed_out), or are open or unmapped."""
+
+    result: str
+    count: int
+
+
 class Spread(msgspec.Struct, frozen=True):
     """How long something took, in milliseconds."""
 
@@ -76,7 +83,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     late: int
     quarantined: tuple[ReasonCount, ...]
     detections: tuple[PolicyCount, ...]
-    messages: int
+    messages: tuple[MessageCount, ...]
     answered: int
     """Messages that at least one person answered."""
     deliveries: tuple[DeliveryCount, ...]
@@ -147,7 +154,7 @@ def _report(results: dict[str, pa.Table]) -> Report:
         late=totals["late"],
         quarantined=tuple(ReasonCount(**row) for row in results["quarantine"].to_pylist()),
         detections=tuple(PolicyCount(**row) for row in results["detections"].to_pylist()),
-        messages=totals["messages"],
+        messages=_message_counts(deliveries, totals["messages"]),
         answered=len({row["message"] for row in deliveries if row["answered_at"] is not None}),
         deliveries=_delivery_counts(deliveries),
         sensor_to_phone=_sensor_to_phone(results["sensor_to_phone"].to_pylist()),
@@ -157,6 +164,16 @@ def _report(results: dict[str, pa.Table]) -> Report:
 def _delivery_counts(deliveries: Sequence[dict[str, Any]]) -> tuple[DeliveryCount, ...]:
     counts = Counter((row["adapter"], row["state"]) for row in deliveries if row["address"])
     return tuple(DeliveryCount(*key, count) for key, count in sorted(counts.items()))
+
+
+def _message_counts(deliveries: Sequence[dict[str, Any]], written: int) -> tuple[MessageCount, ...]:
+    """Results of whole messages, told by lines without a person; messages without one are open.
+
+    `unmapped` are actions that the site maps to nothing: no message was written for them.
+    """
+    ended = Counter(row["result"] for row in deliveries if not row["peer"] and row["result"])
+    ended["open"] = written - (ended.total() - ended["unmapped"])
+    return tuple(MessageCount(*item) for item in sorted(ended.items()) if item[1] > 0)
 
 
 def _sensor_to_phone(rows: Sequence[dict[str, Any]]) -> tuple[SensorToPhone, ...]:
@@ -183,8 +200,8 @@ def _total_rows(report: Report) -> tuple[tuple[str, str], ...]:
         "late readings": report.late,
         "in quarantine": left_out,
         "detections": sum(item.count for item in report.detections),
-        "messages": report.messages,
-        "answered": report.answered,
+        **{f"messages {item.result}": item.count for item in report.messages},
+        "messages answered": report.answered,
     }
     return tuple((name, str(count)) for name, count in totals.items())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 
@@ -73,11 +74,12 @@ def load_spark_settings(
 ) -> SparkSettings:
     """The settings in force: flag, then `RAPPORT_SPARK_*` variable, then the site's `[spark]`, then
     default."""
+    environ = os.environ if environment is None else environment
     merged: dict[str, object] = dict(values)
     for field in msgspec.structs.fields(SparkSettings):
         variable = f"RAPPORT_SPARK_{field.name.upper()}"
-        if environment is not None and variable in environment and field.name != "options":
-            merged[field.name] = environment[variable]
+        if variable in environ and field.name != "options":
+            merged[field.name] = environ[variable]
         if flags is not None and flags.get(field.name) is not None:
             merged[field.name] = flags[field.name]
     unknown = sorted(set(merged) - set(SparkSettings.__struct_fields__))

@@ -53,7 +53,8 @@ class _Tables:
         self._instances = instances
 
     def instances(self, concept: str) -> Instances:
-        return self._instances.get(concept) or Instances(concept, [], {})
+        known = self._instances.get(concept)
+        return Instances(concept, [], {}) if known is None else known
 
 
 class TaskRun:

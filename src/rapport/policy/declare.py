@@ -53,10 +53,12 @@ class _OntologyReader:
     def __init__(self, file: TomlFile, trusted: bool) -> None:
         self.file, self.trusted = file, trusted
         self.problems: list[Problem] = []
+        self.faulted: set[tuple[str, str]] = set()
+        """Attributes whose declaration was refused; what names them is not refused once more."""
 
     def concepts(self) -> dict[str, Attributes]:
         found: dict[str, Attributes] = {}
-        if not self.file.section("concepts"):
+        if "concepts" not in self.file.values:
             self.problems.append(
                 self.file.problem(
                     ("concepts",),
@@ -67,21 +69,24 @@ class _OntologyReader:
             )
         for name, section in self._tables("concepts"):
             fields = Fields(section, self.problems, known=_CONCEPT_KEYS)
-            if self._named(name, section, "", "concept"):
-                found[name] = self._attributes(name, section, fields)
+            attributes = self._attributes(name, section, fields)
+            if self._named(name, section, "attributes", "concept"):
+                found[name] = attributes
         return found
 
     def _attributes(self, concept: str, section: Section, fields: Fields) -> Attributes:
         found: Attributes = {}
         attributes = section.section("attributes")
         if not isinstance(section.values.get("attributes", {}), dict):
-            fields.fault("attributes", "site.wrong_type", "'attributes' must be a table")
+            hint = f"write [concepts.{concept}.attributes]"
+            fields.fault("attributes", "site.wrong_type", "'attributes' must be a table", hint=hint)
         for name, kind in attributes.values.items():
             if not self._named(name, attributes, name, "attribute"):
                 continue
             if kind in TYPE_NAMES:
                 found[name] = kind
                 continue
+            self.faulted.add((concept, name))
             hint = did_you_mean(kind, TYPE_NAMES) if isinstance(kind, str) else ""
             message = f"{concept}.{name} has the unknown type {kind!r}"
             hint = hint or f"types are {', '.join(TYPE_NAMES)}"
@@ -140,6 +145,8 @@ class _OntologyReader:
         concepts: dict[str, Attributes],
         attribute_key: str = "",
     ) -> bool:
+        if (concept, attribute) in self.faulted:
+            return False
         if concept not in concepts:
             message, hint = f"there is no concept {concept!r}", did_you_mean(concept, concepts)
             fields.fault(key, "ontology.unknown_concept", message, hint=hint)
@@ -193,7 +200,8 @@ class _OntologyReader:
             )
             if known:
                 self._value_fits(fields, source, concepts[source.concept][source.attribute])
-            if not any(problem.severity == "error" for problem in self.problems[before:]):
+            faults = self.problems[before:]
+            if known and all(problem.severity != "error" for problem in faults):
                 found[name] = source
         return found
 

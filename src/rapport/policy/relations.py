@@ -194,8 +194,10 @@ def names() -> list[str]:
 def parse_parameter(text: str, kind: ParameterKind) -> float:
     """The parameter in base units; raises InvalidInput with what was expected.
 
-    >>> parse_parameter("5m", "length"), parse_parameter("2 ft", "length"), parse_parameter("3", "number")
-    (5.0, 0.6096, 3.0)
+    >>> parse_parameter("5m", "length"), parse_parameter("2 ft", "length")
+    (5.0, 0.6096)
+    >>> parse_parameter("3", "number")
+    3.0
     """
     found = _PARAMETER.match(text.strip())
     number = _finite(found[1]) if found else None
@@ -246,29 +248,34 @@ def _row_by_row(function: Holds) -> HoldsMany:
 
 
 def _installed(name: str) -> Any:
+    known = names()
+    if name not in known:
+        raise UnknownName("relationship function", name, known, code="relations.unknown")
     try:
         return Plugins().get("relations", name)
-    except UnknownName:
-        raise UnknownName(
-            "relationship function", name, names(), code="relations.unknown"
-        ) from None
+    except Exception as error:  # whatever a foreign module raises while it is imported
+        raise _cannot_import(name, error) from error
 
 
 def _import(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever a foreign module raises while it is imported
-        raise InvalidInput(
-            f"cannot import {module_name!r}: {type(error).__name__}: {error}",
-            code="relations.cannot_import",
-            hint="the module must be installed, or lie on PYTHONPATH",
-        ) from error
+    except Exception as error:  # as above
+        raise _cannot_import(module_name, error) from error
     found = getattr(module, attribute, None)
     if found is None:
         known = [key for key, value in vars(module).items() if isinstance(value, Relation)]
         raise UnknownName(f"function of {module_name}", attribute, known, code="relations.unknown")
     return found
+
+
+def _cannot_import(name: str, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"cannot import {name!r}: {type(error).__name__}: {error}",
+        code="relations.cannot_import",
+        hint="the module must be installed, or lie on PYTHONPATH",
+    )
 
 
 def _as_relation(name: str, found: Any) -> Relation:

@@ -110,8 +110,7 @@ CHECKERS: tuple[Checker, ...] = (
 
 
 def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
-    near = nearest_names(events, [path.name for path in parts.directory.glob("*.*")], limit=1)
-    hint = f"did you mean {near[0]!r}?" if near else "replay needs it, or --events FILE"
+    hint = "replay reads it unless --events names another"
     message = f"there is no file {events!r}"
     section = parts.file.section("sources", name)
     return section.problem("events", "site.no_file", message, hint=hint, severity="warning")

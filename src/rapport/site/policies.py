@@ -65,7 +65,10 @@ def read_policy(policy: PolicyFile) -> tuple[str | None, list[Problem]]:
         raw = policy.path.read_bytes()
     except OSError as error:
         message = f"cannot read the policy: {error.strerror}"
-        return None, [Problem(file=policy.shown, code="policy.unreadable", message=message)]
+        hint = "look at the file's rights"
+        return None, [
+            Problem(file=policy.shown, code="policy.unreadable", message=message, hint=hint)
+        ]
     try:
         return raw.decode("utf-8-sig"), []
     except UnicodeDecodeError as error:

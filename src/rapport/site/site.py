@@ -28,6 +28,7 @@ SITE_FILE = "site.toml"
 DEFAULT_LATENESS_MS = 2_000
 _LONGEST_LATENESS_MS = 7 * 86_400_000
 _SITE_KEYS = ("name", "lateness")
+_FOLLOWING_FROM_ONTOLOGY = ("tables.unknown_concept", "tables.unknown_attribute")
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +86,7 @@ def _read(
     ontology, faults = ontology_from_site(file, trusted=trusted)
     sound = not has_errors(faults)
     problems += faults
-    tables, faults = _tables(file, directory, ontology)
+    tables, faults = _tables(file, directory, ontology, sound)
     problems += faults
     policies, texts, window_ms, faults = _policies(
         file, directory, chosen, ontology if sound else None
@@ -133,14 +134,17 @@ def _lateness(fields: Fields) -> int:
 
 
 def _tables(
-    file: TomlFile, directory: Path, ontology: Ontology
+    file: TomlFile, directory: Path, ontology: Ontology, sound: bool
 ) -> tuple[Tables | None, list[Problem]]:
     declarations, problems = tables_from_site(file, directory, ontology.concepts)
+    if not sound:
+        # What names a concept that was refused is not refused once more.
+        problems = [fault for fault in problems if fault.code not in _FOLLOWING_FROM_ONTOLOGY]
     try:
         tables = Tables.load(directory, declarations, ontology.concepts)
     except SiteError as error:
         return None, [*problems, *error.problems]
-    return (None if has_errors(problems) else tables), problems
+    return (None if has_errors(problems) or not sound else tables), problems
 
 
 def _policies(

@@ -105,6 +105,14 @@ class GroupWalk:
             else:
                 self._take(item)
 
+    def end_of_closed(self) -> None:
+        """The segment was closed, so everything in it was synced: what is not sound is a hole, not a torn write.
+
+        Damage behind the last position is what a failed append left there, and no loss.
+        """
+        if self._until is not None and self.index.last < self._until - 1:
+            self._commit()
+
     @property
     def unfinished(self) -> bool:
         """Whether bytes after `index.end` belong to no whole group."""

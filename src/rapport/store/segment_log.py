@@ -121,10 +121,14 @@ class SegmentLog:
                 assert len(raw) == header.frame_bytes
 
     def _distrust(self) -> None:
-        """After a failed write or sync the tail may hold anything: it is cut before the next append."""
+        """After a failed write or sync the tail may hold anything: it is cut now, or before the next append."""
         if self._file is not None:
             self._file.close()
             self._file = None
+        try:
+            self._sound_file()
+        except OSError as error:
+            _log.warning("tail not cut yet", log=self.name, error=str(error))
 
     def _sound_file(self) -> OpenFile:
         """The active file; opened anew and cut to what is durable when the last write failed."""
@@ -307,28 +311,35 @@ class SegmentLog:
 
     def close(self) -> None:
         """Gives reserved room back and saves the index, so that opening again need not scan."""
-        if self._file is None:
-            return
         try:
-            self._file.truncate(self._index.end)
-            self._save_index(self._segments[-1], self._index)
+            self._sound_file().truncate(self._index.end)
+            self._save_index(self._segments[-1], self._index, durable=True)
         except OSError as error:
             raise disk_refused(f"cannot close log {self.name!r}", error) from error
         finally:
-            self._file.close()
-            self._file = None
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
-    def _save_index(self, segment: Segment, index: SegmentIndex) -> None:
-        """Unsynced, and no error when it fails: an index that is lost or half there is made again."""
+    def _save_index(self, segment: Segment, index: SegmentIndex, *, durable: bool = False) -> None:
+        """No error when it fails: an index that is lost or half there is made again.
+
+        At a clean close it is synced: it then proves that the last group was whole, so that rot in it is not
+        mistaken for a write cut short.
+        """
         fresh = segment.index_path.with_suffix(".index-new")
         try:
             file = self._files.open(fresh)
             try:
                 file.truncate(0)
                 file.write_at(0, index.encode())
+                if durable:
+                    file.sync()
             finally:
                 file.close()
             self._files.rename(fresh, segment.index_path)
+            if durable:
+                self._files.sync_directory(self._directory)
         except OSError as error:
             _log.warning("index not saved", log=self.name, path=str(fresh), error=str(error))
 

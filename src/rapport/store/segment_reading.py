@@ -109,6 +109,7 @@ def load_index(files: Files, segment: Segment, until: int) -> tuple[SegmentIndex
     try:
         walk = GroupWalk(index, until=until)
         walk.take_all(scan(file.read_at, index.end, file.size(), bodies=False))
+        walk.end_of_closed()
     finally:
         file.close()
     return index, True

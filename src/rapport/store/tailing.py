@@ -22,6 +22,7 @@ from rapport.store.segment_reading import (
     encode_log_name,
     load_index,
     read_blocks,
+    read_index,
     segments_in,
 )
 
@@ -117,7 +118,7 @@ class _TailedLog:
             self._walk_tail(found[-1])
 
     def _walk_tail(self, segment: Segment) -> None:
-        index = segment.index or SegmentIndex(segment.first)
+        index = segment.index or read_index(self._files, segment) or SegmentIndex(segment.first)
         file = self._files.open_to_read(segment.path)
         try:
             walk = GroupWalk(index)

@@ -55,9 +55,8 @@ def read_csv(path: Path, *, name: str) -> CsvFile:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise _refused(
-            name, 0, "tables.unreadable", f"cannot read {name}: {error.strerror}"
-        ) from None
+        message, hint = f"cannot read {name}: {error.strerror}", "look at the file's rights"
+        raise _refused(name, 0, "tables.unreadable", message, hint) from None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -113,14 +112,14 @@ def _header_faults(file: CsvFile) -> list[Problem]:
     faults = []
     for number, heading in enumerate(file.header, start=1):
         if heading in seen:
-            message = f"the column {heading!r} stands twice"
             faults.append(
                 Problem(
                     file=file.name,
                     line=1,
                     column=number,
                     code="tables.repeated_column",
-                    message=message,
+                    message=f"the column {heading!r} stands twice",
+                    hint="give each column a name of its own",
                 )
             )
         seen.add(heading)

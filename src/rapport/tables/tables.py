@@ -152,7 +152,8 @@ def _key_faults(file: CsvFile, column: str, keys: list[str]) -> list[Problem]:
         if len(faults) >= MAX_FAULTS:
             break
         if not key:
-            faults.append(file.problem(row, column, "tables.empty_key", "the key is empty"))
+            hint = "give the row a key or leave it out"
+            faults.append(file.problem(row, column, "tables.empty_key", "the key is empty", hint))
         elif key in first:
             message = f"the key {key[:40]!r} stands already in line {file.line_of(first[key])}"
             hint = "each instance has one row"

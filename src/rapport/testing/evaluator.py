@@ -1,7 +1,8 @@
 """The judge: a slow, literal evaluator of a policy's condition as written. [PO-4, PO-7]
 
-It follows docs/semantics.md rule by rule over a list of readings that is known whole, shares no code with
-the compiler and the operators, and makes no attempt to be fast: tests compare every runner with it.
+It follows docs/semantics.md rule by rule over a list of readings that is known whole, shares no
+code with the compiler and the operators, and makes no attempt to be fast: tests compare every
+runner with it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def evaluate(
 ) -> list[Detection]:
     """Every detection of the policy over the readings, in the order of the fixed output.
 
-    The cost is exponential in the number of terms; raises InvalidInput for absence that nothing can open.
+    The cost is exponential in the number of terms; raises InvalidInput for absence that nothing can
+    open.
     """
     return _Evaluation(tree, ontology, pull, readings, window_ms).detections()
 
@@ -52,7 +54,8 @@ class _Evaluation:
         self.world = KnownWorld(tree, ontology, pull, readings, self.window)
         self.positive, self.mixed, self.absent = _sorted_by_kind(normal_form(tree.condition))
         if not self.positive:
-            # Nothing can open the NOT children of mixed clauses: they count as if they were not there.
+            # Nothing can open the NOT children of mixed clauses: they count as if they were not
+            # there.
             self.positive = [_without_absence(clause) for clause in self.mixed]
             self.mixed = []
         if not self.positive:
@@ -78,7 +81,9 @@ class _Evaluation:
         ]
 
     def _assignments(self) -> Iterator[Assignment]:
-        """Every way to take one child from each clause and one occurrence for each term of those children."""
+        """Every way to take one child from each clause and one occurrence for each term of those
+        children.
+        """
         seen: set[frozenset[tuple[TermKey, Occurrence]]] = set()
         for children in itertools.product(*self.positive):
             terms = list(dict.fromkeys(term for child in children for term in _needed(child)))
@@ -98,8 +103,9 @@ class _Evaluation:
                 yield from self._fill(terms[1:], {**taken, terms[0]: occurrence})
 
     def _may_join(self, occurrence: Occurrence, taken: Assignment) -> bool:
-        """Only saves time: ends of children lie within the window, and those of a followed-by's first part
-        less than another window before, so no two ends of a match are two windows apart."""
+        """Only saves time: ends of children lie within the window, and those of a followed-by's
+        first part less than another window before, so no two ends of a match are two windows apart.
+        """
         return not occurrence.events or all(
             abs(occurrence.end - other.end) < 2 * self.window
             for other in taken.values()
@@ -122,7 +128,8 @@ class _Evaluation:
     def _satisfied_at(self, assignment: Assignment) -> int | None:
         """When the last positive clause is satisfied; None when these occurrences are no match.
 
-        A match takes one child from each clause; the ends of the children taken lie within the window.
+        A match takes one child from each clause; the ends of the children taken lie within the
+        window.
         """
         bindings = _bindings(assignment.values())
         options = [self._options(clause, assignment, bindings) for clause in self.positive]
@@ -183,7 +190,9 @@ class _Evaluation:
         high: int,
         first_event: int | None = None,
     ) -> bool:
-        """Whether there is one occurrence per term, identities agreeing, each end in [low, high)."""
+        """Whether there is one occurrence per term, identities agreeing, each end in [low,
+        high).
+        """
         if not terms:
             return True
         for occurrence in self.world.all_occurrences(terms[0]):
@@ -239,7 +248,9 @@ class _Evaluation:
     def _earliest(
         self, clause: Clause, taken: Assignment, t0: int
     ) -> tuple[Assignment, int] | None:
-        """The occurrences of the earliest positive child near `t0`, and when it satisfies the clause."""
+        """The occurrences of the earliest positive child near `t0`, and when it satisfies the
+        clause.
+        """
         best: tuple[tuple[object, ...], Assignment, int] | None = None
         for place, child in enumerate(clause):
             if _is_absent(child):
@@ -251,14 +262,17 @@ class _Evaluation:
                     continue
                 events = [assignment[term].events for term in _needed(child)]
                 causes = sorted({event.cause for item in events for event in item})
-                # The rule ends here; ties go to the child written first, then by the order of the output.
+                # The rule ends here; ties go to the child written first, then by the order of the
+                # output.
                 rank = (end, causes, place, _in_order(_bindings(assignment.values())))
                 if best is None or rank < best[0]:
                     best = (rank, {term: assignment[term] for term in _needed(child)}, when)
         return None if best is None else (best[1], max(best[2], t0))
 
     def _choices(self, child: Child, taken: Assignment) -> Iterator[Assignment]:
-        """The ways to add the child's terms to what is taken; their ends need not be near each other."""
+        """The ways to add the child's terms to what is taken; their ends need not be near each
+        other.
+        """
         options = [
             [taken[term]] if term in taken else self.world.occurrences(term)
             for term in _needed(child)
@@ -338,6 +352,8 @@ def _t0(assignment: Assignment) -> int:
 
 
 def _child_end(child: Child, assignment: Assignment, default: int = 0) -> int:
-    """The end a positive child counts with: that of its last occurrence (`X FOLLOWED-BY NOT Y`: X's)."""
+    """The end a positive child counts with: that of its last occurrence (`X FOLLOWED-BY NOT Y`:
+    X's).
+    """
     ends = [assignment[term].end for term in _needed(child) if assignment[term].events]
     return max(ends, default=default)

@@ -1,4 +1,6 @@
-"""A real SMTP server on this machine for tests and the demo: keeps what it gets, fails when told to. [CO-16]"""
+"""A real SMTP server on this machine for tests and the demo: keeps what it gets, fails when told
+to. [CO-16]
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ Mood = Literal["takes", "refuses", "busy", "hangs"]
 class LocalMailServer:
     """Listens on a free port of the loopback; `mails` holds what was taken, oldest first.
 
-    `mood` says how it treats the next mail: it takes it, refuses it for good (550), is busy (451) or never
-    answers. `go_down` and `come_up` close and open the port, which stays the same.
+    `mood` says how it treats the next mail: it takes it, refuses it for good (550), is busy (451)
+    or never answers. `go_down` and `come_up` close and open the port, which stays the same.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class LocalMailServer:
         self._server.close()
         for protocol in self._protocols:
             if protocol.transport is not None:
-                protocol.transport.abort()
+                protocol.transport.close()
         self._protocols.clear()
         await self._server.wait_closed()
         self._server = None

@@ -1,4 +1,6 @@
-"""A tiny extended conjunctive normal form for the direct evaluator, independent of the compiler's. [PO-4]"""
+"""A tiny extended conjunctive normal form for the direct evaluator, independent of the compiler's.
+[PO-4]
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,7 @@ Clause = tuple[Child, ...]
 
 def normal_form(expression: Expression) -> list[Clause]:
     """The clauses of an expression, in the order written, without duplicates and absorbed ones."""
-    clauses = list(
-        dict.fromkeys(tuple(dict.fromkeys(clause)) for clause in _clauses(expression))
-    )
+    clauses = list(dict.fromkeys(tuple(dict.fromkeys(clause)) for clause in _clauses(expression)))
     return [
         clause
         for position, clause in enumerate(clauses)
@@ -70,7 +70,8 @@ def _any_of(options: list[list[Clause]]) -> list[Clause]:
 
 
 def _ways(expression: Expression) -> list[list[list[Literal]]]:
-    """Table 5.1: the ways an operand of FOLLOWED-BY can come true, each a list of chains that all happen.
+    """Table 5.1: the ways an operand of FOLLOWED-BY can come true, each a list of chains that all
+    happen.
 
     A choice of an OR is made once for the whole operand, as in the paper's example.
     """
@@ -92,9 +93,7 @@ def _ways(expression: Expression) -> list[list[list[Literal]]]:
 
 def _links(way: list[list[Literal]]) -> list[Clause]:
     """A chain a, b, c is the two followed-bys a, b and b, c."""
-    return [
-        (Pair(before, after),) for chain in way for before, after in itertools.pairwise(chain)
-    ]
+    return [(Pair(before, after),) for chain in way for before, after in itertools.pairwise(chain)]
 
 
 def _literal(term: Term) -> Literal:

@@ -1,4 +1,6 @@
-"""What occurs in a small world: readings, and the occurrences of terms by rule 1, one at a time. [PO-7]"""
+"""What occurs in a small world: readings, and the occurrences of terms by rule 1, one at a time.
+[PO-7]
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A term holding: identities of its aliases, and the one or two events that show it (none: a fact)."""
+    """A term holding: identities of its aliases, and the one or two events that show it (none: a
+    fact).
+    """
 
     pairs: tuple[tuple[str, str], ...]
     events: tuple[Reading, ...]
@@ -130,7 +134,9 @@ class KnownWorld:
         return Occurrence(tuple(sorted(bound.items())), events)
 
     def _consumed(self, term: TermKey) -> Iterator[Occurrence]:
-        """Pairs of events where each arriving event takes the oldest (or newest) unused one that fits."""
+        """Pairs of events where each arriving event takes the oldest (or newest) unused one that
+        fits.
+        """
         first, second = self._sides(term)
         used: dict[tuple[str, str], set[Reading]] = {}
         for number, event in enumerate(self._readings):

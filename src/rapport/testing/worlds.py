@@ -1,6 +1,7 @@
 """Small random worlds and policies: the same seed gives the same, on every machine. [PO-7]
 
-Times repeat and differ by exactly the window on purpose; coordinates lie on a grid, so borders are hit.
+Times repeat and differ by exactly the window on purpose; coordinates lie on a grid, so borders are
+hit.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class World(msgspec.Struct, frozen=True):
 
 def random_world(chance: Chance, *, events: int = 40) -> World:
     """Three to six people, up to two carts, two to four rooms, and their movements."""
-    people = ["2", "10", "3", "ann", "bo", "7"][: chance.between(3, 6)]
-    carts = ["k1", "k2"][: chance.between(1, 2)]
-    status = [chance.pick(("guest", "employee", "guest", None)) for _ in people]
+    people = ["2", "10", "3", "ann", "bo", "7"][: chance.randint(3, 6)]
+    carts = ["k1", "k2"][: chance.randint(1, 2)]
+    status = [chance.choice(("guest", "employee", "guest", None)) for _ in people]
     pull = Pull(
         {
             "person": Instances("person", people, {"status": _texts(status)}),
@@ -76,22 +77,22 @@ def random_world(chance: Chance, *, events: int = 40) -> World:
     keys = [("person", name) for name in [*people, "ghost"]] + [("cart", name) for name in carts]
     time, readings = 1_000, []
     for number in range(events):
-        time += chance.pick((0, 0, 5, 10, 20, 50, WINDOW_MS))
-        concept, key = chance.pick(keys)
+        time += chance.choice((0, 0, 5, 10, 20, 50, WINDOW_MS))
+        concept, key = chance.choice(keys)
         stream = "person.position" if concept == "person" else "cart.place"
-        value = (float(chance.between(0, 6)), float(chance.between(0, 6)))
+        value = (float(chance.randint(0, 6)), float(chance.randint(0, 6)))
         readings.append(Reading(time, f"e{number}", stream, key, value))
     return World(pull, tuple(readings))
 
 
 def _random_rooms(chance: Chance) -> Instances:
-    names = ["r1", "r2", "9", "r10"][: chance.between(2, 4)]
+    names = ["r1", "r2", "9", "r10"][: chance.randint(2, 4)]
     areas, doors = [], []
     for _ in names:
-        x, y = chance.between(0, 4), chance.between(0, 4)
-        areas.append((x, y, x + chance.between(0, 3), y + chance.between(1, 3)))
-        doors.append((chance.between(0, 6), chance.between(0, 6)))
-    security = [chance.pick(("restricted", "public")) for _ in names]
+        x, y = chance.randint(0, 4), chance.randint(0, 4)
+        areas.append((x, y, x + chance.randint(0, 3), y + chance.randint(1, 3)))
+        doors.append((chance.randint(0, 6), chance.randint(0, 6)))
+    security = [chance.choice(("restricted", "public")) for _ in names]
     columns = {
         "security": _texts(security),
         "area": np.array(areas, np.float64),
@@ -130,19 +131,21 @@ _POSITIVE = (
 
 
 def random_policy(chance: Chance) -> str:
-    """A policy over ONTOLOGY whose first condition events can satisfy; every kind of child occurs."""
-    lines = [chance.pick(_POSITIVE)]
-    lines += [_random_line(chance) for _ in range(chance.between(0, 2))]
-    if chance.between(0, 9) == 0:
-        lines.append(chance.pick(("R is leads Q", "R is not leads Q")))
-    options = ["  consume recent"] if chance.between(0, 3) == 0 else []
-    options += ["  distinct A, C"] if chance.between(0, 4) == 0 else []
-    conditions = "\n".join(f"  {line}" for line in chance.shuffled(lines))
+    """A policy over ONTOLOGY whose first condition events can satisfy; every kind of child
+    occurs.
+    """
+    lines = [chance.choice(_POSITIVE)]
+    lines += [_random_line(chance) for _ in range(chance.randint(0, 2))]
+    if chance.randint(0, 9) == 0:
+        lines.append(chance.choice(("R is leads Q", "R is not leads Q")))
+    options = ["  consume recent"] if chance.randint(0, 3) == 0 else []
+    options += ["  distinct A, C"] if chance.randint(0, 4) == 0 else []
+    conditions = "\n".join(f"  {line}" for line in chance.sample(lines, len(lines)))
     return _CONCEPTS + conditions + "\n" + "".join(f"{o}\n" for o in options) + "actions\n  look\n"
 
 
 def _random_line(chance: Chance) -> str:
-    kind = chance.between(0, 7)
+    kind = chance.randint(0, 7)
     if kind < 2:
         return _term(chance)
     if kind < 4:
@@ -150,15 +153,15 @@ def _random_line(chance: Chance) -> str:
     if kind < 6:
         return f"{_term(chance)} FOLLOWED-BY {_term(chance)}"
     if kind == 6:
-        pair = f"({_term(chance)} {chance.pick(('AND', 'OR'))} {_term(chance)})"
-        sides = chance.shuffled([pair, _term(chance)])
+        pair = f"({_term(chance)} {chance.choice(('AND', 'OR'))} {_term(chance)})"
+        sides = chance.sample([pair, _term(chance)], 2)
         return " FOLLOWED-BY ".join(sides)
     return f"{_term(chance)} OR ({_term(chance)} FOLLOWED-BY {_term(chance)})"
 
 
 def _term(chance: Chance) -> str:
-    term = chance.pick(_POSITIVE)
-    return term.replace(" is ", " is not ") if chance.between(0, 2) == 0 else term
+    term = chance.choice(_POSITIVE)
+    return term.replace(" is ", " is not ") if chance.randint(0, 2) == 0 else term
 
 
 def readings_batch(readings: Sequence[Reading], ontology: Ontology = ONTOLOGY) -> pa.RecordBatch:

@@ -44,7 +44,8 @@ SAFE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""On every answer: nothing from elsewhere runs in our pages, answer links do not leak by referrer."""
+"""On every answer: nothing from elsewhere runs in our pages, answer links do not leak by referrer.
+"""
 
 
 def make_app(node: Node, *, token: str = "") -> Litestar:
@@ -62,7 +63,9 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
         response_headers=SAFE_HEADERS,
         request_max_body_size=node.settings.max_body_bytes,
         openapi_config=OpenAPIConfig(
-            title="Rapport", version=__version__, render_plugins=[JsonRenderPlugin(path="/openapi.json")]
+            title="Rapport",
+            version=__version__,
+            render_plugins=[JsonRenderPlugin(path="/openapi.json")],
         ),
         debug=False,
     )

@@ -1,7 +1,10 @@
-"""Who may come in: bearer token when one is set, and no strangers' web pages on loopback. [UX-5, CH-15]
+"""Who may come in: bearer token when one is set, and no strangers' web pages on loopback. [UX-5,
+CH-15]
 
-A page on the internet can make a browser post to loopback. Two checks stop it: the Host must be one the node
-answers to (against DNS rebinding), and a request that carries an Origin must come from that same host.
+A page on the internet can make a browser post to loopback. Two checks stop it: the Host must be one
+the node
+answers to (against DNS rebinding), and a request that carries an Origin must come from that same
+host.
 """
 
 from __future__ import annotations
@@ -42,14 +45,18 @@ def check_exposure(settings: NodeSettings, token: str) -> None:
 
 
 class Doorkeeper:
-    """Litestar guard that every route passes; routes marked OPEN skip the token, never the host check."""
+    """Litestar guard that every route passes; routes marked OPEN skip the token, never the host
+    check.
+    """
 
     def __init__(self, settings: NodeSettings, token: str) -> None:
         self._token = token
         public = urlsplit(settings.public_url).hostname if settings.public_url else None
         self._hosts = {settings.host, *((public,) if public else ())}
 
-    def __call__(self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
+    def __call__(
+        self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
+    ) -> None:
         """Raises NotAllowed or NotAuthenticated; returns when the caller may come in."""
         host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
         if host not in self._hosts and not is_loopback(host):

@@ -1,4 +1,6 @@
-"""Pages as plain files: a tiny template step, and a fixed list of static files that may be served. [UX-6]"""
+"""Pages as plain files: a tiny template step, and a fixed list of static files that may be served.
+[UX-6]
+"""
 
 from __future__ import annotations
 

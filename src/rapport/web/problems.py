@@ -17,7 +17,9 @@ PROBLEM_JSON = "application/problem+json"
 
 
 def problem_response(_request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
-    """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it helps."""
+    """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it
+    helps.
+    """
     headers = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
@@ -33,7 +35,9 @@ def problem_response(_request: Request[Any, Any, Any], error: RapportError) -> R
 
 
 def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """The framework's own refusals (no such path, body too large, wrong parameter) in the same form."""
+    """The framework's own refusals (no such path, body too large, wrong parameter) in the same
+    form.
+    """
     code = {404: "http.not_found", 405: "http.method_not_allowed", 413: "input.too_large"}.get(
         error.status_code, "http.refused"
     )

@@ -91,13 +91,11 @@ def test_no_text_and_no_address_can_add_a_header_or_a_line_to_one(text, target):
     assert names.count(b"subject") == names.count(b"to") == 1
 
 
-@pytest.mark.parametrize("address", ["mail:", "mail:ana", "mail:a@b>, eve@c", "mail:a@b\r\nBcc: e@c"])
-def test_an_address_that_is_none_fails_for_good_and_is_not_tried(address):
-    async def scenario():
-        async with LocalMailServer() as server:
-            outcome = await adapter_for(server).send(make_delivery(address))
-            assert outcome == Failed("the address cannot be used", retry=False)
-            assert server.mails == []
+@pytest.mark.parametrize("address", ["mail:", "mail:ana", "mail:a@b>, eve@c", "mail:a@b\r\nBcc:
+e@c"]) def test_an_address_that_is_none_fails_for_good_and_is_not_tried(address): async def
+scenario(): async with LocalMailServer() as server: outcome = await
+adapter_for(server).send(make_delivery(address)) assert outcome == Failed("the address cannot be
+used", retry=False) assert server.mails == []
 
     asyncio.run(scenario())
 

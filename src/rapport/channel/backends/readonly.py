@@ -1,4 +1,6 @@
-"""Channels of a directory that another process may be writing: reading only, no lock. [CH-13, design 17]"""
+"""Channels of a directory that another process may be writing: reading only, no lock. [CH-13,
+design 17]
+"""
 
 from __future__ import annotations
 

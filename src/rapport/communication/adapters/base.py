@@ -39,9 +39,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Names this attempt; the same attempt has the same id, also when written again after a
-        crash.
-        """
+        """Names this attempt; the same also when it is written again after a crash."""
         return content_id("delivery", self.message, self.peer, self.address, str(self.attempt))
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import structlog
@@ -33,6 +34,7 @@ from rapport.kernel.clock import Clock
 from rapport.store.base import RecordStore
 
 _BATCH = 100
+_COMMIT_EVERY = 50
 _MOST_STARTS = 3
 """A delivery that ended the process this often is given up."""
 
@@ -79,7 +81,7 @@ class Dispatch:
         self._lanes: dict[str, deque[StoredEvent]] = {}
         self._open: dict[int, bool] = {}
         self._freed = asyncio.Event()
-        await run_aside(lambda: self._marks.forget_until(self._committed))
+        await run_aside(partial(self._marks.forget_until, self._committed))
 
     async def settle(self) -> int:
         """Sends all that is there now and waits for it; returns how many deliveries. For tests and
@@ -136,14 +138,13 @@ class Dispatch:
         await self._finish(stored.position)
 
     async def _carry_delivery(self, position: int, delivery: Delivery) -> None:
-        before = await run_aside(lambda: self._marks.begin(position))
+        before = await run_aside(partial(self._marks.begin, position))
         data = before.outcome
         if data is None:
             if before.starts:
                 await self._report(delivery, unknown_data(delivery))
             data = outcome_data(delivery, await self._try(delivery, before.starts))
-            ended = data
-            await run_aside(lambda: self._marks.end(position, ended))
+            await run_aside(partial(self._marks.end, position, data))
         await self._report(delivery, data)
 
     async def _try(self, delivery: Delivery, starts: int) -> Outcome:
@@ -175,17 +176,25 @@ class Dispatch:
         await self._channels.channel("control").append([event])
 
     async def _finish(self, position: int) -> None:
-        """Commits as far as everything before is done, too."""
+        """Commits as far as everything before is done, too: when nothing is left, or now and then.
+
+        The cursor may lag, because the marks tell a restart what has ended already.
+        """
         self._open[position] = True
         while (first := next(iter(self._open), None)) is not None and self._open[first]:
             del self._open[first]
         self._freed.set()
         async with self._committing:
             done_until = next(iter(self._open), self._read_until + 1) - 1
-            if done_until > self._committed and self._subscription is not None:
-                await self._subscription.commit(done_until)
-                self._committed = done_until
-                await run_aside(lambda: self._marks.forget_until(done_until))
+            ahead = done_until - self._committed
+            if ahead >= _COMMIT_EVERY or (ahead > 0 and not self._open):
+                await self._commit(done_until)
+
+    async def _commit(self, done_until: int) -> None:
+        assert self._subscription is not None, "open() comes first"
+        await self._subscription.commit(done_until)
+        self._committed = done_until
+        await run_aside(partial(self._marks.forget_until, done_until))
 
 
 class _Lane(msgspec.Struct):

@@ -64,7 +64,9 @@ class _ConditionParser:
             return
         if token.kind == "mark" and token.text == ")":
             raise self.cursor.fault(
-                "policy.unopened_parenthesis", "there is no opening parenthesis for this one"
+                "policy.unopened_parenthesis",
+                "there is no opening parenthesis for this one",
+                hint="leave it out, or open one before",
             )
         raise self.cursor.fault(
             "policy.expected_operator",
@@ -162,6 +164,7 @@ class _ConditionParser:
                 "policy.unclosed_parenthesis",
                 "there is no closing parenthesis for this one",
                 opening.place,
+                "close it where the part ends that belongs together",
             )
         return inner
 
@@ -250,7 +253,7 @@ class _ConditionParser:
     def _expected_condition(self) -> SyntaxFault:
         token = self.cursor.peek()
         message = "expected a condition such as A is inside R"
-        hint = ""
+        hint = "write two aliases with a relationship between them"
         if (
             token is not None
             and token.kind == "keyword"

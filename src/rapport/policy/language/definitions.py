@@ -100,7 +100,9 @@ def _property(cursor: Cursor) -> Property:
     if operator is None:
         known = ", ".join(_OPERATORS)
         raise cursor.fault(
-            "policy.expected_operator", f"expected one of {known} after {attribute.text!r}"
+            "policy.expected_operator",
+            f"expected one of {known} after {attribute.text!r}",
+            hint="write a property as status='guest'",
         )
     if operator.text in _MISWRITTEN:
         raise SyntaxFault(
@@ -131,7 +133,9 @@ def _number(cursor: Cursor) -> float:
     token = cursor.take()
     number = float(token.text)
     if not math.isfinite(number):
-        raise SyntaxFault("policy.bad_number", "the number is too large", token.place)
+        raise SyntaxFault(
+            "policy.bad_number", "the number is too large", token.place, "at most 1e308"
+        )
     after = cursor.peek()
     if after is not None and after.glued and after.kind == "word":
         raise cursor.fault(

@@ -62,7 +62,10 @@ class Faults:
         found = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
         if self._left_out:
             message = f"{self._left_out} more faults are not shown"
-            found.append(Problem(file=self.file, code="policy.more_faults", message=message))
+            hint = "mend those above first"
+            found.append(
+                Problem(file=self.file, code="policy.more_faults", message=message, hint=hint)
+            )
         return tuple(found)
 
 

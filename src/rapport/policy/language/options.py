@@ -42,7 +42,8 @@ class Options:
         else:
             return False
         if cursor.peek() is not None:
-            raise cursor.fault("policy.expected_end", "expected the end of the line here")
+            hint = "put what follows on a line of its own"
+            raise cursor.fault("policy.expected_end", "expected the end of the line", hint=hint)
         return True
 
     def _once(self, name: str, place: Place, read: Callable[[], None]) -> None:
@@ -76,6 +77,7 @@ class Options:
                 "policy.bad_window",
                 "a window is longer than nothing and at most 366 days",
                 number.place,
+                "write a time and its unit, such as: within 5 s",
             )
         self.window_ms = window_ms
 

@@ -78,7 +78,7 @@ class _Splitter:
         if not alone or token.kind != "word" or self.open:
             return token
         meant = nearest_names(token.text.lower(), HEADERS, limit=1)
-        if not meant or meant[0] in self.headers:
+        if not meant or meant[0] in self.headers or meant[0][0] != token.text[0].lower():
             return token
         self.faults.add(
             "policy.unknown_section",

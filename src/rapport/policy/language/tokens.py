@@ -106,7 +106,7 @@ def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
             "policy.unclosed_quote", "the quoted text has no end in this line", place, hint=hint
         )
         return len(text)
-    hint = "use straight quotes: 'text'" if character in _CURLY_QUOTES else ""
+    hint = "use straight quotes: 'text'" if character in _CURLY_QUOTES else "leave it out"
     if character == ":":
         hint = "the name of a section stands without a colon"
     message = f"the character {character!a} has no meaning here"

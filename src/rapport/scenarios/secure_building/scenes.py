@@ -1,6 +1,8 @@
-"""The scenes of the secure building as pure data: who is where when, and what each sensor says of it. [PO-17]
+"""The scenes of the secure building as pure data: who is where when, and what each sensor says of
+it. [PO-17]
 
-Every scene plays in a room of its own, so all play at once. `EXPECTED` is what a careful person would raise an
+Every scene plays in a room of its own, so all play at once. `EXPECTED` is what a careful person
+would raise an
 alarm about; everything else must stay quiet.
 """
 
@@ -19,7 +21,11 @@ FEET_PER_METRE = 1 / 0.3048
 
 Sensor = Literal["badge", "camera"]
 
-EXPECTED: tuple[tuple[str, str], ...] = (("p03", "server-room"), ("p05", "hall"), ("p06", "archive"))
+EXPECTED: tuple[tuple[str, str], ...] = (
+    ("p03", "server-room"),
+    ("p05", "hall"),
+    ("p06", "archive"),
+)
 """Guest and room of each alarm."""
 
 
@@ -54,8 +60,16 @@ def scenes() -> tuple[Scene, ...]:
     """All scenes; times count from the beginning of the play."""
     return (
         Scene("an escorted guest in the lab", "nothing", _escorted()),
-        Scene("the employee leaves the vault for 4 s", "nothing", _stepping_out("p02", "p12", 15, 3_200, 7_200)),
-        Scene("the employee leaves the server room for 6 s", "alarm", _stepping_out("p03", "p13", 27, 2_200, 8_200)),
+        Scene(
+            "the employee leaves the vault for 4 s",
+            "nothing",
+            _stepping_out("p02", "p12", 15, 3_200, 7_200),
+        ),
+        Scene(
+            "the employee leaves the server room for 6 s",
+            "alarm",
+            _stepping_out("p03", "p13", 27, 2_200, 8_200),
+        ),
         Scene("two guests in the hall, an employee near one", "alarm for the other", _two_guests()),
         Scene("the employee is near, but behind the wall", "alarm", _behind_the_wall()),
         Scene("the camera reports 3 s late and out of order", "nothing", _late_camera()),
@@ -64,9 +78,7 @@ def scenes() -> tuple[Scene, ...]:
 
 def reports(start_ms: int) -> list[Report]:
     """Everything the sensors send, in order of arrival, for a play that starts at `start_ms`."""
-    sent = [
-        _report(start_ms, sighting) for scene in scenes() for sighting in scene.sightings
-    ]
+    sent = [_report(start_ms, sighting) for scene in scenes() for sighting in scene.sightings]
     sent.append(Report(start_ms + 1_000, "oldcam", {"cam": "x1", "distance": 12.4, "seen": "p05"}))
     return sorted(sent, key=lambda report: (report.arrives_ms, report.source, str(report.payload)))
 
@@ -77,11 +89,16 @@ def duration_ms() -> int:
 
 
 def _every_second(
-    person: str, x: float, y: float, *, start: int, end: int, sensor: Sensor = "badge", delay: int = 40
+    person: str,
+    x: float,
+    y: float,
+    *,
+    start: int,
+    end: int,
+    sensor: Sensor = "badge",
+    delay: int = 40,
 ) -> tuple[Sighting, ...]:
-    return tuple(
-        Sighting(at, person, x, y, sensor, delay) for at in range(start, end + 1, 1_000)
-    )
+    return tuple(Sighting(at, person, x, y, sensor, delay) for at in range(start, end + 1, 1_000))
 
 
 def _escorted() -> tuple[Sighting, ...]:
@@ -90,7 +107,9 @@ def _escorted() -> tuple[Sighting, ...]:
     )
 
 
-def _stepping_out(guest: str, employee: str, x: float, leaves: int, returns: int) -> tuple[Sighting, ...]:
+def _stepping_out(
+    guest: str, employee: str, x: float, leaves: int, returns: int
+) -> tuple[Sighting, ...]:
     """The employee is beside the guest, then in the lobby, then back; the guest stays."""
     inside = _every_second(employee, x + 1, 4, start=200, end=leaves)
     away = _every_second(employee, 20, 28, start=leaves + 1_000, end=returns - 1_000)
@@ -101,7 +120,11 @@ def _stepping_out(guest: str, employee: str, x: float, leaves: int, returns: int
 def _two_guests() -> tuple[Sighting, ...]:
     near = _every_second("p04", 3, 16, start=0, end=9_000)
     employee = _every_second("p14", 4, 16, start=200, end=9_200)
-    strays = (Sighting(2_500, "p05", 25, 28), Sighting(3_500, "p05", 15, 16), Sighting(4_500, "p05", 25, 28))
+    strays = (
+        Sighting(2_500, "p05", 25, 28),
+        Sighting(3_500, "p05", 15, 16),
+        Sighting(4_500, "p05", 25, 28),
+    )
     return near + employee + strays
 
 
@@ -132,7 +155,9 @@ def _badge_payload(start_ms: int, sighting: Sighting) -> dict[str, Any]:
     """Metres relative to the nearest reader, the tag instead of the person, ISO time."""
     from rapport.core.times import format_time
 
-    reader = min(_sensors("badge reader"), key=lambda s: math.dist(s[1:3], (sighting.x, sighting.y)))
+    reader = min(
+        _sensors("badge reader"), key=lambda s: math.dist(s[1:3], (sighting.x, sighting.y))
+    )
     return {
         "reader": reader[0],
         "tag": _tags()[sighting.person],

@@ -1,4 +1,5 @@
-"""What every output adapter must do, whatever the medium; for ours and for those of plug-in authors. [CO-4, UX-9]
+"""What every output adapter must do, whatever the medium; for ours and for those of plug-in
+authors. [CO-4, UX-9]
 
 Bind it by subclassing `AdapterSuite` in a test module and saying how to reach a working medium.
 """

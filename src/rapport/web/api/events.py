@@ -1,6 +1,8 @@
-"""The channel's HTTP doors: publish one or many CloudEvents, request a batch, and the device door. [CH-12]
+"""The channel's HTTP doors: publish one or many CloudEvents, request a batch, and the device door.
+[CH-12]
 
-A device that knows nothing of CloudEvents posts its own JSON to `/sources/NAME`; it lands untouched in
+A device that knows nothing of CloudEvents posts its own JSON to `/sources/NAME`; it lands untouched
+in
 `raw.NAME`. Every door answers only after the events are on disk.
 """
 
@@ -39,8 +41,12 @@ async def publish(request: Request[Any, Any, Any], name: str, node: Node) -> Res
 
 
 @post("/sources/{source:str}", status_code=200)
-async def take_readings(request: Request[Any, Any, Any], source: str, node: Node) -> Response[bytes]:
-    """Takes a device's own JSON, one object or an array, as it is; mediation gives it a meaning later."""
+async def take_readings(
+    request: Request[Any, Any, Any], source: str, node: Node
+) -> Response[bytes]:
+    """Takes a device's own JSON, one object or an array, as it is; mediation gives it a meaning
+    later.
+    """
     body = await request.body()
     payloads = _read_payloads(body)
     now_ms = node.clock.now_ms()
@@ -108,9 +114,7 @@ def _read_cloudevents(request: Request[Any, Any, Any], body: bytes, now_ms: int)
 
 def _read_binary(request: Request[Any, Any, Any], body: bytes, now_ms: int) -> Event:
     """CloudEvents binary mode: attributes in ce-* headers, data in the body."""
-    given = {
-        name[3:]: value for name, value in request.headers.items() if name.startswith("ce-")
-    }
+    given = {name[3:]: value for name, value in request.headers.items() if name.startswith("ce-")}
     if body:
         _check_json(body)
     missing = [name for name in ("id", "source", "type") if not given.get(name)]

@@ -1,6 +1,8 @@
-"""Doors for people: the answer link of a message, the ledger, the chain of causes. [CO-10, CO-11, PO-11]
+"""Doors for people: the answer link of a message, the ledger, the chain of causes. [CO-10, CO-11,
+PO-11]
 
-Opening an answer link only shows a page with a button: mail scanners follow links, people press buttons.
+Opening an answer link only shows a page with a button: mail scanners follow links, people press
+buttons.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ async def take_answer(
 
 
 @get("/ledger")
-async def ledger(node: Node, limit: Annotated[int, Parameter(ge=1, le=10_000)] = 200) -> Response[bytes]:
+async def ledger(
+    node: Node, limit: Annotated[int, Parameter(ge=1, le=10_000)] = 200
+) -> Response[bytes]:
     """Who was told what, how, when, and who answered; newest first."""
     await node.ledger.refresh()
     rows = node.ledger.rows()[-limit:][::-1]
@@ -68,5 +72,7 @@ async def _answer_text(request: Request[Any, Any, Any]) -> str:
         form = await request.form()
         answer = str(form.get("answer", ""))
     if len(answer) > _MAX_ANSWER:
-        raise InvalidInput(f"an answer has at most {_MAX_ANSWER} characters", code="answer.too_long")
+        raise InvalidInput(
+            f"an answer has at most {_MAX_ANSWER} characters", code="answer.too_long"
+        )
     return answer or "yes"

@@ -21,7 +21,10 @@ async def healthz() -> dict[str, str]:
 async def readyz(node: Node) -> Response[dict[str, object]]:
     """The node takes events and its readers run; 503 with the reason otherwise."""
     reasons = node.not_ready()
-    body: dict[str, object] = {"status": "ready" if not reasons else "not ready", "reasons": reasons}
+    body: dict[str, object] = {
+        "status": "ready" if not reasons else "not ready",
+        "reasons": reasons,
+    }
     return Response(body, status_code=200 if not reasons else 503)
 
 

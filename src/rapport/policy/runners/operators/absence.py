@@ -1,8 +1,11 @@
-"""Absence: looking for joint counterexamples in bulk, only among what the matches' identities allow. [PO-6, PO-7]"""
+"""Absence: looking for joint counterexamples in bulk, only among what the matches' identities
+allow. [PO-6, PO-7]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,17 +31,20 @@ _LARGEST_KEY = 1 << 62
 
 
 class Span:
-    """For each match: occurrences count when they end in [low, high) and begin at or after `since`."""
+    """For each match: occurrences count when they end in [low, high) and begin at or after
+    `since`.
+    """
 
     def __init__(self, low: Array, high: Array, since: Array) -> None:
         self.low, self.high, self.since = low, high, since
 
 
 def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) -> Mask:
-    """Which matches have a counterexample: one occurrence per term, all identities equal, in the span.
+    """Which matches have a counterexample: one occurrence per term, all identities equal, in the
+    span.
 
-    `bound` holds the `@alias` columns of the matches. Cost follows the number of occurrences that agree with
-    the identities bound so far; the number of identities not involved does not matter.
+    `bound` holds the `@alias` columns of the matches. Cost follows the number of occurrences that
+    agree with the identities bound so far; the number of identities not involved does not matter.
     """
     found = np.zeros(len(span.low), np.bool_)
     start = {**bound, "row": np.arange(len(span.low))}
@@ -71,7 +77,9 @@ def _aliases(window: Window, term: int) -> tuple[str, str]:
 
 
 def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[str]) -> Columns:
-    """The frame joined with a term, reduced to what the remaining terms look at; in pieces when it is large."""
+    """The frame joined with a term, reduced to what the remaining terms look at; in pieces when it
+    is large.
+    """
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return _with_pairs(window, frame, term, span, keep)
     table = window.occurrences[term]
@@ -89,7 +97,9 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
 
 
 def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set[str]) -> Columns:
-    """Every pair of different events of the two sides within the window, made only for these matches."""
+    """Every pair of different events of the two sides within the window, made only for these
+    matches.
+    """
     aliases = _aliases(window, term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
     mine, theirs = window.side(term, near), window.side(term, far)
@@ -159,7 +169,7 @@ def _pieces(start: Rows, stop: Rows) -> list[slice]:
         return [slice(0, len(start))]
     cuts = np.searchsorted(total, np.arange(_MOST_ROWS, int(total[-1]), _MOST_ROWS)) + 1
     edges = sorted({0, *cuts.tolist(), len(start)})
-    return [slice(low, high) for low, high in zip(edges, edges[1:], strict=False)]
+    return [slice(low, high) for low, high in pairwise(edges)]
 
 
 def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
@@ -170,7 +180,9 @@ def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
     for name in names:
         known = len(window.identities[window.alias_concept(name[1:])].ids)
         key, size = key * known + frame[name], size * known
-    if size >= _LARGEST_KEY:  # a wrapped key could merge different rows; repeated ones only cost time
+    if (
+        size >= _LARGEST_KEY
+    ):  # a wrapped key could merge different rows; repeated ones only cost time
         return thinned
     _, chosen = np.unique(key, return_index=True)
     return take(thinned, chosen)

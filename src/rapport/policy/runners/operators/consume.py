@@ -1,4 +1,6 @@
-"""Positive correlations: pairs of events where each is used once per pair of identities. [PO-6, PO-7]"""
+"""Positive correlations: pairs of events where each is used once per pair of identities. [PO-6,
+PO-7]
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,16 @@ from rapport.policy.plan import CorrelationTerm
 from rapport.policy.runners.operators.near import near_rows
 from rapport.policy.runners.operators.table import Columns, Rows, Table, concatenate, spread, take
 
+_FIRST_SIDE = -1
+_SECOND_SIDE = -2
+
 
 class Correlator:
-    """Finds the pairs of one term. Events come in (time, id) order; each takes an unused one that fits.
+    """Finds the pairs of one term. Events come in (time, id) order; each takes an unused one that
+    fits.
 
-    Candidates are found in bulk; only pairs that fit are walked one by one, since taking is sequential.
+    Candidates are found in bulk; only pairs that fit are walked one by one, since taking is
+    sequential.
     """
 
     def __init__(self, term: CorrelationTerm, window_ms: int, consumption: Consumption) -> None:
@@ -24,8 +31,11 @@ class Correlator:
         self._parameter = term.parameter
         self._window, self._recent = window_ms, consumption == "recent"
         self._one_alias = term.first.alias == term.second.alias
+        self._one_concept = term.first.concept == term.second.concept
         self._used: dict[tuple[int, int], dict[int, int]] = {}
-        """Per pair of identities the ordinals (with times) of events that are used up or passed over."""
+        """Per pair of identities the ordinals (with times) of events that are used up or passed
+        over.
+        """
 
     def pairs(self, first: Table, second: Table) -> Columns:
         """Occurrences completed by the new events of the two sides, in the order they arise."""
@@ -46,7 +56,9 @@ class Correlator:
         }
 
     def _fits(self, mine: Table, theirs: Table, is_first: bool) -> Columns:
-        """Pairs of a new event of one side and an earlier one of the other, for which the function holds."""
+        """Pairs of a new event of one side and an earlier one of the other, for which the function
+        holds.
+        """
         new = {name: column[mine.first_new :] for name, column in mine.columns.items()}
         low = theirs.rows_from(new["end"] - self._window + 1)
         high = np.searchsorted(theirs.columns["event"], new["event"]).astype(np.int64)
@@ -55,9 +67,7 @@ class Correlator:
         else:
             owners, rows = spread(low, np.maximum(low, high))
         values = new["value"][owners], theirs.columns["value"][rows]
-        mask = self._relation.holds_many(
-            *(values if is_first else values[::-1]), self._parameter
-        )
+        mask = self._relation.holds_many(*(values if is_first else values[::-1]), self._parameter)
         owners, rows = owners[mask], rows[mask]
         codes = new["code"][owners], theirs.columns["code"][rows]
         return {
@@ -73,34 +83,27 @@ class Correlator:
     def _take(self, fits: Columns) -> Rows:
         """Walks the fitting pairs in order of arrival, oldest (or newest) partner first."""
         taken = []
-        names = ("first", "second", "new", "old", "new_time", "old_time")
+        names = ("first", "second", "role", "new", "old", "new_time", "old_time")
         rows = zip(*(fits[name].tolist() for name in names), strict=True)
-        for number, (first, second, new, old, new_time, old_time) in enumerate(rows):
+        for number, (first, second, role, new, old, new_time, old_time) in enumerate(rows):
             used = self._used.setdefault((first, second), {})
-            if new in used or old in used or self._passed_over(used, old, first == second, fits, number):
+            if new in used or old in used:
                 continue
-            used[new], used[old] = new_time, old_time
             if self._recent:
                 # One mark stands for "this and all older events of that side are gone".
-                side = -1 if first == second or fits["role"][number] == 1 else -2
-                used[side] = max(used.get(side, -1), old)
+                same = self._one_concept and first == second
+                mark = _FIRST_SIDE if same or role == 1 else _SECOND_SIDE  # where `old` stands
+                if old <= used.get(mark, -1):
+                    continue
+                used[mark] = old
+            used[new], used[old] = new_time, old_time
             taken.append(number)
         return np.array(taken, np.int64)
-
-    def _passed_over(
-        self, used: dict[int, int], old: int, same: bool, fits: Columns, number: int
-    ) -> bool:
-        if not self._recent:
-            return False
-        side = -1 if same or fits["role"][number] == 1 else -2
-        return old <= used.get(side, -1)
 
     def trim(self, before: int) -> None:
         """Forgets what was used up before a time: it is out of every window."""
         for pair, used in list(self._used.items()):
-            kept = {
-                event: time for event, time in used.items() if event < 0 or time >= before
-            }
+            kept = {event: time for event, time in used.items() if event < 0 or time >= before}
             if any(event >= 0 for event in kept):
                 self._used[pair] = kept
             else:

@@ -28,7 +28,8 @@ Outcome = tuple[Mask, Array, Array | None]
 def matched_at(
     window: Window, shape: Shape, number: int, frame: Columns, *, assume_absence: bool = False
 ) -> Array:
-    """When each row is a minimal match of the combination (its last clause satisfied); NEVER when it is none.
+    """When each row is a minimal match of the combination (its last clause satisfied); NEVER when
+    it is none.
 
     With `assume_absence` what must not follow is taken not to: a first sieve before that is known.
     """
@@ -114,14 +115,11 @@ def absence_waits(window: Window, clause: Alternatives) -> bool:
 
 def latest_end(window: Window, combination: Combination, frame: Columns) -> Array:
     """t0 of each row."""
-    ends = [
-        frame[f"end{term}"] for term in combination.terms if not window.is_constraint(term)
-    ]
-    return np.maximum.reduce(ends)
+    ends = [frame[f"end{term}"] for term in combination.terms if not window.is_constraint(term)]
+    latest: Array = np.maximum.reduce(ends)
+    return latest
 
 
 def _aliases(window: Window, combination: Combination) -> list[str]:
     steps = [window.plan.terms[term] for term in combination.terms]
     return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})
-
-

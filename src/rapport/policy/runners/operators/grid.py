@@ -18,8 +18,8 @@ _MOST_ENTRIES_PER_RECTANGLE = 32
 class Grid:
     """A uniform grid over rectangles; each cell lists those that touch it.
 
-    Cells are numbered by a function that never decreases along an axis, so a point of a closed rectangle
-    always falls into a cell the rectangle is listed in: rounding cannot lose one.
+    Cells are numbered by a function that never decreases along an axis, so a point of a closed
+    rectangle always falls into a cell the rectangle is listed in: rounding cannot lose one.
     """
 
     def __init__(self, rectangles: Floats) -> None:
@@ -29,14 +29,18 @@ class Grid:
         self._low = low.min(axis=0) if self._count else np.zeros(2)
         self._high = high.max(axis=0) if self._count else np.zeros(2)
         side = int(min(max(np.sqrt(self._count) * 2, 1), _FINEST))
-        while side > 1 and self._entries(low, high, side) > self._count * _MOST_ENTRIES_PER_RECTANGLE:
+        while (
+            side > 1 and self._entries(low, high, side) > self._count * _MOST_ENTRIES_PER_RECTANGLE
+        ):
             side //= 2
         self._side = side
         self._first, self._listed = self._fill(low, high)
 
     @staticmethod
     def can_hold(rectangles: Floats) -> bool:
-        """Whether there is something to index; infinite and missing corners cannot be laid on a grid."""
+        """Whether there is something to index; infinite and missing corners cannot be laid on a
+        grid.
+        """
         return len(rectangles) > 0 and bool(np.isfinite(rectangles).all())
 
     def candidates(self, points: Floats) -> tuple[Rows, Rows]:
@@ -53,8 +57,9 @@ class Grid:
         width = (self._high[axis] - self._low[axis]) / side
         if not width > 0:
             return np.zeros(len(values), np.int64)
-        cells = ((values - self._low[axis]) / width).astype(np.int64)
-        return np.minimum(cells, side - 1, out=cells)
+        cells: Rows = ((values - self._low[axis]) / width).astype(np.int64)
+        np.minimum(cells, side - 1, out=cells)
+        return cells
 
     def _reach(self, low: Floats, high: Floats, side: int) -> tuple[Any, Any, Any, Any]:
         return (

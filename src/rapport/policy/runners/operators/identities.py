@@ -1,4 +1,6 @@
-"""Identities as small integers: text is compared once per batch, everything after works on codes. [PO-6]"""
+"""Identities as small integers: text is compared once per batch, everything after works on codes.
+[PO-6]
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Identities:
-    """The identities of one concept seen so far, instances of the tables first; a code is a place in `ids`.
+    """The identities of one concept seen so far, instances of the tables first; a code is a place
+    in `ids`.
 
     Grows with the number of identities, never with the length of the stream.
     """
@@ -47,7 +50,9 @@ class Identities:
         if len(keys) < 16:
             return self.encode_list(keys.to_pylist())
         encoded = keys.dictionary_encode()
-        return self.encode_list(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+        codes = self.encode_list(encoded.dictionary.to_pylist())
+        found: Codes = codes[encoded.indices.to_numpy()]
+        return found
 
     def restore(self, ids: list[str]) -> None:
         """Takes over the codes of a snapshot; instances that are new since then are added."""
@@ -72,7 +77,9 @@ class Leaf:
         self._allowed = np.zeros(0, np.bool_)
 
     def allowed(self) -> Mask:
-        """One answer per code known so far. An identity that no table knows satisfies only an empty list."""
+        """One answer per code known so far. An identity that no table knows satisfies only an empty
+        list.
+        """
         missing = len(self._identities.ids) - len(self._allowed)
         if missing:
             self._allowed = np.concatenate(

@@ -1,4 +1,6 @@
-"""A batch of readings taken apart by stream, and the events that may yet be named as causes. [PO-6]"""
+"""A batch of readings taken apart by stream, and the events that may yet be named as causes.
+[PO-6]
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _MANY_CHUNKS = 512
 
 
 class StreamRows:
-    """The readings of one stream in a batch: codes of their keys, times, ordinals and values (n, parts)."""
+    """The readings of one stream in a batch: codes of their keys, times, ordinals and values (n,
+    parts).
+    """
 
     __slots__ = ("codes", "ordinals", "times", "values")
 
@@ -30,7 +34,9 @@ class StreamRows:
 def rows_of_stream(
     readings: pa.RecordBatch, stream: str, identities: Identities, first_ordinal: int
 ) -> StreamRows | None:
-    """The rows of a stream; None when the batch has none. An ordinal counts events in (time, id) order."""
+    """The rows of a stream; None when the batch has none. An ordinal counts events in (time, id)
+    order.
+    """
     mask = pc.equal(readings.column("stream"), stream)
     chosen = mask.true_count
     if not chosen:
@@ -55,7 +61,9 @@ def _values(readings: pa.RecordBatch, stream: str) -> npt.NDArray[Any]:
 
 
 class EventLog:
-    """Time and id of recent events by ordinal; whole chunks are forgotten when they are older than the horizon."""
+    """Time and id of recent events by ordinal; whole chunks are forgotten when they are older than
+    the horizon.
+    """
 
     def __init__(self) -> None:
         self.next_ordinal = 0

@@ -18,7 +18,9 @@ from rapport.policy.runners.operators.window import Window
 
 
 def columns_of(window: Window, term: int, rows: Columns) -> Columns:
-    """An occurrence table's rows under the names a match uses: `@alias`, and the term's end and events."""
+    """An occurrence table's rows under the names a match uses: `@alias`, and the term's end and
+    events.
+    """
     step = window.plan.terms[term]
     columns = {f"@{step.first.alias}": rows["first"], f"@{step.second.alias}": rows["second"]}
     if not window.is_constraint(term):
@@ -31,9 +33,11 @@ def columns_of(window: Window, term: int, rows: Columns) -> Columns:
 
 
 def new_rows(window: Window, combination: Combination) -> Columns | None:
-    """Every set of occurrences, one per term, with equal identities and near ends, that has a new one.
+    """Every set of occurrences, one per term, with equal identities and near ends, that has a new
+    one.
 
-    Each is found once: by its first term with a new occurrence (terms before it contribute old ones only).
+    Each is found once: by its first term with a new occurrence (terms before it contribute old ones
+    only).
     """
     found = []
     for place, term in enumerate(combination.terms):
@@ -95,7 +99,9 @@ def attach(
 def matching(
     window: Window, table: Table, term: int, frame: Columns, first: Array, last: Array
 ) -> tuple[Array, Array]:
-    """Pairs (row of the frame, row of an occurrence table) with equal identities, within spans of rows."""
+    """Pairs (row of the frame, row of an occurrence table) with equal identities, within spans of
+    rows.
+    """
     step = window.plan.terms[term]
     sides = (("first", f"@{step.first.alias}"), ("second", f"@{step.second.alias}"))
     bound = [(name, alias) for name, alias in sides if alias in frame]
@@ -119,5 +125,3 @@ def apart(window: Window, frame: Columns) -> Columns:
 def are_comparable(window: Window, first: str, second: str) -> bool:
     """Whether two aliases stand for the same concept, so that they can name the same instance."""
     return window.alias_concept(first) == window.alias_concept(second)
-
-

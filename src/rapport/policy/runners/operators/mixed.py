@@ -16,8 +16,8 @@ _LAST = np.int64(2**62)
 class MixedClauses:
     """Decides the mixed clauses of matches in the order written, as far as the events known allow.
 
-    A match waiting here is a row with `t0`, `when` (satisfied so far), `next` (the clause to decide), and a
-    column for every alias and term it may ever have; -1 stands for none.
+    A match waiting here is a row with `t0`, `when` (satisfied so far), `next` (the clause to
+    decide), and a column for every alias and term it may ever have; -1 stands for none.
     """
 
     def __init__(self, window: Window, shape: Shape) -> None:
@@ -112,14 +112,12 @@ class MixedClauses:
     def _candidates(self, rows: Columns, part: Part, place: int) -> Columns:
         """Every occurrence of the part near t0 with the identities of the row."""
         length = self._window.plan.window_ms
-        frame = {name: column for name, column in rows.items() if _is_there(column)}
-        frame = {**frame, "t0": rows["t0"], "when": rows["when"], "next": rows["next"]}
-        frame["row"] = np.arange(count(rows))
+        frame = self._what_they_have(rows)
         for term in reversed(part.needs()):
             if f"has{term}" in frame:
                 continue
             low, high = frame["t0"] - length + 1, frame["t0"] + length
-            if isinstance(part, Ordered) and term == part.first:
+            if isinstance(part, Ordered) and term == part.first != part.second:
                 low, high = frame[f"end{part.second}"] - length + 1, frame[f"end{part.second}"]
             frame = attach(self._window, frame, term, low, high)
             frame[f"has{term}"] = np.ones(count(frame), np.int64)
@@ -131,8 +129,21 @@ class MixedClauses:
         missing = np.full(count(frame), -1)
         return {**dict.fromkeys(self.names, missing), **frame}
 
+    def _what_they_have(self, rows: Columns) -> Columns:
+        """The rows without columns of terms and aliases they do not have; numbered."""
+        frame = {name: rows[name] for name in ("t0", "when", "next")} | _bound(rows)
+        for name in self.names:
+            if name.startswith("has") and _is_there(rows[name]):
+                term = name.removeprefix("has")
+                parts = [f"{part}{term}" for part in ("has", "end", "event", "other")]
+                frame |= {part: rows[part] for part in parts if part in rows}
+        frame["row"] = np.arange(count(rows))
+        return frame
+
     def _causes(self, frame: Columns, part: Part) -> Columns:
-        """The part's events as sorted ordinals in four columns, so that rows compare like lists of causes."""
+        """The part's events as sorted ordinals in four columns, so that rows compare like lists of
+        causes.
+        """
         events = np.full((count(frame), 4), _LAST)
         for place, term in enumerate(part.needs()):
             if f"event{term}" in frame:
@@ -146,7 +157,9 @@ class MixedClauses:
         return {f"cause{place}": events[:, place] for place in range(4)}
 
     def _preference(self, every: Columns) -> tuple[Array, ...]:
-        """Sort keys, last one first: row, end, causes, order of the parts, identities by the output's order."""
+        """Sort keys, last one first: row, end, causes, order of the parts, identities by the
+        output's order.
+        """
         identities = []
         for name in sorted((name for name in every if name[0] == "@"), reverse=True):
             known = self._window.identities[self._window.alias_concept(name[1:])]
@@ -163,4 +176,3 @@ def _bound(frame: Columns) -> Columns:
 
 def _is_there(column: Array) -> bool:
     return not len(column) or bool(column[0] >= 0)
-

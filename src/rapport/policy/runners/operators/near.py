@@ -1,4 +1,6 @@
-"""Events near each other: square cells as wide as the reach, so that only nine need looking into. [PO-6]"""
+"""Events near each other: square cells as wide as the reach, so that only nine need looking into.
+[PO-6]
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ _MARGIN = 1.001
 
 
 def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
-    """The cell of each point; what lies beyond all cells shares the outermost, missing values lie in the middle."""
+    """The cell of each point; what lies beyond all cells shares the outermost, missing values lie
+    in the middle.
+    """
     width = reach * _MARGIN if reach > 0 else 1.0
     scaled = np.nan_to_num(np.floor(points / width), nan=0.0)
-    cells = np.clip(scaled, -_FURTHEST, _FURTHEST).astype(np.int64)
-    return cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]
+    cells: Rows = np.clip(scaled, -_FURTHEST, _FURTHEST).astype(np.int64)
+    packed: Rows = cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]
+    return packed
 
 
 def near_rows(table: Table, cells: Rows, low: Rows, high: Rows) -> tuple[Rows, Rows]:

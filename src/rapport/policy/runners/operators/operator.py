@@ -1,8 +1,8 @@
 """The operator: one plan executing on sorted batches of readings. [PO-6, PO-7]
 
-Occurrences go into the window; sets of them with a new one are sieved to matches; a match whose absence is
-not yet known stays open until it is due. Everything is decided in bulk by due time, so the result does not
-depend on how the stream was cut into batches.
+Occurrences go into the window; sets of them with a new one are sieved to matches; a match whose
+absence is not yet known stays open until it is due. Everything is decided in bulk by due time, so
+the result does not depend on how the stream was cut into batches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _SNAPSHOT = 1
 
 
 def make_operator(plan: Plan, pull: PullData) -> Operator:
-    """An operator for the plan, looking instances up in `pull`; raises Unsupported with all reasons."""
+    """An operator for the plan, looking instances up in `pull`; raises Unsupported with all
+    reasons.
+    """
     reasons = check_supported(plan)
     if reasons:
         raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
@@ -55,8 +57,7 @@ class PlanOperator:
             absence_waits(self._window, clause) for clause in self._shape.absent
         )
         self._deferred = [
-            self._shape.waits_after_first(number)
-            for number in range(len(self._shape.combinations))
+            self._shape.waits_after_first(number) for number in range(len(self._shape.combinations))
         ]
         self._open: dict[int, Columns] = {}
         self._waiting: Columns | None = None
@@ -127,15 +128,15 @@ class PlanOperator:
         return min(dues, default=None)
 
     def _open_matches(self, number: int) -> None:
-        """Finds what new occurrences complete; it stays open until everything it depends on is known."""
+        """Finds what new occurrences complete; it stays open until everything it depends on is
+        known.
+        """
         combination = self._shape.combinations[number]
         frame = new_rows(self._window, combination)
         if frame is None:
             return
         deferred = self._deferred[number]
-        when = matched_at(
-            self._window, self._shape, number, frame, assume_absence=bool(deferred)
-        )
+        when = matched_at(self._window, self._shape, number, frame, assume_absence=bool(deferred))
         chosen = when < NEVER
         frame, when = take(frame, chosen), when[chosen]
         if not count(frame):
@@ -171,9 +172,7 @@ class PlanOperator:
             return self._detections(frame, np.maximum(frame["when"], frame["t0"]))
         terms = self._shape.combinations[number].terms
         waiting = self._mixed.admit(frame, terms, np.maximum(frame["when"], frame["t0"]))
-        self._waiting = (
-            waiting if self._waiting is None else concatenate([self._waiting, waiting])
-        )
+        self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
         return []
 
     def _without_refuted(self, frame: Columns) -> Columns:
@@ -187,7 +186,8 @@ class PlanOperator:
         return frame
 
     def _resolve_mixed(self, watermark: int) -> list[Detection]:
-        assert self._mixed is not None and self._waiting is not None
+        assert self._mixed is not None
+        assert self._waiting is not None
         finished, waiting = self._mixed.resolve(self._waiting, watermark)
         self._waiting = waiting if count(waiting) else None
         return self._detections(finished, finished["when"])
@@ -227,8 +227,9 @@ def _positive_terms(shape: Shape) -> frozenset[int]:
 def _windows_to_keep(plan: Plan, mixed: bool) -> int:
     """How many windows before the watermark something may still matter.
 
-    An open match began its wait less than a window ago, and what it rests on ended less than a window before.
-    Each followed-by reaches one window further back, with its earlier event another, and waits one longer.
+    An open match began its wait less than a window ago, and what it rests on ended less than a
+    window before. Each followed-by reaches one window further back, with its earlier event another,
+    and waits one longer.
     """
     if any(isinstance(child, Sequence) for clause in plan.clauses for child in clause.children):
         return 6

@@ -1,4 +1,5 @@
-"""What a plan asks for, worked out once: kinds of clauses, and which sets of terms can make a match. [PO-5, PO-6]
+"""What a plan asks for, worked out once: kinds of clauses, and which sets of terms can make a
+match. [PO-5, PO-6]
 
 Everything here is pure and small; docs/semantics.md has the rules in words.
 """
@@ -10,7 +11,7 @@ import itertools
 import msgspec
 
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.policy.plan import Absent, Child, Clause, ConstraintTerm, Plan, Positive
+from rapport.policy.plan import Absent, Clause, ConstraintTerm, Plan, Positive, Sequence
 
 _MOST_CHOICES = 2_000
 
@@ -62,7 +63,9 @@ Part = Occurs | Ordered | NotFollowed | NotPreceded
 
 
 class Alternatives(msgspec.Struct, frozen=True):
-    """A clause: positive parts, any of which satisfies it, and the joint counterexamples of its NOT children."""
+    """A clause: positive parts, any of which satisfies it, and the joint counterexamples of its NOT
+    children.
+    """
 
     parts: tuple[Part, ...]
     counterexamples: tuple[tuple[int, ...], ...]
@@ -70,12 +73,16 @@ class Alternatives(msgspec.Struct, frozen=True):
 
 
 class Combination(msgspec.Struct, frozen=True):
-    """A set of terms whose occurrences can be a match, with the ways (one part per clause) to be one."""
+    """A set of terms whose occurrences can be a match, with the ways (one part per clause) to be
+    one.
+    """
 
     terms: tuple[int, ...]
     choices: tuple[tuple[Part, ...], ...]
     smaller: tuple[int, ...]
-    """Numbers of the combinations whose terms are among these: a match of theirs makes ours not minimal."""
+    """Numbers of the combinations whose terms are among these: a match of theirs makes ours not
+    minimal.
+    """
 
     def parts(self) -> tuple[Part, ...]:
         """The distinct parts of all choices."""
@@ -95,7 +102,9 @@ class Shape(msgspec.Struct, frozen=True):
     combinations: tuple[Combination, ...]
 
     def waits_after_first(self, number: int) -> tuple[int, ...]:
-        """Terms of `X FOLLOWED-BY NOT Y` parts that must be waited for before this combination is decided."""
+        """Terms of `X FOLLOWED-BY NOT Y` parts that must be waited for before this combination is
+        decided.
+        """
         chosen = self.combinations[number]
         around = (chosen, *(self.combinations[other] for other in chosen.smaller))
         return tuple(
@@ -109,7 +118,9 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def shape_of(plan: Plan) -> Shape:
-    """Takes a plan apart; raises InvalidInput when nothing can open its absence, Unsupported when it is too wide."""
+    """Takes a plan apart; raises InvalidInput when nothing can open its absence, Unsupported when
+    it is too wide.
+    """
     clauses = [_alternatives(clause) for clause in plan.clauses]
     positive = tuple(clause for clause in clauses if not clause.counterexamples)
     mixed = tuple(clause for clause in clauses if clause.counterexamples and clause.parts)
@@ -152,22 +163,20 @@ def _seconds(clause: Clause, first: int) -> tuple[int, ...]:
     return tuple(
         child.second
         for child in clause.children
-        if _is_sequence(child, False, True) and child.first == first  # type: ignore[union-attr]
+        if isinstance(child, Sequence)
+        and (child.first_negated, child.second_negated) == (False, True)
+        and child.first == first
     )
 
 
 def _firsts(clause: Clause, second: int) -> tuple[int, ...]:
     return tuple(
-        child.first  # type: ignore[union-attr]
+        child.first
         for child in clause.children
-        if _is_sequence(child, True, False) and child.second == second  # type: ignore[union-attr]
+        if isinstance(child, Sequence)
+        and (child.first_negated, child.second_negated) == (True, False)
+        and child.second == second
     )
-
-
-def _is_sequence(child: Child, first_negated: bool, second_negated: bool) -> bool:
-    if isinstance(child, Positive | Absent):
-        return False
-    return (child.first_negated, child.second_negated) == (first_negated, second_negated)
 
 
 def _combinations(plan: Plan, clauses: tuple[Alternatives, ...]) -> tuple[Combination, ...]:
@@ -190,8 +199,9 @@ def _combinations(plan: Plan, clauses: tuple[Alternatives, ...]) -> tuple[Combin
 def _choices(clauses: tuple[Alternatives, ...]) -> list[frozenset[Part]]:
     """Every way to take one part from each clause, as a set of parts.
 
-    A way that contains another is left out: it needs the same and more, so it is never minimal. Only where
-    absence is looked for with the identities of the whole match can more terms succeed where fewer fail.
+    A way that contains another is left out: it needs the same and more, so it is never minimal.
+    Only where absence is looked for with the identities of the whole match can more terms succeed
+    where fewer fail.
     """
     every = any(
         isinstance(part, NotFollowed | NotPreceded) for clause in clauses for part in clause.parts

@@ -42,6 +42,6 @@ def _bad_sides(plan: Plan) -> Iterator[str]:
             for constraint in side.constraints:
                 if side.stream is not None and constraint.attribute == side.attribute:
                     yield (
-                        f"{side.alias} is constrained by {side.attribute!r}, which comes as events; "
+                        f"{side.alias} is constrained by {side.attribute!r}, which events bring; "
                         "only attributes of tables can be constrained"
                     )

@@ -1,4 +1,6 @@
-"""Rows in order of time, as columns, with an index by identity: what operators remember of a window. [PO-6]"""
+"""Rows in order of time, as columns, with an index by identity: what operators remember of a
+window. [PO-6]
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _WORTH_TRIMMING = 2_048
 
 
 class Table:
-    """Rows sorted by the column `end`. Appending and trimming are linear in the window, finding is logarithmic."""
+    """Rows sorted by the column `end`. Appending and trimming are linear in the window, finding is
+    logarithmic.
+    """
 
     def __init__(self, empty: Mapping[str, Array]) -> None:
         self.columns: Columns = dict(empty)
@@ -55,8 +59,12 @@ class Table:
         """For each time the first row that ends at or after it."""
         return np.searchsorted(self.columns["end"], times).astype(np.int64)
 
-    def find(self, name: str | None, codes: Rows | None, low: Rows, high: Rows) -> tuple[Rows, Rows]:
-        """For each question the span of rows in [low, high) whose column `name` has the code (None: any)."""
+    def find(
+        self, name: str | None, codes: Rows | None, low: Rows, high: Rows
+    ) -> tuple[Rows, Rows]:
+        """For each question the span of rows in [low, high) whose column `name` has the code (None:
+        any).
+        """
         if name is None or codes is None:
             return low, np.maximum(low, high)
         _order, composite, distinct = self._index(name)
@@ -77,7 +85,9 @@ class Table:
         return places if name is None else self._index(name)[0][places]
 
     def _index(self, name: str) -> tuple[Rows, Rows, Rows | None]:
-        """Rows ordered by code, then row; the sorted key code * width + row; distinct codes unless dense."""
+        """Rows ordered by code, then row; the sorted key code * width + row; distinct codes unless
+        dense.
+        """
         if name not in self._indexes:
             codes, distinct = self.columns[name], None
             if name == "cell":

@@ -1,4 +1,5 @@
-"""All that an operator remembers of the stream: occurrences, events of correlated sides, identities. [PO-6, PO-7]
+"""All that an operator remembers of the stream: occurrences, events of correlated sides,
+identities. [PO-6, PO-7]
 
 Bounded by the window and the number of identities, never by the length of the stream.
 """
@@ -21,13 +22,13 @@ from rapport.policy.runners.operators.near import cells_of
 from rapport.policy.runners.operators.table import Columns, Table
 
 _NONE = np.zeros(0, np.int64)
-_OCCURRENCE = {
-    name: _NONE for name in ("first", "second", "end", "start", "event", "other")
-}
+_OCCURRENCE = {name: _NONE for name in ("first", "second", "end", "start", "event", "other")}
 
 
 class SideEvents:
-    """The events of one side of a correlation, with the cell they lie in when the function is a distance."""
+    """The events of one side of a correlation, with the cell they lie in when the function is a
+    distance.
+    """
 
     def __init__(self, term: CorrelationTerm, side: Side, leaf: Leaf) -> None:
         self.stream, self._leaf = side.stream or "", leaf
@@ -84,7 +85,9 @@ class Window:
             self._fill_constraint(number, term)
 
     def side(self, term: int, place: int) -> Table | None:
-        """Events of the first (0) or second (1) side of a correlation; None before the first one."""
+        """Events of the first (0) or second (1) side of a correlation; None before the first
+        one.
+        """
         return self._sides[term, place].table
 
     def alias_concept(self, alias: str) -> str:
@@ -197,7 +200,14 @@ class Window:
             first, second = first[first == second], second[first == second]
         zeros, none = np.zeros(len(first), np.int64), np.full(len(first), -1)
         self.occurrences[number] = Table(
-            {"first": first, "second": second, "end": zeros, "start": zeros, "event": none, "other": none}
+            {
+                "first": first,
+                "second": second,
+                "end": zeros,
+                "start": zeros,
+                "event": none,
+                "other": none,
+            }
         )
 
     def _add_queries(self, stream: str, rows: StreamRows) -> None:
@@ -246,7 +256,9 @@ class Window:
 
 def _question(term: QueryTerm) -> QueryTerm:
     """The term without what only concerns whose events are asked about."""
-    first, second = (_anyone(side) if side.stream else _unnamed(side) for side in (term.first, term.second))
+    first, second = (
+        _anyone(side) if side.stream else _unnamed(side) for side in (term.first, term.second)
+    )
     return QueryTerm(first, second, term.function, term.parameter)
 
 

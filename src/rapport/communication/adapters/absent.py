@@ -1,0 +1,25 @@
+"""What answers for an adapter that the site no longer has: nothing queued for it is silently
+dropped. [CO-4, CO-10]
+"""
+
+from __future__ import annotations
+
+from rapport.communication.adapters.base import Delivery, Failed, Outcome
+
+
+class AbsentAdapter:
+    """Fails every delivery for good, so that the peer's other addresses or the next receiver get
+    it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Always a final failure."""
+        return Failed(
+            f"adapter.unknown: the site has no adapter {self.name!r} any more", retry=False
+        )
+
+    async def close(self) -> None:
+        """Nothing to let go of."""

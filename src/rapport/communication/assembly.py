@@ -1,0 +1,86 @@
+"""The whole room put together from what a site declares: engine, adapters and their dispatches.
+[CO-4]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from rapport.channel.channel import Channels
+from rapport.communication.adapters.absent import AbsentAdapter
+from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.build import make_adapters
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.answers import answer_link, answer_secret
+from rapport.communication.declare import Communication
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.peers import SiteDirectory
+from rapport.communication.tracking import DEFAULT_RETRY, Retry
+from rapport.kernel.clock import Clock
+from rapport.kernel.plugins import Plugins
+from rapport.store.base import RecordStore
+
+_OUTPUT = "output."
+
+
+class Assembly:
+    """What a node starts and stops: `work()` gives the background tasks by name, `close` ends the
+    adapters.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        declared: Communication,
+        *,
+        phrases: Mapping[str, Sequence[str]],
+        public_url: str = "",
+        plugins: Plugins | None = None,
+        retry: Retry = DEFAULT_RETRY,
+    ) -> None:
+        """`phrases` gives each policy's action phrases; without a `public_url` messages carry no
+        link.
+
+        Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for
+        an adapter that is not installed.
+        """
+        self.secret = answer_secret(records)
+        self.public_url = public_url
+        self.adapters = make_adapters(declared, self.link_for, plugins or Plugins())
+        self.engine = CommunicationEngine(
+            channels,
+            records,
+            clock,
+            directory=SiteDirectory(declared.peers, declared.collectives),
+            actions=declared.actions,
+            phrases=phrases,
+            adapters=tuple(self.adapters),
+            retry=retry,
+        )
+        served: list[OutputAdapter] = [*self.adapters.values()]
+        served += [AbsentAdapter(name) for name in _unserved(channels, self.adapters)]
+        self.dispatches = [Dispatch(adapter, channels, records, clock) for adapter in served]
+
+    def link_for(self, message: str, peer: str) -> str:
+        """The page on which this peer answers this message; empty when the node has no address."""
+        return answer_link(self.public_url, self.secret, message, peer) if self.public_url else ""
+
+    def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The tasks to run, by name; each may be started again after a failure."""
+        found: dict[str, Callable[[], Awaitable[None]]] = {"communication": self.engine.run}
+        for dispatch in self.dispatches:
+            found[f"dispatch {dispatch.channel}"] = dispatch.run
+        return found
+
+    async def close(self) -> None:
+        """Lets go of the adapters' connections; called after the tasks have ended."""
+        for adapter in self.adapters.values():
+            await adapter.close()
+
+
+def _unserved(channels: Channels, adapters: Mapping[str, OutputAdapter]) -> list[str]:
+    """Adapters that something was queued for and that are no more."""
+    queued = [name.removeprefix(_OUTPUT) for name in channels.names() if name.startswith(_OUTPUT)]
+    return [name for name in queued if name not in adapters]

@@ -1,0 +1,80 @@
+"""What the policy engine appends besides detections: late readings, moved time, what it set aside.
+[PO-7, design 15]
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from rapport.core.codec import to_cloudevent
+from rapport.core.detection import Cause
+from rapport.core.errors import Problem
+from rapport.core.event import CAUSE, Event, make_event
+from rapport.core.ids import content_id
+
+LATE_TYPE = "rapport.policy.late"
+TIME_TYPE = "rapport.policy.time"
+ASIDE_TYPE = "rapport.policy.quarantined"
+
+
+class TimeMoved(msgspec.Struct, frozen=True):
+    """The clock moved time on to `time` when the events up to position `after` had been taken."""
+
+    time: int
+    after: int
+
+
+def late_event(source: str, cause: Cause) -> Event:
+    """A reading that came after its time had been decided."""
+    time, id = cause
+    return make_event(
+        source=source,
+        id=content_id("late", str(time), id),
+        type=LATE_TYPE,
+        time=time,
+        data={"id": id, "time": time},
+        headers={CAUSE: id},
+    )
+
+
+def time_event(source: str, moved: TimeMoved) -> Event:
+    """Time moved on without a reading."""
+    return make_event(
+        source=source,
+        id=content_id("time", str(moved.time), str(moved.after)),
+        type=TIME_TYPE,
+        time=moved.time,
+        data=moved,
+    )
+
+
+def quarantine_event(source: str, event: Event, problem: Problem) -> Event:
+    """An event that policies cannot use, with the reason."""
+    return make_event(
+        source=source,
+        id=content_id("policy", event.source, event.id),
+        type=ASIDE_TYPE,
+        subject=event.subject,
+        time=event.time,
+        data={
+            "reason": problem.code,
+            "message": problem.message,
+            "hint": problem.hint,
+            "event": _as_members(event),
+        },
+        headers={CAUSE: event.id},
+    )
+
+
+def _as_members(event: Event) -> dict[str, Any]:
+    """The event as a CloudEvent; data that is not JSON goes in base64, as CloudEvents says."""
+    members = to_cloudevent(event)
+    try:
+        msgspec.json.decode(event.data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        del members["data"], members["datacontenttype"]
+        members["data_base64"] = base64.b64encode(event.data).decode()
+    return members

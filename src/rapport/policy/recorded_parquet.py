@@ -1,0 +1,61 @@
+"""Recorded events as Parquet. [PO-2]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from rapport.core.errors import Problem, SiteError
+from rapport.policy.recorded_columns import convert
+from rapport.policy.recorded_rows import Cell, Report, Wanted, as_batch, check_fields, row_values
+
+
+def parquet_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.RecordBatch]:
+    """The rows of a file; `line` of a problem is the row, counted from 1."""
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            check_fields(path, wanted, file.schema_arrow.names, line=0)
+            done = 0
+            for rows in file.iter_batches(columns=list(dict.fromkeys(wanted.fields()))):
+                yield _rows(path, wanted, rows, done, report)
+                done += len(rows)
+    except pa.ArrowInvalid as error:
+        message = f"this is not a Parquet file: {error}"
+        raise SiteError(
+            [Problem(file=path.name, code="events.bad_file", message=message)]
+        ) from None
+
+
+def _rows(
+    path: Path, wanted: Wanted, rows: pa.RecordBatch, done: int, report: Report
+) -> pa.RecordBatch:
+    converted = convert(rows, wanted)
+    if converted is not None:
+        return converted
+    good: list[tuple[Any, ...]] = []
+    columns = [rows.column(field).to_pylist() for field in wanted.fields()]
+    for place, cells in enumerate(zip(*columns, strict=True)):
+        try:
+            good.append(row_values(wanted, [_plain(cell) for cell in cells]))
+        except Cell as error:
+            column = rows.schema.names.index(error.field) + 1
+            report(
+                Problem(
+                    file=path.name,
+                    line=done + place + 1,
+                    column=column,
+                    code=error.code,
+                    message=error.message,
+                    hint=error.hint,
+                )
+            )
+    return as_batch(wanted, good)
+
+
+def _plain(cell: Any) -> Any:
+    return cell.isoformat() if isinstance(cell, datetime) else cell

@@ -1,0 +1,101 @@
+"""A replay that was stopped, kept on disk: written whole or not at all, and only for the same
+inputs. [UX-3]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rapport.core.detection import Cause, Detection
+from rapport.core.errors import Conflict, Corrupt, InvalidInput, StoreUnavailable
+from rapport.core.ids import content_id
+from rapport.policy.plan import Plan
+
+_VERSION = 1
+_FILE = "state.msgpack"
+
+
+class ReplayState(msgspec.Struct, kw_only=True):
+    """How far it was, what was found, and the digest of everything the result depends on."""
+
+    version: int = _VERSION
+    digest: str
+    events: int
+    runner: bytes
+    detections: list[Detection]
+    late: list[Cause]
+
+
+def digest_of(
+    plans: Sequence[Plan], lateness_ms: int, tables_version: str, files: Sequence[tuple[str, Path]]
+) -> str:
+    """A name for policies, lateness, tables and the content of the files; reads the files once."""
+    parts = [f"{plan.policy}={plan.version()}" for plan in plans]
+    parts += [f"lateness={lateness_ms}", f"tables={tables_version}"]
+    parts += [f"{source}={_digest_file(path)}" for source, path in files]
+    return content_id(*parts)
+
+
+def save_state(directory: Path, state: ReplayState) -> None:
+    """Puts the state in the place of an older one; a crash leaves the one or the other."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        fresh = directory / f"{_FILE}.new"
+        with fresh.open("wb") as file:
+            file.write(msgspec.msgpack.encode(state))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(directory / _FILE)
+        _sync_directory(directory)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot keep the state of the replay in {directory}: {error.strerror}"
+        ) from error
+
+
+def load_state(directory: Path, digest: str) -> ReplayState:
+    """The state kept there; raises InvalidInput when there is none, Conflict when it is of other
+    inputs.
+    """
+    try:
+        raw = (directory / _FILE).read_bytes()
+    except OSError:
+        raise InvalidInput(
+            "there is no stopped replay to resume",
+            code="replay.nothing_to_resume",
+            hint="--stop-after N keeps one",
+        ) from None
+    try:
+        state = msgspec.msgpack.decode(raw, type=ReplayState)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"the state of the replay cannot be read: {error}", code="replay.bad_state"
+        ) from None
+    if state.version != _VERSION or state.digest != digest:
+        raise Conflict(
+            "policies, tables, lateness or recorded events are not those of the stopped replay",
+            code="replay.changed",
+            hint="put them back, or replay from the beginning",
+        )
+    return state
+
+
+def _digest_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+    except OSError:
+        return "unreadable"  # reading it will say so with its name
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,300 @@
+"""The runner inside the node: puts readings in event-time order and drives the operators. [PO-7,
+PO-8]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rapport.core.detection import Cause, Detection, detection_order
+from rapport.core.errors import Corrupt, DuplicateName, UnknownName
+from rapport.policy.plan import Plan
+from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
+from rapport.policy.runners.operators import make_operator
+
+_SNAPSHOT = 1
+_BEGIN_OF_TIME = -END_OF_TIME
+_MANY_TIES = 4
+
+
+class _Saved(msgspec.Struct):
+    """A snapshot of the runner: no pickle, so reading a foreign one runs no code."""
+
+    snapshot: int
+    lateness_ms: int
+    latest: int
+    watermark: int
+    late: int
+    buffer: bytes
+    operators: dict[str, bytes]
+    plans: dict[str, str]
+
+
+class LocalRunner:
+    """Plans fed with readings in arrival order; holds the reorder buffer and one operator per plan.
+
+    The watermark is the largest time seen minus the lateness. A reading strictly older than the
+    watermark at its arrival is late: counted, kept in `late_readings` until taken, otherwise left
+    out. Readings strictly below the watermark are handed to the operators in order of (time, id by
+    code points).
+    """
+
+    def __init__(self, plans: Sequence[Plan], pull: PullData, *, lateness_ms: int) -> None:
+        self._pull, self._lateness = pull, lateness_ms
+        self._operators: dict[str, Operator] = {}
+        self._latest = self._watermark = _BEGIN_OF_TIME
+        self._buffer: list[pa.RecordBatch] = []
+        self._oldest = END_OF_TIME
+        self.late = 0
+        self.late_readings: list[Cause] = []
+        for plan in plans:
+            self.deploy(plan)
+
+    @property
+    def watermark(self) -> int:
+        """Everything before this time has been handed to the operators."""
+        return self._watermark
+
+    @property
+    def latest(self) -> int:
+        """The largest time seen, of a reading or by `advance`."""
+        return self._latest
+
+    def renewed(self) -> LocalRunner:
+        """A runner with the same plans that has seen nothing yet."""
+        plans = [operator.plan for operator in self._operators.values()]
+        return LocalRunner(plans, self._pull, lateness_ms=self._lateness)
+
+    def policies(self) -> dict[str, str]:
+        """Names and versions of the plans running."""
+        return {name: operator.plan.version() for name, operator in self._operators.items()}
+
+    def deploy(self, plan: Plan) -> None:
+        """Starts a plan; it sees readings that are handed on from now. Raises DuplicateName,
+        Unsupported.
+        """
+        if plan.policy in self._operators:
+            raise DuplicateName(f"policy {plan.policy!r} is running already")
+        self._operators[plan.policy] = make_operator(plan, self._pull)
+
+    def withdraw(self, policy: str) -> None:
+        """Stops a plan and forgets what it was waiting for. Raises UnknownName."""
+        if policy not in self._operators:
+            raise UnknownName("running policy", policy, list(self._operators))
+        del self._operators[policy]
+
+    def feed(self, readings: pa.RecordBatch) -> list[Detection]:
+        """Takes readings as they arrived; returns what became certain."""
+        if not len(readings):
+            return []
+        times = readings.column("time").to_numpy()
+        latest = np.maximum.accumulate(times)
+        np.maximum(latest, self._latest, out=latest)
+        late = times < latest - self._lateness
+        if late.any():
+            self._note_late(readings, late)
+            readings = readings.filter(pa.array(~late))
+            times = times[~late]
+        self._latest = int(latest[-1])
+        if len(readings):
+            self._buffer.append(readings)
+            self._oldest = min(self._oldest, int(times.min()))
+        return self._release(self._latest - self._lateness)
+
+    def advance(self, time_ms: int) -> list[Detection]:
+        """Moves time on without a reading: nothing before `time_ms - lateness` will come any
+        more.
+        """
+        if time_ms > self._latest:
+            self._latest = time_ms
+        return self._release(self._latest - self._lateness)
+
+    def finish(self) -> list[Detection]:
+        """Lets time run on until everything pending is decided (the end of a recorded stream)."""
+        self._latest = max(self._latest, END_OF_TIME)
+        return self._release(END_OF_TIME)
+
+    def pending_until(self) -> int | None:
+        """The time that `advance` must reach for something pending to be decided; None when nothing
+        is.
+        """
+        times = [operator.pending_until() for operator in self._operators.values()]
+        due = [time for time in times if time is not None]
+        if self._buffer:
+            due.append(self._oldest + 1)
+        return min(due) + self._lateness if due else None
+
+    def take_late(self) -> list[Cause]:
+        """The late readings since the last call."""
+        taken, self.late_readings = self.late_readings, []
+        return taken
+
+    def snapshot(self) -> bytes:
+        """All state: reorder buffer, watermark, operators."""
+        saved = _Saved(
+            _SNAPSHOT,
+            self._lateness,
+            self._latest,
+            self._watermark,
+            self.late,
+            _pack_buffer(self._buffer),
+            {name: operator.snapshot() for name, operator in self._operators.items()},
+            self.policies(),
+        )
+        return msgspec.msgpack.encode(saved)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
+        saved = _read(snapshot)
+        if saved.plans != self.policies() or saved.lateness_ms != self._lateness:
+            raise Corrupt(
+                "the snapshot was made with other policies or another lateness",
+                code="policy.other_plan",
+                hint="start anew, or with the policies the snapshot was made with",
+            )
+        self._take_over(saved, list(self._operators))
+
+    def restore_known(self, snapshot: bytes) -> list[str]:
+        """Takes over what fits: time, buffer, and the policies that have not changed; returns the
+        others.
+
+        For a node that starts again after its site changed: new and changed policies begin where
+        the unchanged ones stand.
+        """
+        saved = _read(snapshot)
+        now = self.policies()
+        known = [name for name in now if saved.plans.get(name) == now[name]]
+        self._take_over(saved, known)
+        return sorted(set(now) - set(known))
+
+    def _take_over(self, saved: _Saved, policies: list[str]) -> None:
+        for name in policies:
+            self._operators[name].restore(saved.operators[name])
+        self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
+        self._buffer = _unpack_buffer(saved.buffer)
+        times = [int(pc.min(batch.column("time")).as_py()) for batch in self._buffer]
+        self._oldest = min(times, default=END_OF_TIME)
+
+    def _note_late(self, readings: pa.RecordBatch, late: npt.NDArray[np.bool_]) -> None:
+        chosen = readings.filter(pa.array(late))
+        times, ids = chosen.column("time").to_pylist(), chosen.column("id").to_pylist()
+        self.late += len(chosen)
+        self.late_readings += zip(times, ids, strict=True)
+
+    def _release(self, watermark: int) -> list[Detection]:
+        """Hands on what lies below the watermark."""
+        if watermark <= self._watermark:
+            return []
+        self._watermark = watermark
+        ready: pa.RecordBatch | None = None
+        if self._oldest < watermark:
+            ready = self._take_ready(watermark)
+        found: list[Detection] = []
+        for operator in self._operators.values():
+            if ready is not None:
+                found += operator.process(ready, watermark)
+            else:
+                found += _decide_due(operator, watermark, self._empty)
+        return sorted(found, key=detection_order) if len(found) > 1 else found
+
+    def _take_ready(self, watermark: int) -> pa.RecordBatch:
+        whole = self._buffer[0] if len(self._buffer) == 1 else pa.concat_batches(self._buffer)
+        times = whole.column("time").to_numpy()
+        ready = times < watermark
+        if ready.all():
+            self._buffer, self._oldest = [], END_OF_TIME
+        else:
+            kept = whole.filter(pa.array(~ready))
+            self._buffer, self._oldest = [kept], int(times[~ready].min())
+            whole = whole.filter(pa.array(ready))
+        return in_event_order(whole)
+
+    def _empty(self) -> pa.RecordBatch:
+        fields = [
+            ("time", pa.int64()),
+            ("id", pa.string()),
+            ("stream", pa.string()),
+            ("key", pa.string()),
+        ]
+        return pa.RecordBatch.from_pydict(
+            {name: [] for name, _ in fields}, schema=pa.schema(fields)
+        )
+
+
+def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
+    """Readings sorted by time, equal times by id (code points), then stream and key.
+
+    Almost sorted times cost almost nothing; ids are only looked at where times are equal.
+    """
+    times = readings.column("time").to_numpy()
+    order = None
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        times = times[order]
+    ties = np.flatnonzero(times[1:] == times[:-1])
+    if len(ties) * _MANY_TIES > len(times):
+        names = [(name, "ascending") for name in ("time", "id", "stream", "key")]
+        return readings.take(pc.sort_indices(readings, sort_keys=names))
+    if len(ties):
+        order = np.arange(len(times)) if order is None else order
+        _sort_ties(readings, order, ties)
+    return readings if order is None else readings.take(pa.array(order))
+
+
+def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDArray[Any]) -> None:
+    """Sorts each run of equal times in place; `ties` are the places whose successor has the same
+    time.
+    """
+    breaks = np.flatnonzero(np.diff(ties) > 1)
+    firsts = ties[np.concatenate(([0], breaks + 1))]
+    lasts = ties[np.concatenate((breaks, [len(ties) - 1]))] + 1
+    columns = [readings.column(name) for name in ("id", "stream", "key")]
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        rows = order[first : last + 1].tolist()
+        rows.sort(key=lambda row: tuple(column[row].as_py() for column in columns))
+        order[first : last + 1] = rows
+
+
+def _decide_due(
+    operator: Operator, watermark: int, empty: Callable[[], pa.RecordBatch]
+) -> list[Detection]:
+    due = operator.pending_until()
+    return operator.process(empty(), watermark) if due is not None and due <= watermark else []
+
+
+def _pack_buffer(batches: list[pa.RecordBatch]) -> bytes:
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _unpack_buffer(raw: bytes) -> list[pa.RecordBatch]:
+    if not raw:
+        return []
+    try:
+        return list(pa.ipc.open_stream(raw))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Corrupt(f"a snapshot cannot be read: {error}", code="policy.bad_snapshot") from None
+
+
+def _read(snapshot: bytes) -> _Saved:
+    try:
+        saved = msgspec.msgpack.decode(snapshot, type=_Saved)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a snapshot cannot be read: {error}", code="policy.bad_snapshot") from None
+    if saved.snapshot != _SNAPSHOT:
+        raise Corrupt(
+            f"snapshots of version {saved.snapshot} cannot be read", code="policy.bad_snapshot"
+        )
+    return saved

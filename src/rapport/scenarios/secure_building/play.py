@@ -1,0 +1,134 @@
+"""Plays the scenes against a running node: sensors over HTTP, people by mail and phone. [UX-1, UX-7]"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from rapport.communication.history import LedgerRow
+from rapport.core.detection import DETECTED, Detection
+from rapport.kernel.clock import Clock
+from rapport.kernel.settings import NodeSettings
+from rapport.node.node import Node
+from rapport.node.wiring import make_node
+from rapport.scenarios.posting import post_json
+from rapport.scenarios.secure_building.people import Guard
+from rapport.scenarios.secure_building.scenes import EXPECTED, SITE, reports
+from rapport.site.site import load_site
+from rapport.testing.mail import LocalMailServer
+from rapport.testing.webhook import WebhookSink
+from rapport.web.app import serving
+
+ANSWER_WITHIN = "6s"
+"""Shorter than the scenario's minute, so that the demo shows the lead being asked."""
+_GIVE_UP_MS = 45_000
+
+Tell = Callable[[str], None]
+
+
+class Played(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    alarms: list[tuple[str, str]]
+    detections: list[Detection]
+    ledger: list[LedgerRow]
+    phone_calls: int
+    messages: list[str]
+
+    def as_expected(self) -> bool:
+        """Whether exactly the deserved alarms were raised and the lead was asked about one of them."""
+        return sorted(self.alarms) == sorted(EXPECTED) and self.phone_calls == 1
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """A running node with its people and its doors."""
+
+    node: Node
+    url: str
+    phone: WebhookSink
+
+
+def prepare_site(directory: Path, *, mail_port: int, phone_url: str, answer_within: str) -> Path:
+    """Copies the scenario's site and fills in where the people of this play are reached."""
+    shutil.copytree(SITE, directory, dirs_exist_ok=True)
+    file = directory / "site.toml"
+    text = file.read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^port = 2525$", f"port = {mail_port}", text)
+    text = text.replace("http://127.0.0.1:8585/phone", phone_url)
+    text = text.replace('answer_within = "60s"', f'answer_within = "{answer_within}"')
+    file.write_text(text, encoding="utf-8")
+    return directory
+
+
+@asynccontextmanager
+async def stage(
+    directory: Path,
+    clock: Clock,
+    tell: Tell,
+    *,
+    port: int = 0,
+    answer_within: str = ANSWER_WITHIN,
+) -> AsyncIterator[Stage]:
+    """A node on a fresh copy of the site, a mail server, a phone gateway, and a guard who answers."""
+    async with LocalMailServer() as mailbox, WebhookSink() as phone:
+        site = prepare_site(
+            directory, mail_port=mailbox.port, phone_url=phone.url, answer_within=answer_within
+        )
+        node = make_node(load_site(site), NodeSettings(port=port), clock)
+        guard = asyncio.create_task(Guard(mailbox, clock, tell).run())
+        try:
+            async with serving(node) as url:
+                await node.start()
+                yield Stage(node, url, phone)
+        finally:
+            guard.cancel()
+            await asyncio.gather(guard, return_exceptions=True)
+            await node.stop()
+
+
+async def play(scene: Stage, clock: Clock, tell: Tell) -> Played:
+    """Sends every report when it is due, then waits until all alarms are answered or passed on."""
+    start_ms = clock.now_ms() + 500
+    for report in reports(start_ms):
+        await clock.sleep(report.arrives_ms - clock.now_ms())
+        await post_json(f"{scene.url}/sources/{report.source}", report.payload)
+    tell("the scenes are over; waiting for the last verdicts and answers")
+    await _settled(scene, clock)
+    return await outcome(scene)
+
+
+async def outcome(scene: Stage) -> Played:
+    """What has come of the play so far."""
+    node = scene.node
+    found = [
+        Detection.from_event(stored.event)
+        for stored in await node.channels.channel("detections").read_after(0, limit=1_000)
+        if stored.event.type == DETECTED
+    ]
+    await node.ledger.refresh()
+    return Played(
+        alarms=[(one.bindings["A"], one.bindings["R"]) for one in found],
+        detections=found,
+        ledger=node.ledger.rows(),
+        phone_calls=len(scene.phone.posted),
+        messages=[row.message for row in node.ledger.messages()],
+    )
+
+
+async def _settled(scene: Stage, clock: Clock) -> None:
+    """Returns when the expected is there, or when waiting longer makes no sense."""
+    give_up = clock.now_ms() + _GIVE_UP_MS
+    while clock.now_ms() < give_up:
+        now = await outcome(scene)
+        answered = sum(
+            row.state == "answered" for row in now.ledger if row.peer and not row.address
+        )
+        if now.as_expected() and answered >= len(EXPECTED) - 1:
+            return
+        await clock.sleep(200)

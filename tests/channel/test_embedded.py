@@ -1,0 +1,199 @@
+"""What only channels in a directory can show: restarts, damage, the index, slow readers. [CH-13]"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.channel import Channels
+from rapport.core.errors import StoreUnavailable
+from rapport.core.event import Event
+from rapport.store.base import Put
+
+
+def events(first: int, last: int, data: bytes = b"{}") -> list[Event]:
+    return [Event("s", f"id-{n}", "t", "", n, data) for n in range(first, last + 1)]
+
+
+def test_a_directory_in_use_is_refused_and_left_unharmed(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        with pytest.raises(StoreUnavailable) as refused:
+            open_embedded(tmp_path, clock)
+        assert refused.value.code == "store.locked"
+        await channels.channel("c").append(events(1, 3))
+        await channels.close()
+        channels = open_embedded(tmp_path, clock)
+        assert channels.channel("c").last_position() == 3
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_record_file_does_not_keep_the_lock(tmp_path, clock):
+    (tmp_path / "records.sqlite").write_bytes(b"x" * 5000)
+    for _time in range(2):
+        with pytest.raises(Exception, match="damaged"):
+            open_embedded(tmp_path, clock)
+
+
+def test_a_damaged_block_is_passed_over_and_its_readers_go_on(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        for start in range(1, 31, 10):
+            await channels.channel("c").append(events(start, start + 9))
+        await channels.close()
+        segment = next((tmp_path / "logs" / "c").glob("*.log"))
+        content = segment.read_bytes()
+        with segment.open("r+b") as file:
+            file.seek(content.index(b"id-15"))
+            file.write(b"?")
+        channels = open_embedded(tmp_path, clock)
+        subscription = await channels.subscribe("c", "r")
+        found = await subscription.next_batch()
+        assert [item.position for item in found] == [*range(1, 11), *range(21, 31)]
+        assert (await channels.channel("c").read_after(12))[0].position == 21
+        assert channels.parts.log.problems()
+        assert await channels.find_event("id-15") == []
+        assert len(await channels.find_event("id-25")) == 1
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_damage_at_the_very_end_makes_no_reader_spin(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        for start in (1, 11):
+            await channels.channel("c").append(events(start, start + 9))
+        await channels.close()
+        segment = next((tmp_path / "logs" / "c").glob("*.log"))
+        content = segment.read_bytes()
+        with segment.open("r+b") as file:
+            file.seek(content.index(b"id-15"))
+            file.write(b"?")
+        channels = open_embedded(tmp_path, clock)
+        subscription = await channels.subscribe("c", "r")
+        assert len(await subscription.next_batch()) == 10
+        waiting = asyncio.create_task(subscription.next_batch())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await channels.channel("c").append(events(21, 21))
+        assert [item.position for item in await waiting] == [21]
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_index_is_fed_in_the_background_and_made_again_when_lost(tmp_path, clock):
+    async def fill():
+        channels = open_embedded(tmp_path, clock)
+        for start in range(1, 30_001, 1000):
+            await channels.channel("c").append(events(start, start + 999))
+        assert [item.position for _name, item in await channels.find_event("id-29000")] == [29_000]
+        await channels.close()
+
+    async def find():
+        channels = open_embedded(tmp_path, clock)
+        assert [item.position for _name, item in await channels.find_event("id-12345")] == [12_345]
+        await channels.close()
+
+    asyncio.run(fill())
+    asyncio.run(find())
+    for file in tmp_path.glob("history.sqlite*"):
+        file.unlink()
+    asyncio.run(find())
+
+
+def test_an_index_that_belongs_to_another_log_is_begun_again(tmp_path, clock):
+    async def one(name: str, count: int) -> None:
+        channels = open_embedded(tmp_path / name, clock)
+        await channels.channel("c").append(events(1, count))
+        assert len(await channels.find_event("id-2")) == 1
+        await channels.close()
+
+    async def mixed() -> None:
+        channels = open_embedded(tmp_path / "small", clock)
+        assert await channels.find_event("id-500") == []
+        assert len(await channels.find_event("id-3")) == 1
+        await channels.close()
+
+    asyncio.run(one("large", 500))
+    asyncio.run(one("small", 5))
+    for file in (tmp_path / "small").glob("history.sqlite*"):
+        file.unlink()
+    (tmp_path / "large" / "history.sqlite").rename(tmp_path / "small" / "history.sqlite")
+    asyncio.run(mixed())
+
+
+def test_repetitions_are_recognised_within_the_window_only(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock, dedupe_window=100)
+        channel = channels.channel("c")
+        for start in range(1, 1001, 50):
+            await channel.append(events(start, start + 49))
+        assert (await channel.append(events(901, 1000))).duplicates == 100
+        assert (await channel.append(events(1, 10))).duplicates == 0
+        await channels.close()
+        channels = open_embedded(tmp_path, clock, dedupe_window=100)
+        channel = channels.channel("c")
+        assert (await channel.append(events(911, 1000))).duplicates == 90
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_reader_holds_nobody_up_and_no_memory(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock, segment_bytes=2_000_000)
+        slow = await channels.subscribe("c", "slow")
+        for start in range(1, 30_001, 1000):
+            await channels.channel("c").append(events(start, start + 999, b"x" * 1000))
+        gc.collect()
+        assert channels.decoded._size <= 16 * 1024 * 1024
+        position = 0
+        while position < 30_000:
+            batch = await slow.next_batch(limit=4000)
+            assert batch[0].position == position + 1
+            position = batch[-1].position
+        await slow.commit(position)
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_several_readers_share_one_decoding(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        await channels.channel("c").append(events(1, 10))
+        await channels.close()
+        channels = open_embedded(tmp_path, clock)
+        first = await channels.channel("c").read_after(0)
+        second = await channels.channel("c").read_after(0)
+        assert first[3] is second[3]
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_records_and_cursor_change_together(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        await channels.channel("c").append(events(1, 3))
+        reader = await channels.subscribe("c", "r")
+        await reader.commit(2, b"s", changes=[Put("mine", "k", b"v")])
+        assert channels.records.get("mine", "k") == b"v"
+        with pytest.raises(Exception, match="no bytes"):
+            await reader.commit(3, b"t", changes=[Put("mine", "k", None)])
+        assert (reader.position, reader.state) == (2, b"s")
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_channels_fit_the_contract(tmp_path, clock):
+    channels: Channels = open_embedded(tmp_path, clock)
+    asyncio.run(channels.close())

@@ -1,0 +1,233 @@
+"""From `output.<adapter>` to the medium and back: order, deadlines, and what a restart does."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters.base import Delivery, Sent
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.core.event import make_event
+from rapport.kernel.clock import ManualClock
+from rapport.testing.suites.adapter import make_delivery
+
+NOW = 1_772_452_800_000
+
+
+class Gated:
+    """An adapter whose sends wait until their peer is let through."""
+
+    name = "mail"
+
+    def __init__(self):
+        self.gates: dict[str, asyncio.Event] = {}
+        self.begun: list[Delivery] = []
+        self.ended: list[Delivery] = []
+        self.most_at_once = self._at_once = 0
+
+    def gate(self, peer):
+        return self.gates.setdefault(peer, asyncio.Event())
+
+    async def send(self, delivery):
+        self.begun.append(delivery)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            await self.gate(delivery.peer).wait()
+        finally:
+            self._at_once -= 1
+        self.ended.append(delivery)
+        return Sent()
+
+    async def close(self):
+        return
+
+
+class Office:
+    """Channels in memory, a clock moved by hand, and a dispatch on top."""
+
+    def __init__(self, adapter=None, **settings):
+        self.clock = ManualClock(NOW)
+        self.channels = open_memory(self.clock)
+        self.adapter = adapter or Gated()
+        self.settings = settings
+
+    def dispatch(self):
+        return Dispatch(
+            self.adapter, self.channels, self.channels.records, self.clock, **self.settings
+        )
+
+    async def put(self, *deliveries):
+        await self.channels.channel("output.mail").append([d.to_event() for d in deliveries])
+
+    async def outcomes(self):
+        stored = await self.channels.channel("control").read_after(0)
+        return [entry.event.payload() for entry in stored]
+
+    @asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.dispatch().run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, condition):
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def until_outcomes(self, count):
+        async with asyncio.timeout(10):
+            while len(await self.outcomes()) < count:
+                await asyncio.sleep(0.005)
+
+
+def mail_to(peer, number=1, **changes):
+    return make_delivery(f"mail:{peer}@example.org", peer=peer, message=f"m{number}", **changes)
+
+
+def test_messages_of_one_peer_stay_in_order_while_peers_are_served_side_by_side():
+    async def scenario():
+        office = Office()
+        await office.put(*(mail_to(peer, n) for n in range(5) for peer in ("ana", "ben")))
+        office.adapter.gate("ana").set()
+        office.adapter.gate("ben").set()
+        async with office.running():
+            await office.until_outcomes(10)
+        for peer in ("ana", "ben"):
+            messages = [d.message for d in office.adapter.ended if d.peer == peer]
+            assert messages == [f"m{n}" for n in range(5)]
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_whose_server_hangs_does_not_hold_up_the_others_and_is_cut_off():
+    async def scenario():
+        office = Office(deadline_ms=15_000)
+        office.adapter.gate("ben").set()
+        await office.put(mail_to("ana", 1), mail_to("ana", 2), mail_to("ben", 3))
+        async with office.running():
+            await office.until_outcomes(1)
+            (outcome,) = await office.outcomes()
+            assert (outcome["peer"], outcome["state"]) == ("ben", "handed")
+            await office.clock.advance(15_000)
+            await office.until_outcomes(2)
+            outcome = (await office.outcomes())[1]
+            assert (outcome["peer"], outcome["state"]) == ("ana", "failed")
+            assert outcome["retry"] is True
+            assert outcome["reason"] == "no answer within 15s"
+
+    asyncio.run(scenario())
+
+
+def test_no_more_than_the_allowed_number_are_sent_at_once():
+    async def scenario():
+        office = Office(concurrency=3)
+        peers = [f"p{n}" for n in range(10)]
+        await office.put(*(mail_to(peer) for peer in peers))
+        async with office.running():
+            await office.until(lambda: len(office.adapter.begun) == 3)
+            for peer in peers:
+                office.adapter.gate(peer).set()
+            await office.until_outcomes(10)
+        assert office.adapter.most_at_once == 3
+
+    asyncio.run(scenario())
+
+
+def test_no_more_than_the_allowed_number_are_read_ahead():
+    async def scenario():
+        office = Office(in_flight=100, concurrency=1_000)
+        await office.put(*(mail_to(f"p{n}") for n in range(250)))
+        async with office.running():
+            await office.until(lambda: len(office.adapter.begun) == 100)
+            await asyncio.sleep(0.02)
+            assert len(office.adapter.begun) == 100
+            for n in range(250):
+                office.adapter.gate(f"p{n}").set()
+            await office.until_outcomes(250)
+
+    asyncio.run(scenario())
+
+
+def test_an_adapter_that_raises_is_a_failure_worth_a_retry(scripted):
+    async def scenario():
+        office = Office(scripted("mail", RuntimeError("secret detail")))
+        dispatch = office.dispatch()
+        await dispatch.open()
+        await office.put(mail_to("ana", 1), mail_to("ana", 2))
+        await dispatch.settle()
+        first, second = await office.outcomes()
+        assert (first["state"], first["retry"]) == ("failed", True)
+        assert "secret detail" not in first["reason"]
+        assert second["state"] == "handed"
+
+    asyncio.run(scenario())
+
+
+def test_what_nobody_needs_any_more_is_not_sent(scripted):
+    async def scenario():
+        office = Office(scripted("mail"))
+        dispatch = office.dispatch()
+        await dispatch.open()
+        late = Delivery(
+            message="m", peer="ana", address="mail:a@b", attempt=1, text="x", expires=NOW
+        )
+        await office.put(late)
+        await dispatch.settle()
+        assert office.adapter.sent == []
+        (outcome,) = await office.outcomes()
+        assert (outcome["state"], outcome["retry"]) == ("failed", False)
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_is_no_delivery_is_set_aside(scripted):
+    async def scenario():
+        office = Office(scripted("mail"))
+        dispatch = office.dispatch()
+        await dispatch.open()
+        odd = make_event(source="x", id="odd", type="x", time=1, data=[1])
+        await office.channels.channel("output.mail").append([odd])
+        await office.put(mail_to("ana"))
+        await dispatch.settle()
+        (letter,) = await office.channels.channel("dead_letters").read_after(0)
+        assert letter.event.payload()["event"]["id"] == "odd"
+        assert len(office.adapter.sent) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_stop_in_the_middle_sends_again_only_what_had_no_outcome():
+    async def scenario():
+        office = Office()
+        office.adapter.gate("ben").set()
+        await office.put(mail_to("ana", 1), mail_to("ben", 2), mail_to("ben", 3))
+        async with office.running():
+            await office.until_outcomes(2)
+        office.adapter.gate("ana").set()
+        async with office.running():
+            await office.until_outcomes(4)
+        assert [d.peer for d in office.adapter.begun].count("ben") == 2
+        states = [(o["peer"], o["state"]) for o in await office.outcomes()]
+        assert states[2:] == [("ana", "unknown"), ("ana", "handed")]
+        assert office.channels.records.find("communication.sending") == []
+
+    asyncio.run(scenario())
+
+
+def test_outcomes_and_ledger_never_show_what_an_address_hides(scripted):
+    async def scenario():
+        office = Office(scripted("mail"))
+        dispatch = office.dispatch()
+        await dispatch.open()
+        await office.put(make_delivery("mail:https://user:pass@example.org/x?key=hidden"))
+        await dispatch.settle()
+        (stored,) = await office.channels.channel("control").read_after(0)
+        assert b"hidden" not in stored.event.data
+        assert b"pass" not in stored.event.data
+
+    asyncio.run(scenario())

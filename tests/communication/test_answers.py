@@ -1,0 +1,72 @@
+"""Only who was sent the message can answer it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.answers import (
+    AnswerData,
+    answer_link,
+    answer_token,
+    is_answer_token,
+    record_answer,
+)
+from rapport.core.errors import InvalidInput, NotAllowed
+from rapport.kernel.clock import ManualClock
+
+SECRET = b"k" * 32
+
+
+@given(message=st.text(), peer=st.text(), other=st.text())
+def test_a_token_fits_its_message_and_peer_only(message, peer, other):
+    token = answer_token(SECRET, message, peer)
+    assert is_answer_token(SECRET, message, peer, token)
+    assert is_answer_token(SECRET, message, other, token) == (other == peer)
+    assert is_answer_token(SECRET, other, peer, token) == (other == message)
+    assert not is_answer_token(b"x" * 32, message, peer, token)
+
+
+@given(st.text())
+def test_no_guess_is_a_token(guess):
+    assert not is_answer_token(SECRET, "m", "ana", guess)
+
+
+def test_moving_letters_between_message_and_peer_gives_another_token():
+    assert answer_token(SECRET, "ab", "c") != answer_token(SECRET, "a", "bc")
+
+
+def test_a_link_quotes_what_a_path_cannot_hold():
+    link = answer_link("http://node/", SECRET, "m1", "ana/../ben ?")
+    assert link.startswith("http://node/answer/m1/ana%2F..%2Fben%20%3F/")
+
+
+def test_a_forged_or_endless_answer_is_refused_and_leaves_nothing():
+    async def scenario():
+        channels = open_memory(ManualClock(1))
+        forged = AnswerData(message="m", peer="ana", text="x", token="guess")
+        with pytest.raises(NotAllowed):
+            await record_answer(channels, SECRET, forged, now_ms=1)
+        token = answer_token(SECRET, "m", "ana")
+        endless = AnswerData(message="m", peer="ana", text="x" * 3_000, token=token)
+        with pytest.raises(InvalidInput):
+            await record_answer(channels, SECRET, endless, now_ms=1)
+        assert channels.channel("control").last_position() == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_same_click_twice_in_one_moment_is_one_answer():
+    async def scenario():
+        channels = open_memory(ManualClock(1))
+        token = answer_token(SECRET, "m", "ana")
+        data = AnswerData(message="m", peer="ana", text="yes", token=token)
+        first = await record_answer(channels, SECRET, data, now_ms=5)
+        assert await record_answer(channels, SECRET, data, now_ms=5) == first
+        assert channels.channel("control").last_position() == 1
+
+    asyncio.run(scenario())

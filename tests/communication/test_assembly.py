@@ -1,0 +1,135 @@
+"""The room put together from a site file, as a node does it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters.base import Sent
+from rapport.communication.adapters.build import adapter_names
+from rapport.communication.assembly import Assembly
+from rapport.communication.declare import communication_from_site
+from rapport.communication.history import Ledger
+from rapport.core.detection import Detection
+from rapport.kernel.clock import ManualClock
+from rapport.kernel.plugins import Plugins
+from rapport.kernel.toml import TomlFile
+
+SITE = """
+[peers.ana]
+addresses = ["mail:ana@example.org", "pager:12"]
+delivery = "preferred"
+fallback = true
+[actions."raise alarm"]
+send_to = "peer:ana"
+text = "Guest {A}"
+[adapters.mail]
+host = "mail.invalid"
+[adapters.pager]
+speed = 7
+"""
+PHRASES = {"p": ("raise alarm",)}
+
+
+class Pager:
+    """An adapter as a plug-in author writes it."""
+
+    name = "pager"
+
+    def __init__(self, settings, link_for):
+        self.settings, self.link_for = settings, link_for
+        self.sent = []
+
+    async def send(self, delivery):
+        self.sent.append(delivery.target)
+        return Sent()
+
+    async def close(self):
+        return
+
+
+def declare(text, tmp_path, plugins):
+    file = TomlFile.parse(text.encode(), name="site.toml")
+    declared, problems = communication_from_site(file, tmp_path, adapters=adapter_names(plugins))
+    assert problems == []
+    return declared
+
+
+async def settle(assembly):
+    busy = True
+    while busy:
+        busy = bool(await assembly.engine.settle())
+        for dispatch in assembly.dispatches:
+            busy = bool(await dispatch.settle()) or busy
+
+
+async def opened(assembly):
+    await assembly.engine.open()
+    for dispatch in assembly.dispatches:
+        await dispatch.open()
+    return assembly
+
+
+def test_adapters_of_plug_ins_get_their_table_and_serve_their_addresses(tmp_path):
+    async def scenario():
+        plugins = Plugins()
+        plugins.add("adapters", "pager", Pager)
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        text = SITE.replace('"mail:ana@example.org", ', "")
+        assembly = await opened(
+            Assembly(
+                channels,
+                channels.records,
+                clock,
+                declare(text, tmp_path, plugins),
+                phrases=PHRASES,
+                public_url="http://node",
+                plugins=plugins,
+            )
+        )
+        await channels.channel("detections").append([detection()])
+        await settle(assembly)
+        pager = assembly.adapters["pager"]
+        assert pager.sent == ["12"]
+        assert pager.settings == {"speed": 7}
+        assert pager.link_for("m", "ana").startswith("http://node/answer/m/ana/")
+        assert set(assembly.work()) == {"communication", "dispatch output.pager"}
+        await assembly.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_for_an_adapter_that_is_no_more_fails_and_the_next_address_is_used(tmp_path):
+    async def scenario():
+        plugins = Plugins()
+        plugins.add("adapters", "pager", Pager)
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        declared = declare(SITE, tmp_path, plugins)
+        first = await opened(
+            Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
+        )
+        await channels.channel("detections").append([detection()])
+        await first.engine.settle()  # queued for mail, and then the site changes
+        await first.close()
+
+        without_mail = SITE.replace('"mail:ana@example.org", ', "")
+        declared = declare(without_mail, tmp_path, plugins)
+        second = await opened(
+            Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
+        )
+        await settle(second)
+        assert second.adapters["pager"].sent == ["12"]
+        ledger = Ledger(channels)
+        await ledger.refresh()
+        states = {row.adapter: (row.state, row.reason[:15]) for row in ledger.rows()}
+        assert states == {"mail": ("failed", "adapter.unknown"), "pager": ("handed", "")}
+        await second.close()
+
+    asyncio.run(scenario())
+
+
+def detection():
+    found = Detection(policy="p", time=1_000, bindings={"A": "5"}, causes=((1_000, "e"),))
+    return found.to_event(source="policy")

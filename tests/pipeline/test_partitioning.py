@@ -1,0 +1,146 @@
+"""History is cut where it may be cut, and the parts give together what the whole gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.core.detection import Detection, detection_lines
+from rapport.pipeline.partitioning import (
+    BEGIN_OF_TIME,
+    Layout,
+    explain_partitioning,
+    lay_out,
+    look_back_ms,
+    used_up_terms,
+)
+from rapport.pipeline.tasks import Job, detections_from, run_tasks
+from rapport.policy.plan import Plan, encode_plan
+from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.site.site import Site
+
+USES_UP = {"within", "inside-and-within", "followed-by-within"}
+
+
+def plan_of(site: Site, name: str) -> Plan:
+    return site.policies[name].plan
+
+
+def in_tasks(readings: pa.Table, layout: Layout) -> list[pa.RecordBatch]:
+    """What `detect.spread` does on Spark, done by hand: the readings of every task, in order."""
+    readings = readings.sort_by([("time", "ascending"), ("id", "ascending")])
+    times = readings["time"].to_numpy()
+    batches: list[pa.RecordBatch] = []
+    for number, task in enumerate(layout.tasks):
+        first = 0
+        if task.begin > BEGIN_OF_TIME:
+            first = int(np.searchsorted(times, task.begin - layout.look_back_ms))
+        part = readings.slice(first, int(np.searchsorted(times, task.until)) - first)
+        column = pa.array([number] * len(part), pa.int32())
+        batches += part.add_column(0, "task", column).to_batches(max_chunksize=17)
+    return batches
+
+
+def run(plans: list[Plan], pull: PullData, readings: pa.Table, layout: Layout) -> list[Detection]:
+    job = Job(
+        plans=[encode_plan(plan) for plan in plans],
+        tasks=layout.tasks,
+        schema=readings.schema.serialize().to_pybytes(),
+    )
+    instances = {name: pull.instances(name) for plan in plans for name in plan.concepts()}
+    found = list(run_tasks(job, instances, in_tasks(readings, layout)))
+    return detections_from(pa.Table.from_batches(found)) if found else []
+
+
+@pytest.fixture(scope="module")
+def recorded(small_policies: Site, readings: object) -> pa.Table:
+    path = small_policies.directory / "events.csv"
+    return pa.Table.from_batches(readings(path))  # type: ignore[operator]
+
+
+def test_plans_that_use_events_up_run_in_one_piece(small_policies: Site) -> None:
+    plans = [compiled.plan for compiled in small_policies.policies.values()]
+    assert {plan.policy for plan in plans if used_up_terms(plan)} == USES_UP
+
+
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        ("and-same-room", 1),
+        ("and-not", 2),
+        ("or-of-nots", 2),
+        ("mixed", 2),
+        ("chain", 2),
+        ("not-followed-by", 2),
+        ("nots-followed-by", 3),
+        ("followed-by-not", 3),
+        ("followed-by-nots", 4),
+    ],
+)
+def test_a_slice_reads_as_far_back_as_the_kind_of_plan_needs(
+    small_policies: Site, name: str, windows: int
+) -> None:
+    plan = plan_of(small_policies, name)
+    assert look_back_ms(plan) == windows * plan.window_ms
+
+
+def test_explain_says_how_and_why(small_policies: Site) -> None:
+    assert explain_partitioning(plan_of(small_policies, "and-not")) == (
+        "and-not: slices of time, each reading 10s before its begin, because nothing is used up "
+        "and no event has a part in a detection later than that"
+    )
+    assert explain_partitioning(plan_of(small_policies, "within")) == (
+        "within: one partition, because 'A within B' uses each event once per pair (chronicle), "
+        "so what is left depends on the whole history before"
+    )
+
+
+def test_slices_hold_about_equally_many_readings(small_policies: Site) -> None:
+    plans = [plan_of(small_policies, "or"), plan_of(small_policies, "within")]
+    times = np.array([5] * 50 + list(range(100, 150)), np.int64)
+    layout = lay_out(plans, times, 4)
+    assert layout.bounds == (100, 125)
+    assert [(task.plans, task.begin, task.until) for task in layout.tasks] == [
+        ((0,), BEGIN_OF_TIME, 100),
+        ((0,), 100, 125),
+        ((0,), 125, END_OF_TIME),
+        ((1,), BEGIN_OF_TIME, END_OF_TIME),
+    ]
+
+
+def test_no_readings_or_no_plans_need_no_cut(small_policies: Site) -> None:
+    nothing = np.empty(0, np.int64)
+    assert lay_out([], nothing, 7).tasks == ()
+    assert len(lay_out([plan_of(small_policies, "or")], nothing, 7).tasks) == 1
+
+
+@settings(max_examples=10)
+@given(data=st.data())
+def test_any_cuts_give_the_same_detections(
+    data: st.DataObject, small_policies: Site, recorded: pa.Table
+) -> None:
+    times = recorded["time"].to_numpy()
+    cuts = data.draw(st.lists(st.integers(int(times.min()), int(times.max()) + 9_000), max_size=12))
+    kept = data.draw(st.lists(st.booleans(), min_size=len(recorded), max_size=len(recorded)))
+    part = recorded.filter(pa.array(kept))
+    plans = [compiled.plan for compiled in small_policies.policies.values()]
+    whole = run(plans, small_policies.tables, part, lay_out(plans, times, 1))
+    sliced = lay_out(plans, np.array(cuts, np.int64), len(cuts) + 1)
+    found = run(plans, small_policies.tables, part, sliced)
+    assert detection_lines(found) == detection_lines(whole)
+
+
+def test_cuts_may_lie_at_every_time_something_happens(
+    small_policies: Site, recorded: pa.Table
+) -> None:
+    cuts = np.unique(recorded["time"].to_numpy())
+    plans = [compiled.plan for compiled in small_policies.policies.values()]
+    found = run(plans, small_policies.tables, recorded, lay_out(plans, cuts, len(cuts) + 1))
+    for plan in plans:
+        expected = Path(small_policies.directory, f"{plan.policy}.expected.jsonl").read_bytes()
+        assert detection_lines(d for d in found if d.policy == plan.policy) == expected, plan.policy

@@ -1,0 +1,194 @@
+"""Reading policies: the listings of the paper, free forms, bounds, and any text at all."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.core.errors import PolicyError
+from rapport.policy.language.parser import parse_expression, parse_policy
+from rapport.policy.language.tree import And, FollowedBy, Or, Term
+
+CHECKS = Path(__file__).parents[2] / "data" / "checks"
+HEAD = "concepts\n  person A\n  person B\n  room R\nconditions\n"
+TAIL = "actions\n  raise alarm\n"
+
+
+def codes(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(text, name="test")
+    return [problem.code for problem in caught.value.problems]
+
+
+def test_all_recorded_policies_parse() -> None:
+    paths = sorted(CHECKS.glob("*/*.dpl"))
+    assert len(paths) == 21
+    for path in paths:
+        assert parse_policy(path.read_text(encoding="utf-8"), name=path.stem).name == path.stem
+
+
+def test_listing_5_8_has_the_tree_it_should() -> None:
+    text = (CHECKS / "secure-building" / "secure-building.dpl").read_text(encoding="utf-8")
+    tree = parse_policy(text, name="secure-building")
+    assert [(c.concept, c.alias, c.properties[0].value) for c in tree.concepts] == [
+        ("person", "A", "guest"),
+        ("person", "B", "employee"),
+        ("room", "R", "restricted"),
+    ]
+    assert isinstance(tree.condition, And)
+    inside, alone = tree.condition.parts
+    assert isinstance(inside, Term)
+    assert (inside.first, inside.function, inside.second, inside.negated) == (
+        "A",
+        "inside",
+        "R",
+        False,
+    )
+    assert isinstance(alone, Or)
+    assert [part.negated for part in alone.parts if isinstance(part, Term)] == [True, True]
+    assert [action.phrase for action in tree.actions] == ["raise alarm"]
+
+
+def test_places_are_those_of_the_text() -> None:
+    tree = parse_policy(HEAD + "  A  is not within 5 m of B\n" + TAIL, name="test")
+    term = tree.condition
+    assert isinstance(term, Term)
+    assert (term.place.line, term.place.column, term.place.length) == (6, 3, 25)
+    assert (term.function_place.column, term.second_place.column) == (13, 27)
+    assert term.parameter == "5m"
+
+
+def test_followed_by_binds_tighter_than_and() -> None:
+    expression = parse_expression("A is x R FOLLOWED-BY B is x R AND A is y B")
+    assert isinstance(expression, And)
+    assert isinstance(expression.parts[0], FollowedBy)
+
+
+def test_chains_lean_to_the_left() -> None:
+    expression = parse_expression("A is x R FOLLOWED-BY B is x R FOLLOWED-BY C is x R")
+    assert isinstance(expression, FollowedBy)
+    assert isinstance(expression.first, FollowedBy)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["A inside R", "A IS INSIDE R", "A is inside of R", "(A is inside R)", "((A inside R))"],
+)
+def test_small_words_are_optional(text: str) -> None:
+    term = parse_expression(text)
+    assert isinstance(term, Term)
+    assert (term.first, term.function.lower(), term.second) == ("A", "inside", "R")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A is inside R NOT FOLLOWED-BY B is inside R",
+        "A is inside R FOLLOWED-BY NOT B is inside R",
+        "A is inside R FOLLOWED-BY B is not inside R",
+        "(A is inside R) not followed-by (B is inside R)",
+    ],
+)
+def test_not_followed_by_negates_what_follows(text: str) -> None:
+    expression = parse_expression(text)
+    assert isinstance(expression, FollowedBy)
+    assert isinstance(expression.first, Term)
+    assert isinstance(expression.second, Term)
+    assert (expression.first.negated, expression.second.negated) == (False, True)
+
+
+def test_the_two_forms_of_properties_are_the_same() -> None:
+    one = parse_policy(
+        "concepts person A (a='x' b>3)\n room R\nconditions A x R\n" + TAIL, name="t"
+    )
+    other = parse_policy(
+        'concepts\n person A with property a="x" and b > 3\n room R\nconditions A x R\n' + TAIL,
+        name="t",
+    )
+    shown = [
+        [(p.attribute, p.operator, p.value) for p in t.concepts[0].properties] for t in (one, other)
+    ]
+    assert shown[0] == shown[1] == [("a", "=", "x"), ("b", ">", 3.0)]
+
+
+def test_an_operator_at_the_end_of_a_line_goes_on_in_the_next() -> None:
+    tree = parse_policy(HEAD + "  A is inside R OR # why\n\n    B is inside R\n" + TAIL, name="t")
+    assert isinstance(tree.condition, Or)
+
+
+def test_names_of_relationships_may_have_several_words() -> None:
+    term = parse_expression("A is in front of B")
+    assert isinstance(term, Term)
+    assert (term.function, term.second) == ("in front", "B")
+
+
+def test_windows_line_ends_and_tabs_are_fine() -> None:
+    text = (HEAD + "\tA is inside R\n" + TAIL).replace("\n", "\r\n")
+    assert isinstance(parse_policy(text, name="t").condition, Term)
+
+
+def test_a_policy_above_64_kib_is_refused_at_once() -> None:
+    assert codes(HEAD + "  A is inside R\n" * 5000 + TAIL) == ["policy.too_large"]
+
+
+def test_a_long_chain_is_refused_instead_of_overflowing() -> None:
+    chain = " FOLLOWED-BY ".join(["A is inside R"] * 500)
+    assert codes(f"{HEAD}  {chain}\n{TAIL}") == ["policy.too_deep"]
+
+
+def test_chains_inside_groups_count_together() -> None:
+    group = "A is inside R"
+    for _ in range(10):
+        group = f"({group})" + " FOLLOWED-BY A is inside R" * 8
+    assert codes(f"{HEAD}  {group}\n{TAIL}") == ["policy.too_deep"]
+
+
+def test_thousands_of_faults_are_cut_off_and_counted() -> None:
+    found = codes(HEAD + "  A is\n" * 2000 + TAIL)
+    assert len(found) == 51
+    assert found[-1] == "policy.more_faults"
+
+
+def test_excerpts_of_very_long_lines_stay_short() -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(HEAD + "  " + "A is inside R AND " * 2000 + "?\n" + TAIL, name="t")
+    assert all(len(problem.excerpt) < 400 for problem in caught.value.problems)
+    assert caught.value.problems[0].excerpt.splitlines()[1].endswith("^")
+
+
+PIECES = (
+    *("concepts", "conditions", "actions", "person", "room", "A", "B", "R", "is", "not", "inside"),
+    *("within", "of", "and", "or", "FOLLOWED-BY", "NOT", "with", "property", "distinct", "consume"),
+    *("recent", "for", "no", "at most", "distance(A,", "(", ")", ",", "=", "!=", "<", ">=", "=="),
+    *("'x'", "'x", '"', "5", "5m", "5e", "-3", "1e999", "\n", "\r", "\t", "#", "//", ";", ":"),
+    *("é", "‘", "\x00", "\u2028", "\ud800", "_", "-", "--", ""),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map(" ".join) | st.text(max_size=200))
+def test_any_text_parses_or_is_refused_with_placed_problems(text: str) -> None:
+    lines = text.splitlines()
+    for candidate in (text, HEAD + text + "\n" + TAIL):
+        try:
+            parse_policy(candidate, name="fuzz")
+        except PolicyError as error:
+            assert error.problems
+            for problem in error.problems:
+                assert problem.code.startswith("policy.")
+                assert problem.message
+                assert 0 <= problem.line <= len(lines) + 8
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(("(", ")", "A is x R", "AND", "OR", "FOLLOWED-BY", "NOT")), max_size=80
+    )
+)
+def test_any_mix_of_groups_and_operators_parses_or_is_refused(pieces: list[str]) -> None:
+    try:
+        parse_expression(" ".join(pieces))
+    except PolicyError as error:
+        assert all(problem.line == 1 or not pieces for problem in error.problems)

@@ -1,0 +1,60 @@
+"""Tokens and the modules' own examples."""
+
+import doctest
+
+import pytest
+
+from rapport.policy.language import printer, tokens
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.tokens import tokenize_line
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    return [(token.kind, token.text) for token in tokenize_line(text, 1, Faults("t", text))]
+
+
+def test_a_quantity_is_a_number_with_a_glued_word() -> None:
+    found = tokenize_line("5m 5 m", 1, Faults("t", ""))
+    assert [(token.text, token.glued) for token in found] == [
+        ("5", False),
+        ("m", True),
+        ("5", False),
+        ("m", False),
+    ]
+
+
+def test_exponents_are_numbers_and_units_that_begin_with_e_are_not() -> None:
+    assert kinds("1e3 1e-3 2em") == [
+        ("number", "1e3"),
+        ("number", "1e-3"),
+        ("number", "2"),
+        ("word", "em"),
+    ]
+
+
+def test_comments_end_a_line_but_not_inside_quotes() -> None:
+    assert kinds("a '#//' # b") == [("word", "a"), ("text", "#//")]
+    assert kinds("a // b") == [("word", "a")]
+
+
+def test_doubled_quotes_stand_for_one() -> None:
+    assert kinds("'it''s' \"a\"\"b\"") == [("text", "it's"), ("text", 'a"b')]
+
+
+def test_keywords_are_known_in_any_case() -> None:
+    assert kinds("Followed-By AND oR") == [
+        ("keyword", "followed-by"),
+        ("keyword", "and"),
+        ("keyword", "or"),
+    ]
+
+
+def test_what_follows_the_actions_header_is_left_alone() -> None:
+    faults = Faults("t", "")
+    assert [t.text for t in tokenize_line("actions send; 'now", 1, faults)] == ["actions"]
+    assert faults.problems() == ()
+
+
+@pytest.mark.parametrize("module", [tokens, printer])
+def test_the_examples_in_the_docstrings_hold(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

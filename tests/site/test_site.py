@@ -1,0 +1,127 @@
+"""Loading whole sites; the wrong ones are in tests/golden/site."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rapport.core.errors import SiteError, UnknownName
+from rapport.site.site import check_site, load_site
+
+CHECKS = Path(__file__).parents[1] / "data" / "checks"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A copy of the small policies that may be changed."""
+    return Path(shutil.copytree(CHECKS / "small-policies", tmp_path / "site"))
+
+
+def test_the_recorded_sites_load() -> None:
+    small = load_site(CHECKS / "small-policies")
+    assert (small.name, small.lateness_ms, small.window_ms) == ("small-policies", 2_000, 5_000)
+    assert len(small.policies) == 20
+    assert small.tables.instances("room").ids == ["r1", "r2", "r3"]
+    assert small.actions["raise alarm"]["urgent"] is True
+    assert small.data_directory == CHECKS / "small-policies" / ".rapport"
+    large = load_site(CHECKS / "secure-building")
+    assert list(large.policies) == ["secure-building"]
+    assert len(large.tables.instances("person")) == 200
+
+
+def test_checking_the_recorded_sites_finds_hints_only() -> None:
+    assert check_site(CHECKS / "secure-building") == []
+    found = check_site(CHECKS / "small-policies")
+    assert {problem.code for problem in found} == {"policy.can_coincide"}
+    assert [(p.file, p.line) for p in found] == sorted((p.file, p.line) for p in found)
+
+
+def test_only_the_chosen_policies_are_looked_at(site: Path) -> None:
+    (site / "broken.dpl").write_text("nonsense\n", encoding="utf-8")
+    assert list(load_site(site, policies=["within", "or"]).policies) == ["or", "within"]
+    with pytest.raises(SiteError):
+        load_site(site)
+
+
+def test_an_unknown_policy_names_the_nearest() -> None:
+    with pytest.raises(UnknownName) as caught:
+        load_site(CHECKS / "small-policies", policies=["withn"])
+    assert caught.value.hint == "did you mean 'within'?"
+
+
+def test_policies_may_lie_in_folders_and_are_named_by_their_stem(site: Path) -> None:
+    (site / "policies").mkdir()
+    shutil.move(site / "or.dpl", site / "policies" / "or.dpl")
+    (site / "policies" / "bad.dpl").write_text("concepts\n", encoding="utf-8")
+    text = (site / "site.toml").read_text(encoding="utf-8")
+    changed = text.replace('files = ["*.dpl"]', 'files = ["policies/*.dpl"]')
+    (site / "site.toml").write_text(changed, encoding="utf-8")
+    assert list(load_site(site, policies=["or"]).policies) == ["or"]
+    assert {p.file for p in check_site(site) if p.severity == "error"} == {"policies/bad.dpl"}
+
+
+def test_two_files_of_one_name_are_refused(site: Path) -> None:
+    (site / "more").mkdir()
+    shutil.copy(site / "or.dpl", site / "more" / "or.dpl")
+    text = (site / "site.toml").read_text(encoding="utf-8")
+    changed = text.replace('files = ["*.dpl"]', 'files = ["*.dpl", "more/*.dpl"]')
+    (site / "site.toml").write_text(changed, encoding="utf-8")
+    assert "policy.duplicate_name" in {problem.code for problem in check_site(site)}
+
+
+def test_policies_in_other_encodings_are_refused_with_the_line(site: Path) -> None:
+    (site / "latin.dpl").write_bytes("concepts\n  person Ä\n".encode("latin-1"))
+    found = [problem for problem in check_site(site) if problem.file == "latin.dpl"]
+    assert [(problem.code, problem.line) for problem in found] == [("policy.not_utf8", 2)]
+
+
+def test_a_byte_order_mark_in_a_policy_is_fine(site: Path) -> None:
+    raw = (site / "or.dpl").read_bytes()
+    (site / "or.dpl").write_bytes(b"\xef\xbb\xbf" + raw)
+    assert load_site(site, policies=["or"]).policies["or"].plan.terms
+
+
+def test_a_directory_that_does_not_exist_is_a_problem_not_a_crash(tmp_path: Path) -> None:
+    found = check_site(tmp_path / "nowhere")
+    assert [problem.code for problem in found] == ["site.unreadable"]
+    with pytest.raises(SiteError):
+        load_site(tmp_path / "nowhere")
+
+
+def test_an_absolute_path_may_lie_outside(site: Path, tmp_path: Path) -> None:
+    shutil.move(site / "persons.csv", tmp_path / "persons.csv")
+    text = (site / "site.toml").read_text(encoding="utf-8")
+    changed = text.replace('csv = "persons.csv"', f'csv = "{tmp_path / "persons.csv"}"')
+    (site / "site.toml").write_text(changed, encoding="utf-8")
+    assert len(load_site(site).tables.instances("person")) == 6
+
+
+LINES = (CHECKS / "small-policies" / "site.toml").read_text(encoding="utf-8").splitlines()
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dropped=st.sets(st.integers(0, len(LINES) - 1), max_size=6),
+    swapped=st.lists(
+        st.tuples(
+            st.integers(0, len(LINES) - 1),
+            st.sampled_from(('= "x"', "= 3", "= []", "= {}", "= [3]", "= true", '= ["a.b", ""]')),
+        ),
+        max_size=4,
+    ),
+)
+def test_any_damage_to_a_site_file_is_reported_not_raised(
+    dropped: set[int], swapped: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    lines = list(LINES)
+    for index, value in swapped:
+        lines[index] = lines[index].split("=")[0] + value if "=" in lines[index] else lines[index]
+    text = "\n".join(line for index, line in enumerate(lines) if index not in dropped)
+    for name in ("persons.csv", "rooms.csv", "or.dpl", "within.dpl"):
+        shutil.copy(CHECKS / "small-policies" / name, tmp_path / name)
+    (tmp_path / "site.toml").write_text(text, encoding="utf-8")
+    for problem in check_site(tmp_path):
+        assert problem.code
+        assert problem.message

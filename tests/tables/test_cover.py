@@ -1,0 +1,35 @@
+"""The fewest tables that give everything."""
+
+import doctest
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.tables import cover
+from rapport.tables.cover import smallest_cover
+
+offers = st.dictionaries(
+    st.text("abcdefgh", min_size=1, max_size=2), st.frozensets(st.integers(0, 6)), max_size=7
+)
+
+
+@given(offers)
+def test_a_cover_is_complete_and_none_is_smaller(given: dict[str, frozenset[str]]) -> None:
+    wanted = frozenset().union(*given.values())
+    chosen = smallest_cover(given)
+    assert frozenset().union(*(given[name] for name in chosen)) == wanted
+    for fewer in combinations(given, max(len(chosen) - 1, 0)):
+        if len(fewer) < len(chosen):
+            assert frozenset().union(*(given[name] for name in fewer)) != wanted
+
+
+def test_with_many_tables_a_good_cover_is_found_quickly() -> None:
+    many = {f"t{i}": frozenset({f"a{i}", f"a{i + 1}"}) for i in range(60)}
+    chosen = smallest_cover(many)
+    assert frozenset().union(*(many[name] for name in chosen)) == frozenset().union(*many.values())
+    assert len(chosen) < 60
+
+
+def test_the_example_in_the_docstring_holds() -> None:
+    assert doctest.testmod(cover).failed == 0
