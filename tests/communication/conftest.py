@@ -27,7 +27,7 @@ SECOND = 1_000
 
 
 class Scripted:
-    """An adapter that does what its script says, then takes everything; keeps what it was handed."""
+    """Does what its script says, then takes everything; keeps what it was handed."""
 
     def __init__(self, name: str, *script: Outcome | BaseException) -> None:
         self.name, self.script = name, list(script)

@@ -84,7 +84,7 @@ def test_adapters_of_plug_ins_get_their_table_and_serve_their_addresses(tmp_path
                 clock,
                 declare(text, tmp_path, plugins),
                 phrases=PHRASES,
-                public_url="http://node",
+                public_url=lambda: "http://node",
                 plugins=plugins,
             )
         )
@@ -94,7 +94,7 @@ def test_adapters_of_plug_ins_get_their_table_and_serve_their_addresses(tmp_path
         assert pager.sent == ["12"]
         assert pager.settings == {"speed": 7}
         assert pager.link_for("m", "ana").startswith("http://node/answer/m/ana/")
-        assert set(assembly.work()) == {"communication", "dispatch output.pager"}
+        assert set(assembly.work()) == {"communication", "adapter.pager"}
         await assembly.close()
 
     asyncio.run(scenario())

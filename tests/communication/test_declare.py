@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rapport.communication.declare import check_actions, communication_from_site
@@ -86,6 +88,33 @@ def test_a_site_without_people_is_fine(tmp_path):
 PERSON = '[peers.ana]\naddresses = ["inbox:"]\n'
 
 WRONG = {
+    "site.not_a_table ": ("peers = 3\n", 1, "[peers.NAME]"),
+    "action.phrase_twice": (
+        PERSON
+        + '[actions."raise alarm"]\ntext = "x"\nsend_to = "peer:ana"\n'
+        + '[actions."Raise  Alarm"]\ntext = "x"\nsend_to = "peer:ana"\n',
+        6,
+        "case",
+    ),
+    "message.bad_identifier  ": (
+        PERSON + '[actions.alarm]\ntext = "x"\nsend_to = ""\n',
+        5,
+        "peer:NAME",
+    ),
+    "site.wrong_type    ": (PERSON + '[actions.alarm]\ntext = "x"\nsend_to = 1\n', 5, ""),
+    "action.no_text ": (PERSON + '[actions.alarm]\ntext = ""\nsend_to = "peer:ana"\n', 4, "text"),
+    "site.bad_duration ": (
+        PERSON + '[actions.alarm]\ntext = "x"\nsend_to = "peer:ana"\nttl = "0s"\n',
+        6,
+        "",
+    ),
+    "site.wrong_type  ": (PERSON + "[adapters.mail]\nstarttls = 1\n", 4, ""),
+    "site.wrong_type   ": (PERSON + "[adapters.mail]\nport = true\n", 4, ""),
+    "message.bad_identifier ": (
+        PERSON + '[actions.alarm]\ntext = "x"\nsend_to = ":"\n',
+        5,
+        "peer:NAME",
+    ),
     "peer.no_address": ("[peers.ana]\n", 1, "inbox:"),
     "peer.no_address ": ("[peers.ana]\naddresses = []\n", 2, "inbox:"),
     "peer.bad_address": ('[peers.ana]\naddresses = ["mail:ana"]\n', 2, "someone@example.org"),
@@ -111,8 +140,8 @@ WRONG = {
         4,
         "",
     ),
-    "site.bad_type": ("[peers.ana]\naddresses = 7\n", 2, ""),
-    "site.bad_type ": ("[peers.ana]\naddresses = [1]\n", 2, ""),
+    "site.wrong_type": ("[peers.ana]\naddresses = 7\n", 2, ""),
+    "site.wrong_type ": ("[peers.ana]\naddresses = [1]\n", 2, ""),
     "site.not_a_table": ("[peers]\nana = 1\n", 2, "[peers.ana]"),
     "site.out_of_range": (PERSON + "[adapters.mail]\nport = 70000\n", 4, ""),
     "settings.bare_secret": (PERSON + '[adapters.mail]\npassword = "hunter2"\n', 4, ""),
@@ -156,7 +185,7 @@ WRONG = {
         6,
         "answered",
     ),
-    "time.bad_duration": (
+    "site.bad_duration": (
         PERSON + '[actions.alarm]\ntext = "x"\nsend_to = "peer:ana"\nanswer_within = "soon"\n',
         6,
         "5s",
@@ -213,8 +242,26 @@ def test_a_bad_address_is_not_repeated_since_it_may_hold_a_secret(tmp_path):
 
 
 def test_a_text_that_asks_for_what_the_policy_does_not_have_is_found(tmp_path):
-    text = PERSON + '[actions."raise alarm"]\nsend_to = "peer:ana"\ntext = "{A} in {Room},
-    {time}"\n' file = TomlFile.parse(text.encode(), name="site.toml") declared, problems =
-    communication_from_site(file, tmp_path) assert problems == [] (problem,) = check_actions( file,
-    declared, {"p": ["Raise  Alarm", "other"]}, {"p": ["A", "R"]} ) assert (problem.code,
-    problem.line) == ("action.unknown_field", 5) assert "{Room}" in problem.message
+    action = '[actions."raise alarm"]\nsend_to = "peer:ana"\ntext = "{A} in {Room}, {time}"\n'
+    file = TomlFile.parse((PERSON + action).encode(), name="site.toml")
+    declared, problems = communication_from_site(file, tmp_path)
+    assert problems == []
+    (problem,) = check_actions(file, declared, {"p": ["Raise  Alarm", "other"]}, {"p": ["A", "R"]})
+    assert (problem.code, problem.line) == ("action.unknown_field", 5)
+    assert "{Room}" in problem.message
+
+
+def test_a_text_that_cannot_be_read_is_reported_once(tmp_path):
+    text = PERSON + '[actions.alarm]\nsend_to = "peer:ana"\ntext = "{A"\n'
+    file = TomlFile.parse(text.encode(), name="site.toml")
+    declared, problems = communication_from_site(file, tmp_path)
+    assert [problem.code for problem in problems] == ["action.bad_template"]
+    assert check_actions(file, declared, {"p": ["alarm"]}, {"p": ["A"]}) == []
+
+
+def test_the_site_shown_in_the_documentation_has_no_mistakes(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "concepts" / "communication.md"
+    shown = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    declared, problems = read(shown, tmp_path)
+    assert problems == []
+    assert declared.actions["raise alarm"].escalate_to

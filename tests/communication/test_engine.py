@@ -256,9 +256,9 @@ def test_running_it_acts_on_what_comes_and_on_the_clock(room):
         running += [asyncio.create_task(dispatch.run()) for dispatch in room.dispatches]
         try:
             await room.detect()
-            await until(lambda: inbox_of(room, "ana"))
+            await until_in_inbox(room, "ana")
             room.clock.set_ms(room.clock.now_ms() + 60_000)
-            await until(lambda: inbox_of(room, "lea"))
+            await until_in_inbox(room, "lea")
         finally:
             for task in running:
                 task.cancel()
@@ -267,15 +267,14 @@ def test_running_it_acts_on_what_comes_and_on_the_clock(room):
     asyncio.run(scenario())
 
 
-async def inbox_of(room, peer):
-    return (await room.ledger()).inbox(peer)
-
-
-async def until(condition):
+async def until_in_inbox(room, peer):
     """Waits for work done in threads; fails after ten seconds."""
+    log = room.channels.channel("log")
     async with asyncio.timeout(10):
-        while not await condition():
-            await asyncio.sleep(0.01)
+        seen = log.last_position()
+        while not (await room.ledger()).inbox(peer):
+            await log.wait_after(seen)
+            seen = log.last_position()
 
 
 def forged_answer(message, peer):

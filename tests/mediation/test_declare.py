@@ -42,7 +42,7 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
         ('unit = "ft"', 'units = "ft"', "interpretation.unknown_key", 15, "did you mean 'unit'?"),
         (
             "identity       =",
-            "identty =",
+            "ident =",
             "interpretation.unknown_key",
             13,
             "did you mean 'identity'?",
@@ -262,6 +262,16 @@ def test_nested_fields_are_lists_of_names(load):
     )
     assert problems == []
     assert found["a"].identity.field == ("who", "id")
+
+
+def test_the_example_of_the_documentation_loads(load, feeds_text):
+    page = Path(__file__).parents[2] / "docs" / "concepts" / "mediation.md"
+    example = page.read_text().split("```toml\n")[1].split("```")[0]
+    found, problems = load(example, COLUMNS)
+    assert problems == []
+    assert {one.stamp() for one in found.values()} == {
+        one.stamp() for one in load(feeds_text)[0].values()
+    }
 
 
 def test_loading_reads_nothing_outside_the_site(tmp_path, feeds_text):

@@ -154,6 +154,22 @@ def test_bytes_that_are_no_json_are_kept_in_quarantine_as_they_were(make_reader,
     asyncio.run(scenario())
 
 
+def test_a_raw_event_too_large_to_be_copied_is_still_quarantined(make_reader, event):
+    async def scenario():
+        channels = open_memory(ManualClock(), max_data_bytes=1_000)
+        reader = make_reader(channels, ManualClock())
+        await channels.channel("raw.badges").append(
+            [event({"tag": "x" * 900}, id="big"), event({}, id="small")]
+        )
+        await reader.lane("badges").step()
+        held = await everything(channels, "quarantine")
+        assert [one.causes() for one in held] == [("big",), ("small",)]
+        assert held[0].payload()["raw"] == {"source": "building", "id": "big"}
+        assert held[0].headers["rawposition"] == "1"
+
+    asyncio.run(scenario())
+
+
 def test_mediating_again_after_a_crash_before_the_commit_adds_nothing(
     open_channels, make_reader, badge, event
 ):

@@ -83,6 +83,16 @@ def test_a_missing_unit_warns_with_a_hint_and_does_not_refuse(load, bind):
     resolve(found["a"], bind())
 
 
+@pytest.mark.parametrize("fault", [{"value": ("x",)}, {"units": ("m", "m", "m")}])
+def test_a_source_that_names_the_wrong_number_of_parts_is_refused(bind, fault):
+    with pytest.raises(InterpretationError) as caught:
+        resolve(None, bind(**fault))
+    assert caught.value.code == "mediation.part_missing"
+    assert [problem.hint for problem in check_bindings([bind(**fault)], {})] == [
+        "in this order: x, y"
+    ]
+
+
 def test_every_fault_is_raised_at_once(load, bind):
     body = (
         'value.bearing = { field = "b", unit = "m" }\n'

@@ -25,6 +25,7 @@ rapport.core.errors.InvalidInput: the window is empty
         ("[JAVA_GATEWAY_EXITED] Java gateway process exited", Unavailable, "spark.java_failed"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/x", InvalidInput, "spark.no_such_path"),
         ("[CANNOT_READ_FILE_FOOTER] Could not read footer", Corrupt, "lake.bad_file"),
+        ("Python worker exited unexpectedly (crashed)", Unavailable, "spark.worker_lost"),
         ("something new", RapportError, "spark.job_failed"),
     ],
 )
@@ -38,6 +39,13 @@ def test_known_faults_have_their_own_code(text: str, kind: type[RapportError], c
 def test_a_fault_on_a_worker_is_told_by_its_last_line() -> None:
     error = translate(Exception(PYTHON_TRACE), "working")
     assert error.message == "working: InvalidInput: the window is empty"
+
+
+def test_a_fault_of_java_is_told_by_what_java_says() -> None:
+    text = "An error occurred while calling o78.collect.\n: java.lang.Thing: no such table\n\tat x"
+    assert (
+        translate(Exception(text), "working").message == "working: java.lang.Thing: no such table"
+    )
 
 
 def test_a_vanished_java_process_is_told() -> None:

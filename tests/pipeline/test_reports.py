@@ -60,7 +60,7 @@ HOOK = {"peer": "ben", "address": "webhook:http://ben", "adapter": "webhook"}
 
 
 async def walk(channels: Channels, clock: ManualClock) -> None:
-    """Ten readings, one of them again under another source; two detections; one message answered."""
+    """Ten readings, two detections, two messages of which one is answered, two left out."""
 
     async def at(time_ms: int, channel: str, *events: Event) -> None:
         clock.set_ms(time_ms)

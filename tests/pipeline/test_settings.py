@@ -30,6 +30,7 @@ def test_addresses_of_masters_that_spark_knows_are_taken(master: str) -> None:
         ({"master": "spark://host"}, "spark.bad_master"),
         ({"master": "local[two]"}, "spark.bad_master"),
         ({"memory": "lots"}, "spark.bad_memory"),
+        ({"memory": "100m"}, "spark.bad_memory"),
         ({"log_level": "LOUD"}, "spark.bad_log_level"),
         ({"options": {"driver.memory": "1g"}}, "spark.bad_option"),
         ({"shuffle_partitions": "many"}, "settings.invalid"),

@@ -31,7 +31,9 @@ def readings() -> list[Event]:
         if report.source in transformers:
             data = msgspec.json.encode(report.payload)
             raw = Event(report.source, content_id(data.decode()), "raw", "", START_MS, data)
-            accepted, rejected = transformers[report.source].apply_many([StoredEvent(number, 0, raw)])
+            accepted, rejected = transformers[report.source].apply_many(
+                [StoredEvent(number, 0, raw)]
+            )
             assert rejected == []
             made += accepted
     return made

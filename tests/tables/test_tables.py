@@ -182,3 +182,22 @@ def test_any_bytes_load_or_are_refused(raw: bytes, tmp_path: Path) -> None:
             load(tmp_path, PERSONS)
         except SiteError as error:
             assert all(problem.code.startswith("tables.") for problem in error.problems)
+
+
+def test_a_table_that_is_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "persons.csv").mkdir()
+    with pytest.raises(SiteError) as caught:
+        load(tmp_path, PERSONS)
+    assert caught.value.problems[0].code == "tables.unreadable"
+
+
+def test_faults_of_one_column_are_cut_off(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i},x,old,no" for i in range(500))
+    write(tmp_path, "persons.csv", f"id,status,age,armed\n{rows}\n")
+    with pytest.raises(SiteError) as caught:
+        load(tmp_path, PERSONS)
+    assert len(caught.value.problems) == 20
+    write(tmp_path, "persons.csv", "id,status,age,armed\n" + "1,x,3,no\n" * 500)
+    with pytest.raises(SiteError) as caught:
+        load(tmp_path, PERSONS)
+    assert len(caught.value.problems) == 20

@@ -75,7 +75,14 @@ def test_small_numbers_convert_exactly(source, target, value, expected):
 
 @pytest.mark.parametrize(
     ("code", "symbol"),
-    [("Cel", "degC"), ("[degF]", "degF"), ("FOT", "ft"), ("%RH", "%"), ("/", "1"), ("°C", "degC")],
+    [
+        ("Cel", "degC"),
+        ("[degF]", "degF"),
+        ("KMH", "km/h"),
+        ("%RH", "%"),
+        ("/", "1"),
+        ("°C", "degC"),
+    ],
 )
 def test_a_unit_is_known_by_its_ucum_uncefact_and_senml_codes(code, symbol):
     assert unit_named(code).symbol == symbol

@@ -67,7 +67,7 @@ def run(arguments: list[str] | None = None) -> int:
         return PROBLEMS
     except BrokenPipeError:
         # The reader of our output left (| head); not our fault, and nothing more can be said there.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return OK
     except KeyboardInterrupt:
         return 130

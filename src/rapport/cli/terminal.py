@@ -20,7 +20,7 @@ def stdout() -> Console:
     """Where data for people goes."""
     from rich.console import Console
 
-    return Console(soft_wrap=not sys.stdout.isatty(), highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
 
 
 def stderr() -> Console:

@@ -1,6 +1,4 @@
-"""Blocking work beside the event loop: record stores sync to disk, which others should not wait
-for.
-"""
+"""Blocking work beside the event loop: record stores sync to disk. [design 1]"""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ T = TypeVar("T")
 
 
 async def run_aside(work: Callable[[], T]) -> T:
-    """Runs blocking work in a thread; a cancelled caller still waits for it, so nothing is left
-    running.
-    """
+    """Runs blocking work in a thread; a cancelled caller still waits until it has ended."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

@@ -1,6 +1,4 @@
-"""The whole room put together from what a site declares: engine, adapters and their dispatches.
-[CO-4]
-"""
+"""The whole room from what a site declares: engine, adapters and dispatches. [CO-4]"""
 
 from __future__ import annotations
 
@@ -23,10 +21,12 @@ from rapport.store.base import RecordStore
 _OUTPUT = "output."
 
 
+def _nowhere() -> str:
+    return ""
+
+
 class Assembly:
-    """What a node starts and stops: `work()` gives the background tasks by name, `close` ends the
-    adapters.
-    """
+    """What a node starts and stops: `work()` names the background tasks, `close` ends adapters."""
 
     def __init__(
         self,
@@ -36,18 +36,18 @@ class Assembly:
         declared: Communication,
         *,
         phrases: Mapping[str, Sequence[str]],
-        public_url: str = "",
+        public_url: Callable[[], str] = _nowhere,
         plugins: Plugins | None = None,
         retry: Retry = DEFAULT_RETRY,
     ) -> None:
-        """`phrases` gives each policy's action phrases; without a `public_url` messages carry no
-        link.
+        """`phrases` gives each policy's action phrases; `public_url` is asked at each sending:
+        a node knows its address only when its doors are open; empty = no link in messages.
 
-        Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for
-        an adapter that is not installed.
+        Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an
+        adapter that is not installed.
         """
         self.secret = answer_secret(records)
-        self.public_url = public_url
+        self._public_url = public_url
         self.adapters = make_adapters(declared, self.link_for, plugins or Plugins())
         self.engine = CommunicationEngine(
             channels,
@@ -65,13 +65,14 @@ class Assembly:
 
     def link_for(self, message: str, peer: str) -> str:
         """The page on which this peer answers this message; empty when the node has no address."""
-        return answer_link(self.public_url, self.secret, message, peer) if self.public_url else ""
+        url = self._public_url()
+        return answer_link(url, self.secret, message, peer) if url else ""
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """The tasks to run, by name; each may be started again after a failure."""
         found: dict[str, Callable[[], Awaitable[None]]] = {"communication": self.engine.run}
         for dispatch in self.dispatches:
-            found[f"dispatch {dispatch.channel}"] = dispatch.run
+            found[dispatch.reader] = dispatch.run
         return found
 
     async def close(self) -> None:

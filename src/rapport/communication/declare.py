@@ -1,6 +1,4 @@
-"""Peers, collectives, actions and adapters from the site file, with every fault at its place.
-[CO-3, UX-2]
-"""
+"""Peers, collectives, actions and adapters from the site file, faults in place. [CO-3, UX-2]"""
 
 from __future__ import annotations
 
@@ -12,20 +10,23 @@ import msgspec
 
 from rapport.communication.actions import Action, same_phrase
 from rapport.communication.adapters.build import BUILT_IN
+from rapport.communication.adapters.declare import read_adapters
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
 from rapport.communication.addresses import address_fault
+from rapport.communication.declare_actions import ACTION_KEYS, read_action
 from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.privacy import OnQuiet, PrivacyPolicy, is_zone, parse_quiet
-from rapport.communication.reading import TableReader, suggest
+from rapport.communication.reading import PeopleFields, suggest
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
-from rapport.communication.tracking import CollectiveDelivery, DoneWhen, PeerDelivery
+from rapport.communication.tracking import CollectiveDelivery, PeerDelivery
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.message import Identifier
-from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import Section, TomlFile
 
 PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
 COLLECTIVE_DELIVERIES = ("to-any", "to-all-members")
+
+PEER_KEYS = ("addresses", "delivery", "fallback", "zone", "quiet", "on_quiet")
+COLLECTIVE_KEYS = ("members", "delivery")
 
 
 class Communication(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,26 +49,28 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
 def communication_from_site(
     file: TomlFile, directory: Path, *, adapters: Collection[str] = BUILT_IN
 ) -> tuple[Communication, list[Problem]]:
-    """The declarations of `[peers]`, `[collectives]`, `[actions]`, `[adapters]`, and all their
-    problems.
+    """What `[peers]`, `[collectives]`, `[actions]` and `[adapters]` say, and all their problems.
 
     `directory` is where secret files are looked for; `adapters` names all that are installed.
     Never raises for a wrong site: declarations that have errors must not be used.
     """
     problems: list[Problem] = []
     peers = {
-        name: _peer(name, TableReader(section, problems), adapters)
+        name: _peer(name, PeopleFields(section, problems, PEER_KEYS), adapters)
         for name, section in _tables(file, "peers", problems)
     }
     collectives = {
-        name: _collective(name, TableReader(section, problems), peers)
+        name: _collective(name, PeopleFields(section, problems, COLLECTIVE_KEYS), peers)
         for name, section in _tables(file, "collectives", problems)
     }
     actions = {
-        phrase: _action(phrase, TableReader(section, problems), peers, collectives)
+        phrase: read_action(
+            phrase, PeopleFields(section, problems, ACTION_KEYS), peers, collectives
+        )
         for phrase, section in _tables(file, "actions", problems)
     }
-    mail, webhook = _adapters(file, directory, adapters, problems)
+    _tables(file, "adapters", problems)
+    mail, webhook = read_adapters(file, directory, adapters, problems)
     declared = Communication(
         peers=peers,
         collectives=collectives,
@@ -80,6 +83,7 @@ def communication_from_site(
             if name not in BUILT_IN
         },
     )
+    _warn_of_same_phrases(file, actions, problems)
     _warn_of_defaults(file, declared, problems)
     return declared, problems
 
@@ -90,8 +94,7 @@ def check_actions(
     phrases: Mapping[str, Collection[str]],
     aliases: Mapping[str, Collection[str]],
 ) -> list[Problem]:
-    """Faults that need the policies: a text that asks for an alias which a policy using the action
-    lacks.
+    """Faults that need the policies: a text that asks for an alias which its policy lacks.
 
     `phrases` and `aliases` are by policy name.
     """
@@ -101,27 +104,38 @@ def check_actions(
         known = {*aliases.get(policy, ()), *ALWAYS_KNOWN}
         for phrase in used:
             action = actions.get(same_phrase(phrase))
-            for field in template_fields(action.text) if action else ():
-                if field not in known and action is not None:
-                    problems.append(
-                        file.problem(
-                            ("actions", action.phrase, "text"),
-                            "action.unknown_field",
-                            f"the text asks for {{{field}}}, which policy {policy!r} does not have",
-                            hint=suggest(field, known),
-                        )
-                    )
+            if action is not None:
+                problems += _unknown_fields(file, action, policy, known)
     return problems
+
+
+def _unknown_fields(
+    file: TomlFile, action: Action, policy: str, known: Collection[str]
+) -> list[Problem]:
+    try:
+        asked = template_fields(action.text)
+    except InvalidInput:
+        return []  # reported with the declaration
+    return [
+        file.problem(
+            ("actions", action.phrase, "text"),
+            "action.unknown_field",
+            f"the text asks for {{{field}}}, which policy {policy!r} does not have",
+            hint=suggest(field, known),
+        )
+        for field in asked
+        if field not in known
+    ]
 
 
 # --- peers and collectives ---
 
 
-def _peer(name: str, table: TableReader, adapters: Collection[str]) -> Peer:
-    addresses = table.texts("addresses")
-    if table.section.values.get("addresses", []) == []:
+def _peer(name: str, table: PeopleFields, adapters: Collection[str]) -> Peer:
+    addresses = table.texts("addresses", ())
+    if table.is_empty("addresses"):
         table.fault(
-            "addresses" if "addresses" in table.section.values else "",
+            table.place("addresses"),
             "peer.no_address",
             f"nobody can reach {name!r}: it has no address",
             hint='write addresses = ["mail:someone@example.org"] or ["inbox:"]',
@@ -146,12 +160,11 @@ def _peer(name: str, table: TableReader, adapters: Collection[str]) -> Peer:
         fallback=fallback,
         privacy=_privacy(table),
     )
-    table.finish()
     return peer
 
 
-def _privacy(table: TableReader) -> PrivacyPolicy | None:
-    quiet, zone = table.text("quiet"), table.text("zone", "UTC")
+def _privacy(table: PeopleFields) -> PrivacyPolicy | None:
+    quiet, zone = table.text("quiet", ""), table.text("zone", "UTC")
     on_quiet = cast(OnQuiet, table.choice("on_quiet", ("hold", "refuse"), "hold"))
     if not is_zone(zone):
         table.fault(
@@ -179,11 +192,11 @@ def _privacy(table: TableReader) -> PrivacyPolicy | None:
     return PrivacyPolicy(start, end, zone, on_quiet)
 
 
-def _collective(name: str, table: TableReader, peers: Mapping[str, Peer]) -> Collective:
-    members = table.texts("members")
-    if table.section.values.get("members", []) == []:
+def _collective(name: str, table: PeopleFields, peers: Mapping[str, Peer]) -> Collective:
+    members = table.texts("members", ())
+    if table.is_empty("members"):
         table.fault(
-            "members" if "members" in table.section.values else "",
+            table.place("members"),
             "collective.empty",
             f"nobody is in {name!r}",
             hint='write members = ["NAME", ...] with names of [peers.NAME]',
@@ -199,167 +212,10 @@ def _collective(name: str, table: TableReader, peers: Mapping[str, Peer]) -> Col
     if len(set(members)) < len(members):
         table.fault("members", "collective.member_twice", f"{name!r} names a member twice")
     delivery = table.choice("delivery", COLLECTIVE_DELIVERIES, "to-any")
-    table.finish()
     return Collective(name=name, members=members, delivery=cast(CollectiveDelivery, delivery))
 
 
-# --- actions ---
-
-
-def _action(
-    phrase: str,
-    table: TableReader,
-    peers: Mapping[str, Peer],
-    collectives: Mapping[str, Collective],
-) -> Action:
-    table.need(
-        "send_to",
-        "action.no_receiver",
-        f"the action {phrase!r} says nothing about whom to tell",
-        hint='write send_to = "collective:NAME" or "peer:NAME"',
-    )
-    send_to = table.text("send_to")
-    receiver = _receiver("send_to", send_to, table, peers, collectives) if send_to else None
-    escalate_to = [
-        _receiver("escalate_to", entry, table, peers, collectives)
-        for entry in table.texts("escalate_to")
-    ]
-    within = table.duration("answer_within")
-    default = "answered" if within or escalate_to else "sent"
-    done_when = cast(DoneWhen, table.choice("done_when", ("sent", "answered"), default))
-    _check_waiting(table, done_when, within, bool(escalate_to))
-    action = Action(
-        phrase=phrase,
-        send_to=receiver or Identifier("peer", ""),
-        text=_text(phrase, table),
-        urgent=table.flag("urgent"),
-        done_when=done_when,
-        answer_within_ms=within,
-        escalate_to=tuple(entry for entry in escalate_to if entry is not None),
-        ttl_ms=table.duration("ttl"),
-    )
-    table.finish()
-    return action
-
-
-def _check_waiting(table: TableReader, done_when: str, within: int, escalates: bool) -> None:
-    if done_when == "answered" and escalates and not within:
-        table.fault(
-            "escalate_to",
-            "action.no_deadline",
-            "nothing says how long to wait for an answer before asking the next",
-            hint='add answer_within = "60s"',
-        )
-    if done_when == "sent" and within:
-        table.fault(
-            "answer_within",
-            "action.answer_not_awaited",
-            'with done_when = "sent" nobody waits for an answer',
-            hint='leave answer_within out, or write done_when = "answered"',
-        )
-
-
-def _text(phrase: str, table: TableReader) -> str:
-    table.need(
-        "text",
-        "action.no_text",
-        f"the action {phrase!r} has no text",
-        hint='write text = "Guest {A} alone in {R}"',
-    )
-    text = table.text("text")
-    try:
-        template_fields(text)
-    except InvalidInput as error:
-        table.report("text", error)
-    return text
-
-
-def _receiver(
-    key: str,
-    text: str,
-    table: TableReader,
-    peers: Mapping[str, Peer],
-    collectives: Mapping[str, Collective],
-) -> Identifier | None:
-    try:
-        receiver = Identifier.parse(text)
-    except InvalidInput as error:
-        table.report(key, error)
-        return None
-    known: Mapping[str, object] = peers if receiver.kind == "peer" else collectives
-    if receiver.kind == "component":
-        table.fault(
-            key,
-            "action.bad_receiver",
-            "an action tells people: a component cannot be its receiver",
-            hint="write peer:NAME or collective:NAME",
-        )
-    elif receiver.name not in known:
-        table.fault(
-            key,
-            "action.unknown_receiver",
-            f"there is no {receiver.kind} named {receiver.name!r}",
-            hint=suggest(receiver.name, known),
-        )
-    return receiver
-
-
-# --- adapters ---
-
-
-def _adapters(
-    file: TomlFile, directory: Path, adapters: Collection[str], problems: list[Problem]
-) -> tuple[MailSettings, WebhookSettings]:
-    for name, section in _tables(file, "adapters", problems):
-        if name not in adapters:
-            problems.append(
-                section.problem(
-                    "",
-                    "adapter.unknown",
-                    f"there is no adapter named {name!r}",
-                    hint=suggest(name, adapters),
-                )
-            )
-    mail = TableReader(file.section("adapters", "mail"), problems)
-    webhook = TableReader(file.section("adapters", "webhook"), problems)
-    return _mail(mail, directory), _webhook(webhook, directory)
-
-
-def _mail(table: TableReader, directory: Path) -> MailSettings:
-    sender = table.text("sender", MailSettings().sender)
-    if fault := address_fault(f"mail:{sender}", ("mail",)):
-        table.report("sender", fault)
-    settings = MailSettings(
-        host=table.text("host", MailSettings().host),
-        port=table.number("port", MailSettings().port, low=1, high=65_535),
-        sender=sender,
-        user=table.text("user"),
-        password=_secret("password", table, directory),
-        starttls=table.flag("starttls"),
-        timeout_ms=table.duration("timeout") or MailSettings().timeout_ms,
-    )
-    table.finish()
-    return settings
-
-
-def _webhook(table: TableReader, directory: Path) -> WebhookSettings:
-    settings = WebhookSettings(
-        secret=_secret("secret", table, directory),
-        timeout_ms=table.duration("timeout") or WebhookSettings().timeout_ms,
-    )
-    table.finish()
-    return settings
-
-
-def _secret(key: str, table: TableReader, directory: Path) -> str:
-    text = table.text(key)
-    if not text:
-        return ""
-    try:
-        return read_secret(text, directory)
-    except InvalidInput as error:
-        table.report(key, error)
-        return ""
+# --- the rest of the file ---
 
 
 def _warn_of_defaults(file: TomlFile, declared: Communication, problems: list[Problem]) -> None:
@@ -375,17 +231,33 @@ def _warn_of_defaults(file: TomlFile, declared: Communication, problems: list[Pr
         )
 
 
+def _warn_of_same_phrases(
+    file: TomlFile, actions: Mapping[str, Action], problems: list[Problem]
+) -> None:
+    seen: dict[str, str] = {}
+    for phrase in actions:
+        first = seen.setdefault(same_phrase(phrase), phrase)
+        if first != phrase:
+            problems.append(
+                file.problem(
+                    ("actions", phrase),
+                    "action.phrase_twice",
+                    f"{phrase!r} and {first!r} are the same phrase",
+                    hint="blanks and letter case do not tell phrases apart",
+                )
+            )
+
+
 def _tables(file: TomlFile, name: str, problems: list[Problem]) -> list[tuple[str, Section]]:
     """The tables below `[name.*]`; anything else there is a fault."""
     section = file.section(name)
-    for key, value in section.values.items():
-        if not isinstance(value, dict):
-            problems.append(
-                section.problem(
-                    key,
-                    "site.not_a_table",
-                    f"{name}.{key} is not a table",
-                    hint=f"write [{name}.{key}]",
-                )
-            )
+    wrong: list[tuple[str, ...]] = [
+        (name, key) for key, value in section.values.items() if not isinstance(value, dict)
+    ]
+    if not isinstance(file.values.get(name, {}), dict):
+        wrong.append((name,))
+    for path in wrong:
+        hint = f"write [{'.'.join((*path, 'NAME')[:2])}]"
+        message = f"{'.'.join(path)} is not a table"
+        problems.append(file.problem(path, "site.not_a_table", message, hint=hint))
     return list(section.sections())

@@ -9,6 +9,8 @@ only over the tries it was given.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from rapport.communication.privacy import Allowed, Hold, may_receive
@@ -26,6 +28,8 @@ from rapport.communication.steps import (
 )
 from rapport.communication.tracking import Member, Result, Stage, Tracking, Try
 
+T = TypeVar("T")
+
 
 def next_step(tracking: Tracking, input: Input, now_ms: int) -> tuple[Tracking, list[Step]]:
     """The state after `input` and what is to be done; the given state is not changed.
@@ -34,15 +38,13 @@ def next_step(tracking: Tracking, input: Input, now_ms: int) -> tuple[Tracking, 
     queued once the message is closed; outcomes and answers that come later are noted, since they
     happened.
     """
-    turn = _Turn(msgspec.convert(msgspec.to_builtins(tracking), Tracking), now_ms)
+    turn = _Turn(_copy(tracking, Tracking), now_ms)
     turn.take(input)
     return turn.tracking, turn.steps
 
 
 class _Turn:
-    """One call of `next_step`: a private copy of the state, the time, and the steps gathered so
-    far.
-    """
+    """One call of `next_step`: a private copy of the state, the time, the steps so far."""
 
     def __init__(self, tracking: Tracking, now_ms: int) -> None:
         self.tracking, self.now_ms = tracking, now_ms
@@ -66,7 +68,7 @@ class _Turn:
         if self.tracking.closed:
             return
         asked = {member.peer for member in self.tracking.members()}
-        members = [member for member in ask.members if member.peer not in asked]
+        members = [_copy(member, Member) for member in ask.members if member.peer not in asked]
         stage = Stage(receiver=ask.receiver, delivery=ask.delivery, members=members)
         self.tracking.stages.append(stage)
         if not members:
@@ -282,15 +284,17 @@ class _Turn:
         self.steps.append(note)
 
 
+def _copy(value: T, kind: type[T]) -> T:
+    return msgspec.convert(msgspec.to_builtins(value), kind)
+
+
 def _find_try(member: Member | None, address: str) -> Try | None:
     entries = member.tries if member else []
     return next((entry for entry in entries if entry.address == address), None)
 
 
 def _is_news(entry: Try, outcome: Outcome) -> bool:
-    """An outcome counts for the attempt it speaks of, once; a medium may confirm what it took
-    before.
-    """
+    """An outcome counts once, for the attempt it speaks of; what was taken may be confirmed."""
     if outcome.attempt != entry.attempt:
         return False
     if entry.state == "handed":

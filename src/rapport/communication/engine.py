@@ -37,17 +37,13 @@ _BATCH = 200
 _LARGEST_BURIED = 100_000
 """A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
 _LONGEST_SLEEP_MS = 30_000
-"""The wall clock is looked at this often, so that a clock that was set does not delay a deadline
-for long.
-"""
+"""The wall clock is looked at this often: one that was set delays no deadline for long."""
 
 _log = structlog.get_logger(__name__)
 
 
 class CommunicationEngine:
-    """Holds the readers' places and the timers between turns; everything else is in the record
-    store.
-    """
+    """Holds the readers' places and the timers; everything else is in the record store."""
 
     def __init__(
         self,
@@ -61,9 +57,7 @@ class CommunicationEngine:
         adapters: Collection[str],
         retry: Retry = DEFAULT_RETRY,
     ) -> None:
-        """`phrases` gives each policy's action phrases; `adapters` names those that have a
-        dispatch.
-        """
+        """`phrases`: each policy's action phrases; `adapters`: those that have a dispatch."""
         self._channels, self._records, self._clock = channels, records, clock
         self._directory, self._adapters, self._retry = directory, frozenset(adapters), retry
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
@@ -102,9 +96,7 @@ class CommunicationEngine:
         return True
 
     async def settle(self) -> int:
-        """Steps until there is nothing to do now; returns how many it took. For tests and for
-        stopping.
-        """
+        """Steps until there is nothing to do now; returns how many. For tests and stopping."""
         steps = 0
         while await self.step():
             steps += 1

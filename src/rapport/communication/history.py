@@ -24,9 +24,7 @@ _LOOK_BACK = 200
 
 
 class LedgerRow(msgspec.Struct, kw_only=True):
-    """The newest state of one message at one person (`address` empty) or at one of their
-    addresses.
-    """
+    """The newest state of one message at a person (`address` empty) or at one address."""
 
     message: str
     peer: str
@@ -62,9 +60,7 @@ class MessageRow(msgspec.Struct, kw_only=True):
 
 
 class Ledger:
-    """The newest state of everything sent; memory grows with the messages kept (`most_messages`,
-    oldest go).
-    """
+    """The newest state of everything sent; keeps `most_messages` in memory, old ones go."""
 
     def __init__(self, channels: Channels, *, most_messages: int = 20_000) -> None:
         self._log = channels.channel("log")
@@ -100,9 +96,7 @@ class Ledger:
         ]
 
     def inbox(self, peer: str) -> list[MessageRow]:
-        """Open messages that stand in this peer's inbox and that they have not answered, newest
-        first.
-        """
+        """Open messages in this peer's inbox that they have not answered, newest first."""
         found = []
         for message in reversed(self._messages.values()):
             rows = self._rows.get(message.message, {})
@@ -187,9 +181,7 @@ class _Origin(msgspec.Struct):
 
 
 def _set_message_state(message: MessageRow, state: str, line: LedgerLine) -> None:
-    """Message-level `failed` only counts when nothing else happened: an empty collective may be
-    escalated.
-    """
+    """What the newest line about the whole message says; closed is the last word."""
     if message.state == "closed":
         return
     message.state, message.reason = state, line.reason

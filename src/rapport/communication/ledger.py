@@ -1,6 +1,4 @@
-"""The ledger's events: how every change of a delivery's state is written to `log`, and what is
-told. [CO-10]
-"""
+"""The ledger's events: how every change of a delivery's state is written to `log`. [CO-10]"""
 
 from __future__ import annotations
 

@@ -125,9 +125,7 @@ def _is_quiet(policy: PrivacyPolicy, minute: int) -> bool:
 
 
 def _moment(year: int, month: int, day: int, policy: PrivacyPolicy, fold: int) -> int:
-    """The end of quiet on that day, in ms UTC; in a skipped hour the first moment after the
-    change.
-    """
+    """The end of quiet on that day, in ms UTC; the change of the clock when it skips the end."""
     zone = ZoneInfo(policy.zone)
     wall = datetime(year, month, day, policy.end // 60, policy.end % 60, tzinfo=zone, fold=fold)
     moment = wall.astimezone(UTC)
@@ -142,9 +140,7 @@ def _moment(year: int, month: int, day: int, policy: PrivacyPolicy, fold: int) -
 
 
 def _first_after_gap(moment: datetime, zone: ZoneInfo, width: timedelta) -> datetime:
-    """The moment of the change near `moment`, to the minute: offsets change on whole minutes
-    nowadays.
-    """
+    """The change of the clock near `moment`: offsets change on whole minutes nowadays."""
     at = moment.replace(second=0, microsecond=0) - width
     offset = at.astimezone(zone).utcoffset()
     while at.astimezone(zone).utcoffset() == offset:

@@ -1,6 +1,4 @@
-"""What can happen to a message on its way, and what is to be done about it: plain values.
-[CO-8, CO-10]
-"""
+"""What can happen to a message on its way, and what is to be done: values. [CO-8, CO-10]"""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ ToldSubtype = Literal["ack", "comerror", "timeout"]
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """A receiver is to be told: the first one, or the next by escalation; members are resolved
-    now.
-    """
+    """A receiver is to be told, the first or the next by escalation; members as of now."""
 
     receiver: str
     members: list[Member]
@@ -73,9 +69,7 @@ class Queue(msgspec.Struct, frozen=True, tag="queue"):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
-    """Write a line of the ledger; without a peer it is about the whole message, without an address
-    the person.
-    """
+    """Write a ledger line: about the message, a person (`peer`) or one of their addresses."""
 
     state: LedgerState
     peer: str = ""

@@ -1,6 +1,4 @@
-"""The text of an action with the detection's values put in; nothing but named values can be asked
-for. [CO-1]
-"""
+"""The text of an action with the detection's values put in; only named ones. [CO-1]"""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ ALWAYS_KNOWN = ("policy", "time", "id")
 """Fields that every detection has; the others are the aliases of its policy."""
 
 LONGEST_TEXT = 4_000
-"""Longest text of a message in characters; what is longer is cut, so that a value cannot blow up a
-mail.
-"""
+"""Longest text of a message; what is longer is cut, so that no value blows up a mail."""
 
 
 def template_fields(template: str) -> tuple[str, ...]:

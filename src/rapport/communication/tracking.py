@@ -57,9 +57,7 @@ class Try(msgspec.Struct):
 
 
 class Member(msgspec.Struct):
-    """One peer who is told: resolved when the stage began, so later changes of the site do not
-    touch it.
-    """
+    """One peer who is told, as the directory had them when the stage began."""
 
     peer: str
     tries: list[Try]
@@ -71,9 +69,7 @@ class Member(msgspec.Struct):
     timed_out: bool = False
 
     def is_reached(self) -> bool:
-        """Whether the medium took it as the peer's delivery policy demands; who answered was
-        reached.
-        """
+        """Whether the media took it as the peer's policy demands; who answered was reached."""
         if self.answered:
             return True
         sent = [entry.state in ("handed", "confirmed") for entry in self.tries]
@@ -86,9 +82,7 @@ class Member(msgspec.Struct):
 
 
 class Stage(msgspec.Struct):
-    """One receiver that was asked: the collective's policy, its members, and the deadline for an
-    answer.
-    """
+    """One receiver that was asked: its policy, its members, and the deadline for an answer."""
 
     receiver: str
     delivery: CollectiveDelivery

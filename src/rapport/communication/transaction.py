@@ -29,9 +29,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
 
 class Transaction:
-    """Changes over a record store, seen by its own reads, durable at `commit`. Reusable, for one
-    task at a time.
-    """
+    """Changes over a record store, seen by its own reads, durable at `commit`; reusable."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records

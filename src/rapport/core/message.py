@@ -43,9 +43,7 @@ class Identifier(msgspec.Struct, frozen=True, order=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is said to whom. `type`, `subtype` and `sender` are mandatory; the engine fills in
-    `id`.
-    """
+    """What is said to whom. `type`, `subtype`, `sender` are mandatory; the engine fills in `id`."""
 
     type: str
     subtype: str

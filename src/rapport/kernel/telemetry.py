@@ -1,4 +1,4 @@
-"""Structured logs on stderr and metrics in one registry; secrets never reach either. [UX-5]"""
+"""Structured logs on stderr; secrets never reach them. [UX-5]"""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry
-
-REGISTRY = CollectorRegistry()
-"""The metrics of this process, shown at /metrics."""
 
 _SECRET_WORDS = ("password", "secret", "token", "authorization", "credential", "api_key")
 

@@ -1,6 +1,4 @@
-"""Which source speaks how: a source bound to the attribute it gives and to its interpretation.
-[ME-5, design 19]
-"""
+"""Which source speaks how: a source, its attribute, its interpretation. [ME-5, design 19]"""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     key: str = "key"
     value: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
-    """Units of the parts in root, where the site says; points and rectangles are in metres anyway.
-    """
+    """Units of the parts in root, where the site says; points and rectangles are in metres."""
 
     @property
     def stream(self) -> str:

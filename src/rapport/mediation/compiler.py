@@ -1,5 +1,4 @@
-"""From a resolved interpretation to the text of one specialised function; no I/O, nothing left to
-look up. [ME-8]
+"""From a resolved interpretation to the text of one specialised function; no I/O. [ME-8]
 
 Only text written here is ever compiled. What comes from outside enters as the `repr` of a checked
 text or number (field names, units' arithmetic) or as a bound constant; variables are named by us
@@ -15,9 +14,7 @@ _READERS = {"text": "text", "boolean": "truth"}
 
 
 def generate(resolved: Resolved) -> str:
-    """The source text of `transform(raw, position)`; linear in the number of values and
-    conversions.
-    """
+    """The source text of `transform(raw, position)`; linear in values and conversions."""
     interpretation, binding = resolved.interpretation, resolved.binding
     body = [
         *_check_type(interpretation.type),
@@ -143,9 +140,7 @@ def _conversion(number: int, rule: ConversionRule, resolved: Resolved) -> list[s
 
 
 def _place(resolved: Resolved) -> list[str]:
-    """Polar to cartesian and relative to absolute; see `units/coordinates.py` for the
-    conventions.
-    """
+    """Polar to cartesian, relative to absolute; conventions in `units/coordinates.py`."""
     origin = resolved.interpretation.origin
     if origin is None:
         return ["v_x, v_y = polar_to_cartesian(v_bearing, v_distance)"] if resolved.polar else []

@@ -1,5 +1,4 @@
-"""Plug-in conversions, each call with a deadline, carried out in a process that can be ended.
-[ME-4, UX-9]
+"""Plug-in conversions, called with a deadline in a process that can be ended. [ME-4, UX-9]
 
 A thread cannot be stopped and would hold the interpreter; so each source with plug-ins has a worker
 process of its own, started at its first call. One call costs a round trip through two pipes (some
@@ -26,9 +25,7 @@ from rapport.mediation.worker import Reply, Request, write_frame
 START_DEADLINE_MS = 20_000
 """Starting Python and importing the plug-in may take this long, once."""
 PAUSE_MS = 30_000
-"""After a plug-in could not be loaded its events are rejected at once for this long; then it is
-tried again.
-"""
+"""So long the events of a plug-in that could not be loaded are rejected at once; then again."""
 _MAX_REPLY = 1024 * 1024
 _READ_REPLY = msgspec.msgpack.Decoder(Reply)
 

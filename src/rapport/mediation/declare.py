@@ -1,5 +1,4 @@
-"""Interpretations from the site: `[interpretations.NAME]` in site.toml or in the files it names.
-[ME-7, ME-10]
+"""Interpretations of a site: `[interpretations.NAME]` in its files. [ME-7, ME-10]
 
 Both places have the same form, so a table can be moved from one to the other unchanged.
 """
@@ -30,8 +29,7 @@ _SECTION = "interpretations"
 def interpretations_from_site(
     file: TomlFile, directory: Path, tables: TableColumns | None = None
 ) -> tuple[dict[str, Interpretation], list[Problem]]:
-    """All sound interpretations by name, and every fault of the others; a faulty one refuses only
-    itself.
+    """All sound interpretations by name, and every fault; a faulty one refuses only itself.
 
     Args:
         file: The site file.
@@ -108,7 +106,7 @@ def _collect(
                     key,
                     "interpretation.bad_value",
                     f"{key!r} is no table of an interpretation",
-                    hint="write [interpretations.NAME]",
+                    hint="write [interpretations.NAME], or files = [...]",
                 )
             )
     for name, section in whole.sections():
@@ -128,9 +126,7 @@ def _collect(
 
 
 def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:
-    """The files that the patterns name, sorted; a pattern that leads outside or to nothing is a
-    fault.
-    """
+    """The files that the patterns name, sorted; leading outside or to nothing is a fault."""
     patterns = section.values.get("files", [])
     if isinstance(patterns, str):
         patterns = [patterns]

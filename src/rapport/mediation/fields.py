@@ -1,6 +1,4 @@
-"""What generated transformers call to read one field: each returns a checked value or raises
-Rejected. [ME-8, ME-11]
-"""
+"""What generated transformers call to read a field: a value or Rejected. [ME-8, ME-11]"""
 
 from __future__ import annotations
 

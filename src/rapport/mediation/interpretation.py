@@ -1,5 +1,4 @@
-"""An interpretation as data: what the events of one kind of source mean, in the words of its maker.
-[ME-4, ME-5]
+"""An interpretation as data: what the events of one kind of source mean. [ME-4, ME-5]
 
 Values only; `declare.py` makes them from a file, `resolve.py` fits them to a source, `compiler.py`
 makes code of them.
@@ -88,9 +87,7 @@ class OriginRule(msgspec.Struct, frozen=True):
 
 
 class ConversionRule(msgspec.Struct, frozen=True):
-    """A plug-in function called with the values named in `take`; its results become the values
-    named in `give`.
-    """
+    """A plug-in function from the values named in `take` to the values named in `give`."""
 
     call: str
     take: tuple[str, ...]
@@ -108,9 +105,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
-    """What events mean: time, identity, values with units, and the steps that lead from them to
-    root.
-    """
+    """What events mean: time, identity, values with units, and the steps from them to root."""
 
     name: str
     identity: IdentityRule
@@ -126,9 +121,7 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
     place: Place = Place()
 
     def version(self) -> str:
-        """Twelve digits that depend on the meaning only: neither on the place in a file nor on the
-        comment.
-        """
+        """Twelve digits that depend on the meaning only, not on its place or comment."""
         meaning = msgspec.structs.replace(self, place=Place(), about="")
         return content_id(msgspec.json.encode(meaning).decode())[:12]
 

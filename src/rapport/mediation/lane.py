@@ -1,6 +1,4 @@
-"""One source's way through mediation: read raw, transform, append, commit. [ME-6,
-ME-16, design 11]
-"""
+"""One source's way through mediation: read, transform, append, commit. [ME-6, ME-16]"""
 
 from __future__ import annotations
 
@@ -21,10 +19,9 @@ from rapport.mediation.rejection import Rejection
 
 READER = "mediation"
 EVENTS = "events"
+_LIMIT = 1_000
 _BLOCKING_LIMIT = 20
-"""Where each event may take a deadline long, batches are short so that what is done is appended
-soon.
-"""
+"""Where each event may take a deadline long, short batches get what is done out soon."""
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +42,7 @@ class RejectsAll:
     may_block = False
 
     def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
-        self.code, self.message, self.hint, self.stamp = code, message, hint, stamp
+        self.code, self.message, self.hint, self.stamp = code, message[:500], hint[:500], stamp
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         return [], [
@@ -65,8 +62,7 @@ class SourceCounts(msgspec.Struct):
 
 
 class Lane:
-    """Reads `raw.<source>`, appends to `events` and `quarantine`, then commits: a crash repeats
-    work, loses nothing.
+    """From `raw.<source>` to `events` and `quarantine`, then commit: a crash loses nothing.
 
     `choose` is asked before every batch, so a change takes effect between batches and never within
     one.
@@ -76,13 +72,10 @@ class Lane:
         self.source, self.counts = source, SourceCounts()
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
-        self._limit = 1_000
         self._thread: ThreadPoolExecutor | None = None
 
     async def run(self) -> None:
-        """Goes on until cancelled. After a failure call it again: it starts after the
-        last commit.
-        """
+        """Goes on until cancelled; called again after a failure it starts after the last commit."""
         self._subscription = None
         while True:
             await self.step()
@@ -91,9 +84,8 @@ class Lane:
         """Mediates one batch and returns its size; 0 when none came within the time-out."""
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
-        chosen = self._choose()
-        self._limit = _BLOCKING_LIMIT if chosen.may_block else 1_000
-        batch = await self._subscription.next_batch(limit=self._limit, timeout_ms=timeout_ms)
+        limit = _BLOCKING_LIMIT if self._choose().may_block else _LIMIT
+        batch = await self._subscription.next_batch(limit=limit, timeout_ms=timeout_ms)
         if not batch:
             return 0
         readings, rejections = await self._apply(self._choose(), batch)
@@ -122,9 +114,7 @@ class Lane:
     async def _append_readings(
         self, readings: list[Event], batch: list[StoredEvent]
     ) -> list[Rejection]:
-        """Appends all; if the channel refuses one, the others still go in and that one
-        is rejected.
-        """
+        """Appends all; a reading the channel refuses is rejected and the others still go in."""
         if not readings:
             return []
         channel = self._channels.channel(EVENTS)
@@ -159,8 +149,12 @@ class Lane:
     async def _append_rejections(self, rejections: list[Rejection]) -> None:
         if not rejections:
             return
-        kept = [rejection_event(rejection, self.source) for rejection in rejections]
-        await self._channels.channel(QUARANTINE).append(kept)
+        channel = self._channels.channel(QUARANTINE)
+        try:
+            await channel.append([rejection_event(one, self.source) for one in rejections])
+        except InvalidInput:  # one is too large to be copied; the raw channel still has it whole
+            bare = [rejection_event(one, self.source, copy_raw=False) for one in rejections]
+            await channel.append(bare)
         for rejection in rejections:
             self.counts.rejected[rejection.code] = self.counts.rejected.get(rejection.code, 0) + 1
 

@@ -16,9 +16,7 @@ class Lookups(Protocol):
     """What mediation asks of the tables."""
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
-        """The text in `column` of the row with that key, None when there is no such row or it is
-        empty.
-        """
+        """The text in `column` of the row with that key; None when there is no row or no text."""
 
 
 class NoTables:

@@ -14,8 +14,7 @@ _TEMPERATURES = ("temp", "temperature")
 
 
 def plausible_unit(field: str, value: Any = None) -> str:
-    """A sentence about the unit that the name of the field, and one value of it, make likely; or
-    nothing.
+    """A sentence about the unit that a field's name, and one value, make likely; or nothing.
 
     >>> plausible_unit("dist_ft")
     "the name 'dist_ft' looks like unit = 'ft'"

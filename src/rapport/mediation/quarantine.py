@@ -1,6 +1,4 @@
-"""Rejections as events: kept with their reason and with the raw form, to be explained and released
-later. [ME-11, ME-16]
-"""
+"""Rejections as events: the reason and the raw form, to be released later. [ME-11, ME-16]"""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ QUARANTINE = "quarantine"
 REJECTED_TYPE = "rapport.mediation.rejected"
 SOURCE = "rapport.mediation"
 LARGEST_COPY = 64 * 1024
-"""Larger payloads are not copied into the quarantine; they stay where `rawchannel` and
-`rawposition` say.
-"""
+"""Larger payloads are not copied; they stay where `rawchannel` and `rawposition` say."""
 
 
-def rejection_event(rejection: Rejection, source: str) -> Event:
-    """The event that `quarantine` keeps; the same rejection always has the same id."""
+def rejection_event(rejection: Rejection, source: str, *, copy_raw: bool = True) -> Event:
+    """The event that `quarantine` keeps; the same rejection always has the same id.
+
+    Without `copy_raw` it only says where the raw event lies: for one too large to be copied.
+    """
     raw, channel = rejection.event, RAW_PREFIX + source
     data = {
         "reason": rejection.code,
@@ -33,7 +32,7 @@ def rejection_event(rejection: Rejection, source: str) -> Event:
         "hint": rejection.hint,
         "source": source,
         "interpretation": rejection.interpretation,
-        "raw": _raw_form(raw),
+        "raw": _raw_form(raw) if copy_raw else {"source": raw.source, "id": raw.id},
     }
     headers = {CAUSE: raw.id, "rawchannel": channel, "rawposition": str(rejection.position)}
     if rejection.interpretation:

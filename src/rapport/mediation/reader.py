@@ -1,6 +1,4 @@
-"""The subscriber that gives raw events their meaning: one lane per source, none waits for another.
-[ME-5, ME-9, design 19]
-"""
+"""The subscriber that gives raw events their meaning: one lane per source. [ME-5, design 19]"""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ _LOOK_EVERY_MS = 1_000
 
 
 class MediationReader:
-    """Turns `raw.<source>` into `events` and `quarantine`, for every raw channel there is or will
-    be.
+    """Turns every `raw.<source>` there is or will be into `events` and `quarantine`.
 
     Holds per source a lane (its place in the channel and counts), the transformer in use, and for
     plug-in conversions a worker process. All methods belong to the event loop's thread.
@@ -39,9 +36,7 @@ class MediationReader:
         lookups: Lookups | None = None,
         import_paths: Sequence[str] = (),
     ) -> None:
-        """`import_paths` are where plug-in conversions of a trusted site are found, besides the
-        installed ones.
-        """
+        """`import_paths`: where plug-in conversions are found, besides the installed ones."""
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
         self._lookups: Lookups = lookups or NoTables()
@@ -53,17 +48,13 @@ class MediationReader:
         self._conversions: dict[str, WorkerConversions] = {}
 
     def start(self) -> None:
-        """Begins to mediate all bound sources and all raw channels; new ones are found within a
-        second.
-        """
+        """Begins to mediate all raw channels; new ones are found within a second. Once only."""
         for source in self._bindings:
             self.watch(source)
         self._tasks.start("mediation.look_for_sources", self._look_for_sources)
 
     def watch(self, source: str) -> None:
-        """Makes sure that a source is mediated; doors call it when they receive from a source.
-        Cheap, repeatable.
-        """
+        """Makes sure that a source is mediated; doors call it at every event: it is cheap."""
         if source not in self._lanes:
             self._tasks.start(f"mediation.{source}", self.lane(source).run)
 
@@ -91,8 +82,7 @@ class MediationReader:
         self._tables_generation += 1
 
     def transformer(self, source: str) -> GivesMeaning:
-        """What gives the source's events their meaning now; rebuilt after a change of
-        interpretations or tables.
+        """What gives the source's events their meaning now; rebuilt after a change.
 
         A changed interpretation that does not fit its source leaves the one before it in force.
         """

@@ -16,9 +16,7 @@ class Rejected(Exception):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """A raw event with the reason why it has no meaning yet; `interpretation` is `name@version` or
-    empty.
-    """
+    """A raw event and why it has no meaning yet; `interpretation` is `name@version` or empty."""
 
     code: str
     message: str

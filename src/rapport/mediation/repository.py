@@ -1,6 +1,4 @@
-"""The interpretations in force, by name, each with a version made from its content; changed in one
-step. [ME-6, ME-12]
-"""
+"""The interpretations in force, by name and version; changed in one step. [ME-6, ME-12]"""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rapport.mediation.interpretation import Interpretation
 
 
 class Repository:
-    """Interpretations by name. Who reads sees the state before a change or after it, never a
-    mixture.
+    """Interpretations by name; a reader sees a change whole or not at all.
 
     `generation` grows with every change, so readers know when to look again. Former versions stay
     known by their stamp, to explain what they gave a meaning to.

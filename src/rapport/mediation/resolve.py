@@ -1,5 +1,4 @@
-"""An interpretation fitted to a source: every unit turned into arithmetic, every part accounted
-for. [ME-7, ME-10, ME-11]
+"""An interpretation fitted to a source: units become arithmetic. [ME-7, ME-10, ME-11]
 
 Pure. All faults at once; what is left after them can be compiled without asking anything again.
 """
@@ -25,9 +24,7 @@ _POLAR_UNITS = {"bearing": "deg", "distance": "m"}
 
 
 class ResolvedValue(msgspec.Struct, frozen=True):
-    """A value with its kind and, for numbers, the arithmetic; None when its unit was
-    not declared.
-    """
+    """A value with its kind and, for numbers with a unit, the arithmetic."""
 
     rule: ValueRule
     kind: Kind
@@ -48,9 +45,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(interpretation: Interpretation | None, binding: SourceBinding) -> Resolved:
-    """Fits an interpretation (None: root) to a source; raises InterpretationError with
-    every fault.
-    """
+    """Fits an interpretation (None: root) to a source; raises InterpretationError, all faults."""
+    problems = _check_root(binding, speaks_root=interpretation is None)
+    if problems:
+        raise InterpretationError(problems)
     chosen = interpretation or root_interpretation(binding)
     problems = [p for p in check_binding(chosen, binding) if p.severity == "error"]
     if problems:
@@ -71,9 +69,7 @@ def resolve(interpretation: Interpretation | None, binding: SourceBinding) -> Re
 
 
 def check_binding(interpretation: Interpretation, binding: SourceBinding) -> list[Problem]:
-    """Every fault of using this interpretation for this source; a missing unit is a warning: it
-    holds readings back.
-    """
+    """Every fault of this use; a missing unit is a warning, since it holds readings back."""
     return [
         *_check_shape(interpretation, binding),
         *_check_units(interpretation, binding),
@@ -93,10 +89,25 @@ def check_bindings(
     problems: list[Problem] = []
     for binding in bindings:
         name = binding.interpretation
+        problems.extend(_check_root(binding, speaks_root=not name))
         if name in interpretations:
             problems.extend(check_binding(interpretations[name], binding))
         elif name:
             problems.append(_unknown(name, binding.source, interpretations, file))
+    return problems
+
+
+def _check_root(binding: SourceBinding, *, speaks_root: bool) -> list[Problem]:
+    """The source names as many fields and units as its attribute has parts."""
+    problems = []
+    for what, given in (("fields", binding.value if speaks_root else ()), ("units", binding.units)):
+        if given and len(given) != len(binding.parts):
+            message = (
+                f"source {binding.source!r} names {len(given)} {what}, "
+                f"but {binding.stream} has {len(binding.parts)} parts"
+            )
+            hint = f"in this order: {', '.join(binding.parts)}"
+            problems.append(Problem(code="mediation.part_missing", message=message, hint=hint))
     return problems
 
 

@@ -70,9 +70,7 @@ def read_identity(form: Form, tables: TableColumns | None) -> IdentityRule:
 
 
 def read_values(form: Form) -> tuple[ValueRule, ...]:
-    """`value.NAME = { field, unit, to, decimal }`, or `value = { field, ... }` for an attribute of
-    one part.
-    """
+    """`value.NAME = { field, unit, to, decimal }`; for a single part `value = { field, ... }`."""
     values = form.section.values.get("value")
     if isinstance(values, dict) and "field" in values and not isinstance(values["field"], dict):
         return (_read_value(form, "value", "value"),)
@@ -107,9 +105,7 @@ def read_origin(form: Form, tables: TableColumns | None) -> OriginRule | None:
 
 
 def read_conversions(form: Form) -> tuple[ConversionRule, ...]:
-    """`convert = [{ call, take, give, arguments, deadline }]`, in the order they are
-    carried out.
-    """
+    """`convert = [{ call, take, give, arguments, deadline }]`, in the order of the file."""
     entries = form.section.values.get("convert", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         form.fault(
@@ -271,9 +267,7 @@ def _check_pattern(form: Form, pattern: str, zone: str) -> None:
 
 
 def _template(text: str) -> tuple[str | Path, ...]:
-    """`unknown:{track}` as `("unknown:", ("track",))`; dots in a placeholder go down into nested
-    objects.
-    """
+    """`unknown:{track}` as `("unknown:", ("track",))`; dots lead into nested objects."""
     pieces: list[str | Path] = []
     for index, piece in enumerate(_PLACEHOLDER.split(text)):
         if index % 2:

@@ -1,6 +1,4 @@
-"""The compiled form of an interpretation for one source: raw event in, reading or rejection out.
-[ME-8]
-"""
+"""An interpretation compiled for one source: raw event in, reading or rejection out. [ME-8]"""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ class Conversions(Protocol):
 
 
 class Transformer:
-    """One generated function for one (interpretation, source) and what is needed to show and call
-    it.
+    """One generated function for one (interpretation, source).
 
     `apply` and `apply_many` never raise: what cannot be given a meaning becomes a Rejection. They
     do not block unless `may_block` says that plug-in conversions are called; then keep them off the
@@ -56,9 +53,7 @@ class Transformer:
         lookups: Lookups | None = None,
         conversions: Conversions | None = None,
     ) -> Transformer:
-        """Checks, generates and compiles; None = the source speaks root. Raises
-        InterpretationError.
-        """
+        """Checks, generates, compiles; None: the source speaks root. InterpretationError."""
         resolved = resolve(interpretation, binding)
         text = generate(resolved)
         names = _names(resolved, lookups or NoTables(), conversions)

@@ -1,5 +1,4 @@
-"""The process that carries out plug-in conversions, so that one that hangs or dies can be ended.
-[ME-4]
+"""The process that carries out plug-in conversions, so that it can be ended. [ME-4]
 
 Run as `python -m rapport.mediation.worker PATHS`; speaks length-prefixed msgpack on stdin and
 stdout. Started and ended by `conversions.py`; it also ends itself, even while a plug-in hangs, when

@@ -74,7 +74,7 @@ class Node:
         _log.info("node started", site=self.site.name, policies=sorted(self.site.policies))
 
     async def stop(self) -> None:
-        """Stops the readers, first stage first, and closes the channels; a second call is no error."""
+        """Stops the readers, first stage first, and closes the channels."""
         if self._started:
             self._started = False
             await self._parts.mediation.stop()

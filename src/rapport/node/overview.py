@@ -12,6 +12,7 @@ from rapport.core.event import StoredEvent
 from rapport.node.node import Node
 
 _NEWEST = 12
+_LOOK_BACK = 500
 
 
 class ChannelCount(msgspec.Struct, frozen=True):
@@ -72,18 +73,22 @@ async def overview(node: Node) -> Overview:
     names = node.channels.names()
     return Overview(
         channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
-        detections=[
-            line for item in await _newest(node, "detections") if (line := _detection(item))
-        ],
+        detections=await _detections(node),
         deliveries=_deliveries(node),
         quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
     )
 
 
-async def _newest(node: Node, name: str) -> list[StoredEvent]:
+async def _newest(node: Node, name: str, count: int = _NEWEST) -> list[StoredEvent]:
     channel = node.channels.channel(name)
-    after = max(channel.last_position() - _NEWEST, 0)
-    return list(reversed(await channel.read_after(after, limit=_NEWEST)))
+    after = max(channel.last_position() - count, 0)
+    return list(reversed(await channel.read_after(after, limit=count)))
+
+
+async def _detections(node: Node) -> list[DetectionLine]:
+    """The newest; the channel also holds late readings and moves of the clock."""
+    found = map(_detection, await _newest(node, "detections", _LOOK_BACK))
+    return [line for line in found if line is not None][:_NEWEST]
 
 
 def _detection(stored: StoredEvent) -> DetectionLine | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.logged import LoggedChannels
 from rapport.communication.adapters.base import OutputAdapter
-from rapport.communication.adapters.build import make_adapters
+from rapport.communication.adapters.build import adapter_names, make_adapters
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.answers import answer_link, answer_secret
 from rapport.communication.declare import Communication, communication_from_site
@@ -18,6 +18,7 @@ from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import SiteDirectory
 from rapport.core.errors import SiteError
 from rapport.kernel.clock import Clock
+from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings
 from rapport.mediation.declare import interpretations_from_site
 from rapport.mediation.reader import MediationReader
@@ -42,7 +43,8 @@ def make_node(
     Unsupported when an
     adapter's driver is not installed.
     """
-    people = _people(site)
+    plugins = Plugins()
+    people = _people(site, plugins)
     interpretations, problems = interpretations_from_site(
         site.file, site.directory, site.tables.columns()
     )
@@ -53,10 +55,15 @@ def make_node(
     )
     secret = answer_secret(opened.records)
     node: list[Node] = []
-    adapters = make_adapters(people.adapters(), people.mail, people.webhook, _links(node, secret))
+    adapters = make_adapters(people, _links(node, secret), plugins)
     bindings = source_bindings(site.ontology)
     mediation = MediationReader(
-        opened, bindings.values(), Repository(interpretations), clock, lookups=site.tables
+        opened,
+        bindings.values(),
+        Repository(interpretations),
+        clock,
+        lookups=site.tables,
+        import_paths=[str(site.directory.resolve())],
     )
     policy = PolicyEngine(
         opened,
@@ -83,8 +90,10 @@ def make_node(
     return node[0]
 
 
-def _people(site: Site) -> Communication:
-    people, problems = communication_from_site(site.file, site.directory)
+def _people(site: Site, plugins: Plugins) -> Communication:
+    people, problems = communication_from_site(
+        site.file, site.directory, adapters=adapter_names(plugins)
+    )
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
     return people

@@ -37,6 +37,8 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
     detections: list[Detection]
     late: list[Cause]
     events: int
+    watermark: int
+    """Detections before this time would stand as they are if more readings came."""
     layout: Layout
 
 
@@ -73,6 +75,7 @@ def replay_spark(
         detections=sorted(found, key=detection_order),
         late=ingestion.late,
         events=ingestion.events,
+        watermark=ingestion.watermark(),
         layout=layout,
     )
 

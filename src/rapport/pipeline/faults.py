@@ -23,6 +23,8 @@ _BROKEN_FILE = (
 )
 _NO_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "MemoryError")
 _NO_MASTER = ("All masters are unresponsive", "Could not parse Master URL", "Invalid master URL")
+_NO_WORKER = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed")
+_CALL_FAILED = "An error occurred while calling"
 _NO_DISK = ("No space left on device",)
 
 
@@ -30,19 +32,19 @@ _NO_DISK = ("No space left on device",)
 def spark_faults(doing: str) -> Iterator[None]:
     """Errors of Spark inside become RapportErrors that say what was being done; ours pass
     untouched."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
+    except (Py4JNetworkError, ConnectionError, EOFError) as error:
+        raise Unavailable(
+            f"{doing}: Spark's Java process has gone",
+            code="spark.gone",
+            hint="start again; if it happens twice, raise memory in the [spark] settings",
+        ) from error
     except (Py4JError, PySparkException) as error:
         raise translate(error, doing) from error
-    except (ConnectionError, EOFError) as error:
-        raise Unavailable(
-            f"{doing}: Spark's Java process has gone ({error or type(error).__name__})",
-            code="spark.gone",
-            hint="start again; if it happens twice, give Spark more memory (spark.memory)",
-        ) from error
 
 
 def translate(error: Exception, doing: str) -> RapportError:
@@ -57,6 +59,12 @@ def translate(error: Exception, doing: str) -> RapportError:
         )
     if _names(text, _NO_DISK):
         return Unavailable(f"{doing}: the disk is full", code="spark.disk_full")
+    if _names(text, _NO_WORKER):
+        return Unavailable(
+            f"{doing}: a worker of Spark died",
+            code="spark.worker_lost",
+            hint="mostly for want of memory: use more and smaller partitions, or fewer cores",
+        )
     if _names(text, _NO_MASTER):
         return Unavailable(
             f"{doing}: the Spark master does not answer", code="spark.master_unreachable"
@@ -93,7 +101,10 @@ def _said_by_python(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    """The first line that says something; that a call from Python failed does not."""
+    lines = (line.strip().removeprefix(": ") for line in text.splitlines())
+    told = (line for line in lines if line and not line.startswith(_CALL_FAILED))
+    return next(told, "no reason given")
 
 
 def _names(text: str, marks: tuple[str, ...]) -> bool:

@@ -49,6 +49,10 @@ class Ingestion:
         """Times of evenly spaced arrivals, few enough to keep: to cut history into equal parts."""
         return self._sample
 
+    def watermark(self) -> int:
+        """What lies before this time is certain; nothing older will be taken any more."""
+        return max(self._newest, _NEVER + self._lateness_ms) - self._lateness_ms
+
     def judge(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of the next arrivals are late."""
         newest = np.maximum.accumulate(np.concatenate(([self._newest], times)))

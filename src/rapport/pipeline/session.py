@@ -8,13 +8,14 @@ Python ends.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,8 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     builder = SparkSession.builder.master(chosen.master).appName("rapport")
     for name, value in spark_options(chosen, directory).items():
         builder = builder.config(name, value)
+    # py4j logs a broken connection with its traceback and raises it too; once is enough.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with _environment(variables), spark_faults("starting Spark"):
         return builder.getOrCreate()
 
@@ -81,15 +84,15 @@ def stop_session(spark: SparkSession) -> None:
 
 def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
     """Every option we give Spark; files it needs are written into `directory`."""
-    logging = directory / "log4j2.properties"
-    logging.write_text(_logging(settings.log_level), encoding="utf-8")
-    java = f"-Dlog4j2.configurationFile={logging.as_uri()} -Duser.timezone=UTC"
+    log_settings = directory / "log4j2.properties"
+    log_settings.write_text(_logging(settings.log_level), encoding="utf-8")
+    java = f"-Dlog4j2.configurationFile={log_settings.as_uri()} -Duser.timezone=UTC"
     options = {
         "spark.driver.memory": settings.memory,
         "spark.executor.memory": settings.memory,
         "spark.driver.host": settings.driver_host,
         "spark.driver.bindAddress": _bind_address(settings),
-        "spark.driver.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": f"{java} {settings.java_options}".strip(),
         "spark.log.structuredLogging.enabled": "false",
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
@@ -177,9 +180,12 @@ def _set_variables(variables: Mapping[str, str | None]) -> None:
 
 
 def _clean_up(directory: Path) -> None:
+    """Runs when Python ends, whatever became of Spark: a Java process that is gone has stopped."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        running.stop()
+    with suppress(Py4JError, OSError):
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            running.stop()
     shutil.rmtree(directory, ignore_errors=True)

@@ -13,7 +13,8 @@ from rapport.core.errors import InvalidInput
 _MASTERS = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*|yarn|k8s://\S+"
 )
-_MEMORY = re.compile(r"[1-9]\d*[mgMG]")
+_MEMORY = re.compile(r"(\d{1,9})([mgMG])")
+_LEAST_MEGABYTES = 512
 
 
 class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +40,9 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     driver_host: str = "127.0.0.1"
     """Address at which executors reach the driver; on a cluster of several machines, this machine's
     name."""
+    java_options: str = ""
+    """Further arguments of the driver's Java, such as `-XX:TieredStopAtLevel=1`: quicker to start,
+    slower on long work."""
     options: dict[str, str] = {}
     """Further `spark.*` options, taken as they are."""
 
@@ -49,9 +53,12 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
                 code="spark.bad_master",
                 hint="write local[2], local[*] or spark://host:7077",
             )
-        if not _MEMORY.fullmatch(self.memory):
+        size = _MEMORY.fullmatch(self.memory)
+        if size is None or int(size[1]) * (1024 if size[2] in "gG" else 1) < _LEAST_MEGABYTES:
             raise InvalidInput(
-                f"{self.memory!r} is not a size of memory", code="spark.bad_memory", hint="write 1g"
+                f"{self.memory!r} is not a size of memory that Spark can run in",
+                code="spark.bad_memory",
+                hint=f"write {_LEAST_MEGABYTES}m or more, such as 1g",
             )
         if self.log_level not in ("ERROR", "WARN", "INFO"):
             raise InvalidInput(

@@ -22,8 +22,6 @@ _SOURCE_KEYS = (
     "key",
     "value",
     "interpretation",
-    "units",
-    "period",
 )
 
 Attributes = dict[str, AttributeType]

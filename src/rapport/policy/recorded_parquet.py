@@ -22,7 +22,7 @@ def parquet_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.R
             check_fields(path, wanted, file.schema_arrow.names, line=0)
             done = 0
             for rows in file.iter_batches(columns=list(dict.fromkeys(wanted.fields()))):
-                yield _rows(path, wanted, rows, done, report)
+                yield _rows(path, wanted, rows, done, file.schema_arrow.names, report)
                 done += len(rows)
     except pa.ArrowInvalid as error:
         message = f"this is not a Parquet file: {error}"
@@ -32,7 +32,12 @@ def parquet_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.R
 
 
 def _rows(
-    path: Path, wanted: Wanted, rows: pa.RecordBatch, done: int, report: Report
+    path: Path,
+    wanted: Wanted,
+    rows: pa.RecordBatch,
+    done: int,
+    names: list[str],
+    report: Report,
 ) -> pa.RecordBatch:
     converted = convert(rows, wanted)
     if converted is not None:
@@ -43,7 +48,7 @@ def _rows(
         try:
             good.append(row_values(wanted, [_plain(cell) for cell in cells]))
         except Cell as error:
-            column = rows.schema.names.index(error.field) + 1
+            column = names.index(error.field) + 1
             report(
                 Problem(
                     file=path.name,

@@ -26,8 +26,6 @@ class SiteParts(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, Compiled]
     texts: dict[str, str]
     """The text of each policy that was read, by name."""
-    chosen_only: bool = False
-    """True when only some of the site's policies were read."""
 
 
 Checker = Callable[[SiteParts], list[Problem]]

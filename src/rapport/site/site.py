@@ -21,6 +21,7 @@ from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import choose, compile_text, policy_files, read_policy
+from rapport.site.rooms import ROOM_CHECKERS
 from rapport.tables.declare import tables_from_site
 from rapport.tables.tables import Tables
 
@@ -99,9 +100,8 @@ def _read(
         tables=tables,
         policies=policies,
         texts=texts,
-        chosen_only=chosen is not None,
     )
-    for checker in CHECKERS:
+    for checker in (*CHECKERS, *ROOM_CHECKERS):
         problems += checker(parts)
     problems = sorted(set(problems), key=_reading_order)
     if tables is None:

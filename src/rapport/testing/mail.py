@@ -1,6 +1,4 @@
-"""A real SMTP server on this machine for tests and the demo: keeps what it gets, fails when told
-to. [CO-16]
-"""
+"""A real SMTP server here for tests and the demo: keeps mails, fails when told to. [CO-16]"""
 
 from __future__ import annotations
 

@@ -16,7 +16,13 @@ from rapport.pipeline.settings import SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TEST_SETTINGS = SparkSettings(master="local[2]", memory="512m", rows_per_batch=1_000)
+TEST_SETTINGS = SparkSettings(
+    master="local[2]",
+    memory="512m",
+    rows_per_batch=1_000,
+    # Tests are many short jobs: compiling less costs less than it gains.
+    java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,4 @@
-"""A real, tiny HTTP server on this machine for tests and the demo: keeps what is posted to it.
-[CO-16]
-"""
+"""A real, tiny HTTP server here for tests and the demo: keeps what is posted. [CO-16]"""
 
 from __future__ import annotations
 
@@ -8,6 +6,8 @@ import asyncio
 from types import TracebackType
 
 import msgspec
+
+_ANSWER = "HTTP/1.1 {status} Answer\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Posted(msgspec.Struct, frozen=True):
@@ -83,10 +83,12 @@ class WebhookSink:
             if self.status == 0:
                 await self._released.wait()
                 return
-            head = f"HTTP/1.1 {self.status} Answer\r\nContent-Length: 0\r\nConnection:
-            close\r\n\r\n" writer.write(head.encode()) await writer.drain() except
-            (asyncio.IncompleteReadError, ConnectionError): return  # the client went away before
-            its request was whole: nothing to keep finally: self._connections.discard(writer)
+            writer.write(_ANSWER.format(status=self.status).encode())
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return  # the client went away before its request was whole: nothing to keep
+        finally:
+            self._connections.discard(writer)
             writer.close()
 
 

@@ -1,5 +1,4 @@
-"""The units we know, as data: symbol, dimension, exact size in the dimension's base unit, other
-names. [ME-11]
+"""The units we know, as data: symbol, dimension, exact size, other names. [ME-11]
 
 Names of a unit are its common symbol, its UCUM code, its UN/CEFACT code and its SenML symbol. What
 is ambiguous between them ("C" may be Celsius or coulomb) is left out on purpose: a unit is never
@@ -45,8 +44,8 @@ UNITS: tuple[Unit, ...] = (
     _unit("mm", "length", "1/1000", "MMT"),
     _unit("cm", "length", "1/100", "CMT"),
     _unit("km", "length", "1000", "KMT"),
-    _unit("in", "length", _FOOT / 12, "[in_i]", "INH", "inch"),
-    _unit("ft", "length", _FOOT, "[ft_i]", "FOT", "foot", "feet"),
+    _unit("in", "length", _FOOT / 12, "[in_i]", "INH", "inch"),  # codespell:ignore
+    _unit("ft", "length", _FOOT, "[ft_i]", "FOT", "foot", "feet"),  # codespell:ignore
     _unit("yd", "length", _FOOT * 3, "[yd_i]", "YRD", "yard"),
     _unit("mi", "length", _MILE, "[mi_i]", "SMI", "mile"),
     _unit("nmi", "length", "1852", "[nmi_i]", "NMI"),

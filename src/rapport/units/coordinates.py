@@ -1,5 +1,4 @@
-"""Places on a plane: polar to cartesian and back, and from a sensor's own frame to the building's.
-[ME-4]
+"""Places on a plane: polar and cartesian, own frame and building frame. [ME-4]
 
 Conventions, everywhere: metres; x grows to the east and y to the north of the plan; a heading or
 bearing of 0 looks along +y and grows clockwise, in degrees. In a sensor's own frame +y is where it

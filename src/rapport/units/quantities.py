@@ -67,8 +67,8 @@ class Affine(msgspec.Struct, frozen=True):
 def unit_named(name: str) -> Unit:
     """The unit of a symbol or code; raises InvalidInput `unit.unknown` with the nearest name.
 
-    >>> unit_named("Cel").symbol, unit_named("FOT").symbol
-    ('degC', 'ft')
+    >>> unit_named("Cel").symbol, unit_named("KMH").symbol
+    ('degC', 'km/h')
     """
     unit = BY_NAME.get(name)
     if unit is not None:
@@ -83,8 +83,7 @@ def unit_named(name: str) -> Unit:
 
 @lru_cache(maxsize=1024)
 def converter(from_unit: str, to_unit: str) -> Affine:
-    """How to turn values of one unit into another; raises InvalidInput (`unit.unknown`,
-    `unit.mismatch`).
+    """How to turn values of one unit into another; InvalidInput `unit.unknown`, `unit.mismatch`.
 
     >>> converter("degF", "degC").apply(77.0), converter("km/h", "m/s").apply(30.0)
     (25.0, 8.333333333333334)

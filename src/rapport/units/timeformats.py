@@ -1,6 +1,4 @@
-"""Times as devices write them to milliseconds UTC: epoch seconds or ms, ISO 8601, local time with a
-zone. [ME-13]
-"""
+"""Times as devices write them, to milliseconds UTC: epoch, ISO 8601, local time. [ME-13]"""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from rapport.core.errors import InvalidInput, nearest_names
 
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
-"""Years 1 to 9999: what ISO 8601 text can name. A time outside is a fault of the device, not a
-time.
-"""
+"""Years 1 to 9999, what ISO 8601 can name; outside is a fault of the device, not a time."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIKELY_FIRST_MS, _LIKELY_LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 to 2100
@@ -101,9 +97,7 @@ def _to_ms(moment: datetime, text: str, zone: str) -> int:
 
 
 def _existing(moment: datetime, text: str, zone: str) -> datetime:
-    """Refuses a time that the clocks jump over in spring; of an hour that comes twice it is the
-    first.
-    """
+    """Refuses a time the clocks jump over; of an hour that comes twice it is the first."""
     try:
         back = moment.astimezone(UTC).astimezone(moment.tzinfo)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The application: all doors, one guard, one mapping of errors; and the server that runs it. [UX-5]"""
+"""The application: all doors, one guard, one mapping of errors; and its server. [UX-5]"""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
         guards=[Doorkeeper(node.settings, token)],
         dependencies={"node": Provide(lambda: node, sync_to_thread=False)},
         exception_handlers={
-            RapportError: problem_response,  # type: ignore[dict-item]
-            HTTPException: http_error_response,  # type: ignore[dict-item]
+            RapportError: problem_response,
+            HTTPException: http_error_response,
             Exception: unexpected_response,
         },
         response_headers=SAFE_HEADERS,
@@ -67,6 +67,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             version=__version__,
             render_plugins=[JsonRenderPlugin(path="/openapi.json")],
         ),
+        logging_config=None,
         debug=False,
     )
 

@@ -25,12 +25,20 @@ class Gated:
         self.begun: list[Delivery] = []
         self.ended: list[Delivery] = []
         self.most_at_once = self._at_once = 0
+        self._news = asyncio.Event()
 
     def gate(self, peer):
         return self.gates.setdefault(peer, asyncio.Event())
 
+    async def has_begun(self, count):
+        async with asyncio.timeout(10):
+            while len(self.begun) < count:
+                self._news.clear()
+                await self._news.wait()
+
     async def send(self, delivery):
         self.begun.append(delivery)
+        self._news.set()
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
@@ -74,15 +82,10 @@ class Office:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def until(self, condition):
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.005)
-
     async def until_outcomes(self, count):
+        """Returns when that many outcomes are in `control`; positions count from 1."""
         async with asyncio.timeout(10):
-            while len(await self.outcomes()) < count:
-                await asyncio.sleep(0.005)
+            await self.channels.channel("control").wait_after(count - 1)
 
 
 def mail_to(peer, number=1, **changes):
@@ -129,7 +132,7 @@ def test_no_more_than_the_allowed_number_are_sent_at_once():
         peers = [f"p{n}" for n in range(10)]
         await office.put(*(mail_to(peer) for peer in peers))
         async with office.running():
-            await office.until(lambda: len(office.adapter.begun) == 3)
+            await office.adapter.has_begun(3)
             for peer in peers:
                 office.adapter.gate(peer).set()
             await office.until_outcomes(10)
@@ -143,7 +146,7 @@ def test_no_more_than_the_allowed_number_are_read_ahead():
         office = Office(in_flight=100, concurrency=1_000)
         await office.put(*(mail_to(f"p{n}") for n in range(250)))
         async with office.running():
-            await office.until(lambda: len(office.adapter.begun) == 100)
+            await office.adapter.has_begun(100)
             await asyncio.sleep(0.02)
             assert len(office.adapter.begun) == 100
             for n in range(250):

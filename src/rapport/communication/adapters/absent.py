@@ -1,6 +1,4 @@
-"""What answers for an adapter that the site no longer has: nothing queued for it is silently
-dropped. [CO-4, CO-10]
-"""
+"""Answers for an adapter that the site no longer has: nothing queued is dropped. [CO-4, CO-10]"""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from rapport.communication.adapters.base import Delivery, Failed, Outcome
 
 
 class AbsentAdapter:
-    """Fails every delivery for good, so that the peer's other addresses or the next receiver get
-    it.
-    """
+    """Fails every delivery for good, so that another address or receiver gets it."""
 
     def __init__(self, name: str) -> None:
         self.name = name

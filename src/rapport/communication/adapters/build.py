@@ -1,6 +1,4 @@
-"""The adapters of a site: built-in ones and plug-ins; drivers are imported only when used. [CO-4,
-UX-9]
-"""
+"""The adapters of a site, built in or plugged in; drivers load only when used. [CO-4, UX-9]"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Dispatch:
         in_flight: int = 1_000,
     ) -> None:
         """`concurrency` peers are served at once, `in_flight` deliveries are read ahead at most."""
-        self.channel, self._reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
+        self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
         self._adapter, self._channels, self._clock = adapter, channels, clock
         self._marks = Marks(adapter.name, records)
         self._slots = asyncio.Semaphore(concurrency)
@@ -76,7 +76,7 @@ class Dispatch:
 
     async def open(self) -> None:
         """Takes up the durable place; deliveries after it are looked at again."""
-        self._subscription = await self._channels.subscribe(self.channel, self._reader)
+        self._subscription = await self._channels.subscribe(self.channel, self.reader)
         self._read_until = self._committed = self._subscription.position
         self._lanes: dict[str, deque[StoredEvent]] = {}
         self._open: dict[int, bool] = {}
@@ -84,9 +84,7 @@ class Dispatch:
         await run_aside(partial(self._marks.forget_until, self._committed))
 
     async def settle(self) -> int:
-        """Sends all that is there now and waits for it; returns how many deliveries. For tests and
-        stopping.
-        """
+        """Sends all that is there now and waits for it; returns how many. For tests, stopping."""
         count = 0
         async with asyncio.TaskGroup() as group:
             while read := await self._read(group):
@@ -132,7 +130,7 @@ class Dispatch:
             delivery = Delivery.from_event(stored.event)
         except InvalidInput as error:
             # Only the engine writes here; what is not a delivery has no sender to tell.
-            await bury(self._channels, self.channel, self._reader, stored, error, attempts=1)
+            await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
         else:
             await self._carry_delivery(stored.position, delivery)
         await self._finish(stored.position)

@@ -34,9 +34,7 @@ class MailAdapter:
         self._settings, self._link_for = settings, link_for
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Taken by the server = sent; temporary refusals and an unreachable server are worth a
-        retry.
-        """
+        """Taken by the server = sent; a busy or unreachable server is worth a retry."""
         settings = self._settings
         link = self._link_for(delivery.message, delivery.peer)
         if address_fault(delivery.address, (self.name,)):
@@ -100,9 +98,7 @@ def _body(delivery: Delivery, link: str) -> str:
 
 
 def _refused(code: int, message: str) -> Failed:
-    """Replies from 400 to 499 are temporary by the standard; anything else will not change by
-    itself.
-    """
+    """Replies 400 to 499 are temporary by the standard; others will not change by themselves."""
     return Failed(
         f"the mail server refused it: {code} {clean(message)[:200]}", retry=400 <= code < 500
     )

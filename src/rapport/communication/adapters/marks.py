@@ -24,9 +24,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Marks:
-    """The marks of one adapter, by the delivery's position in its channel. Blocking: used from a
-    thread.
-    """
+    """The marks of one adapter, by position in its channel. Blocking: used from a thread."""
 
     def __init__(self, adapter: str, records: RecordStore) -> None:
         self._adapter, self._records = adapter, records

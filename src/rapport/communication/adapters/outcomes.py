@@ -1,6 +1,4 @@
-"""What became of a delivery, as an event of `control`; written by dispatch, read by the engine.
-[CO-8, CO-10]
-"""
+"""What became of a delivery: written to `control` by dispatch, read by the engine. [CO-8, CO-10]"""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ def unknown_data(delivery: Delivery) -> OutcomeData:
 
 
 def outcome_event(delivery: Delivery, data: OutcomeData, *, now_ms: int) -> Event:
-    """The event for `control`; one per attempt and state, so that appending it again changes
-    nothing.
-    """
+    """The event for `control`; one per attempt and state, so appending it again is harmless."""
     return make_event(
         source=f"adapter/{adapter_of(delivery.address)}",
         id=content_id("outcome", delivery.id, data.state),

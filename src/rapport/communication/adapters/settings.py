@@ -18,9 +18,7 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password: str = ""
     starttls: bool = False
-    """Encrypt before logging in; with a user and password leave it on unless the server is on this
-    machine.
-    """
+    """Encrypt before logging in; needed with a password unless the server is on this machine."""
     timeout_ms: int = 10_000
 
     def __repr__(self) -> str:

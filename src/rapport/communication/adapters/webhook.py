@@ -65,9 +65,7 @@ class WebhookAdapter:
 
 
 def webhook_body(delivery: Delivery, link: str) -> bytes:
-    """Structured CloudEvents JSON; the same bytes for every attempt, so that receivers can
-    compare.
-    """
+    """Structured CloudEvents JSON; the same bytes for every attempt, so receivers can compare."""
     return msgspec.json.encode(
         {
             "specversion": "1.0",

@@ -117,7 +117,8 @@ class _Checker:
             if common_name(name) == wanted:
                 return relationship
         message = f"there is no relationship named {term.function!r}"
-        hint = did_you_mean(term.function, declared)
+        # With their negations, so that a misspelt NOT is not advised away.
+        hint = did_you_mean(term.function, [*declared, *(f"not {name}" for name in declared)])
         self.faults.add("policy.unknown_relationship", message, term.function_place, hint=hint)
         return None
 

@@ -7,7 +7,7 @@ import msgspec
 
 from rapport.policy.compiler.logic_tree import LogicTree
 from rapport.policy.compiler.normalize import Ecnf
-from rapport.policy.language.tree import ConceptDef, Expression, PolicyTree
+from rapport.policy.language.tree import Expression, PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Constraint, Plan
 
@@ -26,7 +26,3 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ecnf: Ecnf = ()
     logic_tree: LogicTree | None = None
     plan: Plan | None = None
-
-    def definition(self, alias: str) -> ConceptDef:
-        """The definition of an alias that passed the check."""
-        return next(concept for concept in self.tree.concepts if concept.alias == alias)

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from rapport.core.errors import nearest_names
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.later import refuse_later_forms
+from rapport.policy.language.options import OPTION_WORDS
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.rewrite import negate
 from rapport.policy.language.tokens import Token
@@ -18,6 +20,7 @@ from rapport.policy.language.tree import And, Expression, FollowedBy, Or, Place,
 
 MAX_DEPTH = 50
 _LONGEST_HINT = 300
+_OPERATORS = ("and", "or", "followed-by")
 
 
 class _Part(NamedTuple):
@@ -68,10 +71,12 @@ class _ConditionParser:
                 "there is no opening parenthesis for this one",
                 hint="leave it out, or open one before",
             )
+        hint = "put the next condition on a line of its own, or join it with AND or OR"
+        meant = nearest_names(token.text.lower(), _OPERATORS, limit=1)
         raise self.cursor.fault(
             "policy.expected_operator",
             f"expected AND, OR, FOLLOWED-BY or the end of the line, found {token.text!r}",
-            hint="put the next condition on a line of its own, or join it with AND or OR",
+            hint=f"did you mean {meant[0].upper()}?" if meant else hint,
         )
 
     def any_of(self, level: int) -> _Part:
@@ -135,9 +140,8 @@ class _ConditionParser:
         return None
 
     def _operand(self, level: int) -> _Part:
-        opening = self.cursor.peek()
-        if self.cursor.take_if("mark", "("):
-            assert opening is not None
+        opening = self.cursor.take_if("mark", "(")
+        if opening is not None:
             return self._group(opening, level)
         negation = self.cursor.take_if("keyword", "not")
         if negation is None:
@@ -254,11 +258,7 @@ class _ConditionParser:
         token = self.cursor.peek()
         message = "expected a condition such as A is inside R"
         hint = "write two aliases with a relationship between them"
-        if (
-            token is not None
-            and token.kind == "keyword"
-            and token.text in ("and", "or", "followed-by")
-        ):
+        if token is not None and token.kind == "keyword" and token.text in _OPERATORS:
             message = f"{token.text.upper()} needs a condition before it"
             hint = "to go on from the line above, put it at the end of that line"
         elif token is not None:
@@ -267,6 +267,9 @@ class _ConditionParser:
 
     def _expected_rest(self, first: Token, names: list[Token], second: Token | None) -> SyntaxFault:
         example = f"such as: {first.text} is inside R"
+        if first.text not in self.aliases:
+            meant = nearest_names(first.text.lower(), OPTION_WORDS, limit=1)
+            example = f"did you mean {meant[0]!r}?" if meant else "such as: A is inside R"
         if not names:
             message = f"expected a relationship after {first.text!r}"
             return self.cursor.fault("policy.expected_relationship", message, hint=example)

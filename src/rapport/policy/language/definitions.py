@@ -65,6 +65,9 @@ def _definition(cursor: Cursor) -> ConceptDef:
         if cursor.reads("property") or cursor.reads("properties"):
             cursor.take()
         properties = _properties(cursor)
+    elif cursor.sees("word", "property", "properties", ahead=1):
+        hint = f"did you mean: {concept.text} {alias.text} with property ...?"
+        raise cursor.fault("policy.bare_property", "expected 'with' before a property", hint=hint)
     elif cursor.sees("operator", ahead=1):
         named = f"{concept.text} {alias.text}"
         hint = f"write {named} (...) or {named} with property ..."

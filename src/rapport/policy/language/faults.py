@@ -89,5 +89,5 @@ def _excerpt(text: str, place: Place) -> str:
         return shown
     # A very long line: the part around the column, so that the caret stays on the screen.
     start = max(place.column - _EXCERPT_WIDTH // 2, 0)
-    part = source[2 + start : start + _EXCERPT_WIDTH]
+    part = source[2 + start : start + _EXCERPT_WIDTH].rstrip()
     return f"  {part}\n  {' ' * (place.column - 1 - start)}^"

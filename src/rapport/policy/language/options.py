@@ -13,6 +13,7 @@ from rapport.policy.language.faults import did_you_mean
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import Consumption, Place
 
+OPTION_WORDS = ("within", "consume", "distinct")
 _LONGEST_WINDOW_MS = 366 * 86_400_000
 _MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
 

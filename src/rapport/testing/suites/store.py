@@ -161,18 +161,14 @@ class RecordStoreSuite:
         assert store.get("b", "k") == b"2"
         assert store.find("a") == []
 
-    def test_keys_come_in_the_order_of_code_points(
-        self, record_place: Place[RecordStore]
-    ) -> None:
+    def test_keys_come_in_the_order_of_code_points(self, record_place: Place[RecordStore]) -> None:
         store = record_place.open()
         keys = ["b", "a", "ä", "A", "a/1", "a/10", "a/2", "\U0001f600", "\uffff", "", "a\x00b"]
         for key in keys:
             store.put("t", key, key.encode())
         assert [key for key, _value in store.find("t")] == sorted(key for key in keys if key)
 
-    def test_finding_by_prefix_goes_on_after_a_key(
-        self, record_place: Place[RecordStore]
-    ) -> None:
+    def test_finding_by_prefix_goes_on_after_a_key(self, record_place: Place[RecordStore]) -> None:
         store = record_place.open()
         for number in range(25):
             store.put("t", f"x/{number:02d}", b"%d" % number)
@@ -192,7 +188,9 @@ class RecordStoreSuite:
         self, record_place: Place[RecordStore]
     ) -> None:
         store = record_place.open()
-        store.apply([Put("t", "a", b"1"), Put("u", "b", b"2"), Delete("t", "a"), Put("t", "c", b"")])
+        store.apply(
+            [Put("t", "a", b"1"), Put("u", "b", b"2"), Delete("t", "a"), Put("t", "c", b"")]
+        )
         assert store.get("t", "a") is None
         assert store.get("u", "b") == b"2"
         assert store.get("t", "c") == b""
@@ -207,9 +205,7 @@ class RecordStoreSuite:
             store.apply([Put("t", "a", b"1"), Put("t", "\ud800", b"2")])
         assert store.find("t") == []
 
-    def test_a_closed_record_store_refuses_clearly(
-        self, record_place: Place[RecordStore]
-    ) -> None:
+    def test_a_closed_record_store_refuses_clearly(self, record_place: Place[RecordStore]) -> None:
         store = record_place.open()
         store.close()
         store.close()
@@ -222,9 +218,7 @@ class RecordStoreSuite:
             with pytest.raises(StoreUnavailable):
                 call()
 
-    def test_records_are_there_after_opening_again(
-        self, record_place: Place[RecordStore]
-    ) -> None:
+    def test_records_are_there_after_opening_again(self, record_place: Place[RecordStore]) -> None:
         store = record_place.open()
         store.apply([Put("t", f"{number:03d}", b"%d" % number) for number in range(100)])
         store.close()

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.core.codec import decode_cloudevent, decode_cloudevents, to_cloudevent
 from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
@@ -20,6 +20,7 @@ from rapport.core.event import Event, check_envelope
 from rapport.core.ids import content_id
 from rapport.core.times import parse_duration, parse_time
 from rapport.node.node import Node
+from rapport.web.dependencies import NodeDependency
 
 _BATCH_TYPE = "application/cloudevents-batch+json"
 _ONLY_THE_NODE = ("events", "quarantine", "detections", "control", "log", "dead_letters")
@@ -27,7 +28,9 @@ _LONGEST_WAIT_MS = 60_000
 
 
 @post("/channels/{name:str}/events", status_code=200)
-async def publish(request: Request[Any, Any, Any], name: str, node: Node) -> Response[bytes]:
+async def publish(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
     """Appends CloudEvents: structured, binary (ce-* headers), or a JSON array; all or none."""
     if name in _ONLY_THE_NODE or name.startswith("output."):
         raise NotAllowed(
@@ -42,7 +45,7 @@ async def publish(request: Request[Any, Any, Any], name: str, node: Node) -> Res
 
 @post("/sources/{source:str}", status_code=200)
 async def take_readings(
-    request: Request[Any, Any, Any], source: str, node: Node
+    request: Request[Any, Any, Any], source: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Takes a device's own JSON, one object or an array, as it is; mediation gives it a meaning
     later.
@@ -69,11 +72,11 @@ async def take_readings(
 
 @get("/channels/{name:str}/events")
 async def read(
-    name: str,
-    node: Node,
-    after: Annotated[int, Parameter(ge=0)] = 0,
-    limit: Annotated[int, Parameter(ge=1, le=10_000)] = 100,
-    wait: str = "0s",
+    name: FromPath[str],
+    node: NodeDependency,
+    after: Annotated[int, QueryParameter(ge=0)] = 0,
+    limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 100,
+    wait: FromQuery[str] = "0s",
 ) -> Response[bytes]:
     """Events after a position, waiting up to `wait` for a first one (long poll)."""
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
@@ -152,7 +155,7 @@ def _check_json(body: bytes) -> None:
 
 
 def _device_id(payload: msgspec.Raw, id_field: str | None, source: str) -> str:
-    """The id the device gives, or one made from what it said: a reading sent twice is stored once."""
+    """The id the device gives, or one made from what it said: sent twice is stored once."""
     if id_field is not None:
         value = msgspec.json.decode(payload)
         given = value.get(id_field) if isinstance(value, dict) else None

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.params import Parameter
+from litestar.params import FromPath, QueryParameter
 
 from rapport.channel.causes import cause_tree
 from rapport.core.errors import InvalidInput
-from rapport.node.node import Node
+from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render
 
@@ -24,7 +24,9 @@ _MAX_ANSWER = 500
 
 
 @get("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True})
-async def show_answer_page(message: str, peer: str, token: str, node: Node) -> Response[str]:
+async def show_answer_page(
+    message: FromPath[str], peer: FromPath[str], token: FromPath[str], node: NodeDependency
+) -> Response[str]:
     """The page behind the link in a message."""
     node.check_answer_token(message, peer, token)
     row = await node.message_text(message)
@@ -34,7 +36,11 @@ async def show_answer_page(message: str, peer: str, token: str, node: Node) -> R
 
 @post("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True}, status_code=200)
 async def take_answer(
-    request: Request[Any, Any, Any], message: str, peer: str, token: str, node: Node
+    request: Request[Any, Any, Any],
+    message: FromPath[str],
+    peer: FromPath[str],
+    token: FromPath[str],
+    node: NodeDependency,
 ) -> Response[str]:
     """Records the person's answer; answering again is harmless."""
     answer = await _answer_text(request)
@@ -45,7 +51,7 @@ async def take_answer(
 
 @get("/ledger")
 async def ledger(
-    node: Node, limit: Annotated[int, Parameter(ge=1, le=10_000)] = 200
+    node: NodeDependency, limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 200
 ) -> Response[bytes]:
     """Who was told what, how, when, and who answered; newest first."""
     await node.ledger.refresh()
@@ -54,7 +60,7 @@ async def ledger(
 
 
 @get("/explain/{event_id:str}")
-async def explain(event_id: str, node: Node) -> Response[bytes]:
+async def explain(event_id: FromPath[str], node: NodeDependency) -> Response[bytes]:
     """The chain of causes from a message, detection or reading back to what was received."""
     tree = await cause_tree(node.channels, event_id)
     return Response(msgspec.json.encode(tree), media_type="application/json")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from litestar import Response, get
-from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from rapport.kernel.telemetry import REGISTRY
-from rapport.node.node import Node
+from rapport.node.metrics import metrics_text
+from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 
 
@@ -18,7 +17,7 @@ async def healthz() -> dict[str, str]:
 
 
 @get("/readyz", opt={OPEN: True})
-async def readyz(node: Node) -> Response[dict[str, object]]:
+async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
     """The node takes events and its readers run; 503 with the reason otherwise."""
     reasons = node.not_ready()
     body: dict[str, object] = {
@@ -29,7 +28,6 @@ async def readyz(node: Node) -> Response[dict[str, object]]:
 
 
 @get("/metrics")
-async def metrics(node: Node) -> Response[bytes]:
+async def metrics(node: NodeDependency) -> Response[bytes]:
     """Prometheus text."""
-    node.refresh_metrics()
-    return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+    return Response(metrics_text(node), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,127 @@
+"""What the site says about actions: `[actions."phrase"]` and every fault in it. [CO-3, UX-2]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from rapport.communication.actions import Action
+from rapport.communication.peers import Collective, Peer
+from rapport.communication.reading import PeopleFields, suggest
+from rapport.communication.templates import template_fields
+from rapport.communication.tracking import DoneWhen
+from rapport.core.errors import InvalidInput
+from rapport.core.message import Identifier
+
+ACTION_KEYS = (
+    "send_to",
+    "text",
+    "urgent",
+    "answer_within",
+    "escalate_to",
+    "done_when",
+    "ttl",
+)
+
+
+def read_action(
+    phrase: str,
+    table: PeopleFields,
+    peers: Mapping[str, Peer],
+    collectives: Mapping[str, Collective],
+) -> Action:
+    """One `[actions."phrase"]`; what is wrong is among the table's problems."""
+    if not table.place("send_to"):
+        table.fault(
+            "",
+            "action.no_receiver",
+            f"the action {phrase!r} says nothing about whom to tell",
+            hint='write send_to = "collective:NAME" or "peer:NAME"',
+        )
+    receiver = None
+    if isinstance(send_to := table.section.values.get("send_to", 0), str):
+        receiver = _receiver("send_to", send_to, table, peers, collectives)
+    elif table.place("send_to"):
+        table.fault("send_to", "site.wrong_type", "'send_to' must be text")
+    escalate_to = [
+        _receiver("escalate_to", entry, table, peers, collectives)
+        for entry in table.texts("escalate_to", ())
+    ]
+    within = table.duration_of("answer_within")
+    default = "answered" if within or escalate_to else "sent"
+    done_when = cast(DoneWhen, table.choice("done_when", ("sent", "answered"), default))
+    _check_waiting(table, done_when, within, bool(escalate_to))
+    action = Action(
+        phrase=phrase,
+        send_to=receiver or Identifier("peer", ""),
+        text=_text(phrase, table),
+        urgent=table.flag("urgent"),
+        done_when=done_when,
+        answer_within_ms=within,
+        escalate_to=tuple(entry for entry in escalate_to if entry is not None),
+        ttl_ms=table.duration_of("ttl"),
+    )
+    return action
+
+
+def _check_waiting(table: PeopleFields, done_when: str, within: int, escalates: bool) -> None:
+    if done_when == "answered" and escalates and not within:
+        table.fault(
+            "escalate_to",
+            "action.no_deadline",
+            "nothing says how long to wait for an answer before asking the next",
+            hint='add answer_within = "60s"',
+        )
+    if done_when == "sent" and within:
+        table.fault(
+            "answer_within",
+            "action.answer_not_awaited",
+            'with done_when = "sent" nobody waits for an answer',
+            hint='leave answer_within out, or write done_when = "answered"',
+        )
+
+
+def _text(phrase: str, table: PeopleFields) -> str:
+    if table.section.values.get("text", "") == "":
+        table.fault(
+            table.place("text"),
+            "action.no_text",
+            f"the action {phrase!r} has no text",
+            hint='write text = "Guest {A} alone in {R}"',
+        )
+    text = table.text("text", "")
+    try:
+        template_fields(text)
+    except InvalidInput as error:
+        table.report("text", error)
+    return text
+
+
+def _receiver(
+    key: str,
+    text: str,
+    table: PeopleFields,
+    peers: Mapping[str, Peer],
+    collectives: Mapping[str, Collective],
+) -> Identifier | None:
+    try:
+        receiver = Identifier.parse(text)
+    except InvalidInput as error:
+        table.report(key, error)
+        return None
+    known: Mapping[str, object] = peers if receiver.kind == "peer" else collectives
+    if receiver.kind == "component":
+        table.fault(
+            key,
+            "action.bad_receiver",
+            "an action tells people: a component cannot be its receiver",
+            hint="write peer:NAME or collective:NAME",
+        )
+    elif receiver.name not in known:
+        table.fault(
+            key,
+            "action.unknown_receiver",
+            f"there is no {receiver.kind} named {receiver.name!r}",
+            hint=suggest(receiver.name, known),
+        )
+    return receiver

@@ -1,0 +1,107 @@
+"""Recorded events through policies on Spark, with the stops and goes of the local replay. [PO-8]
+
+A stopped replay keeps how far it was, not the operators' state: history is there to be read again,
+and the job that goes on gives the complete output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from rapport.core.errors import InvalidInput
+from rapport.pipeline.detect import replay_spark
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Plan
+from rapport.policy.replay import DEFAULT_BATCH, EngineResult, Recording, ReplayResult, replay
+from rapport.policy.replay_state import ReplayState, digest_of, load_state, save_state
+from rapport.policy.runners.base import PullData
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STATE = "spark"
+"""Folder of its state beside that of the local replay: neither can go on from the other's."""
+
+
+def replay_recorded(
+    spark: SparkSession,
+    ontology: Ontology,
+    pull: PullData,
+    plans: Sequence[Plan],
+    recordings: Sequence[Recording],
+    *,
+    lateness_ms: int,
+    batch: int = DEFAULT_BATCH,
+    partitions: int | None = None,
+    stop_after: int | None = None,
+    resume: bool = False,
+    state_directory: Path | None = None,
+    tables_version: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> ReplayResult:
+    """What `policy.replay.replay` promises, on Spark; the same detections at every stop."""
+    if stop_after is not None and stop_after < 1:
+        raise InvalidInput(
+            f"stop_after is {stop_after}; it must be at least 1", code="replay.bad_number"
+        )
+    folder, digest = Path(), ""
+    if resume or stop_after is not None:
+        folder = _state_folder(state_directory)
+        files = [(item.source.name, item.path) for item in recordings]
+        digest = digest_of(plans, lateness_ms, tables_version, files)
+    before = load_state(folder, digest).events if resume else 0
+    taken = _Taken(None if stop_after is None else before + stop_after, progress)
+
+    def engine(
+        plans: Sequence[Plan], pull: PullData, readings: Iterable[pa.RecordBatch]
+    ) -> EngineResult:
+        rows = taken.of(readings)
+        made = replay_spark(
+            spark, plans, pull, rows, lateness_ms=lateness_ms, partitions=partitions
+        )
+        found = made.detections
+        if taken.stopped:
+            found = [detection for detection in found if detection.time < made.watermark]
+        return EngineResult(detections=found, late=made.late, events=made.events)
+
+    result = replay(
+        ontology, pull, plans, recordings, lateness_ms=lateness_ms, batch=batch, engine=engine
+    )
+    if taken.stopped:
+        found = result.detections
+        state = ReplayState(
+            digest=digest, events=result.events, runner=b"", detections=found, late=result.late
+        )
+        save_state(folder, state)
+    return msgspec.structs.replace(result, stopped=taken.stopped)
+
+
+class _Taken:
+    """Hands readings on up to a number of events; reads the rest only for its faulty rows."""
+
+    def __init__(self, most: int | None, progress: Callable[[int], None] | None) -> None:
+        self._most, self._progress = most, progress
+        self._events = 0
+        self.stopped = False
+
+    def of(self, readings: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in readings:
+            if self.stopped:
+                continue
+            part = rows if self._most is None else rows.slice(0, self._most - self._events)
+            self._events += len(part)
+            self.stopped = self._events == self._most
+            if self._progress is not None:
+                self._progress(self._events)
+            yield part
+
+
+def _state_folder(state_directory: Path | None) -> Path:
+    if state_directory is None:
+        raise InvalidInput("there is no place for the state", code="replay.no_state_directory")
+    return state_directory / STATE

@@ -1,0 +1,57 @@
+"""Checks of a site that belong to other rooms: feeds, people, runnable plans. [UX-2, ME-7]"""
+
+from __future__ import annotations
+
+from rapport.communication.adapters.build import adapter_names
+from rapport.communication.declare import check_actions as check_action_texts
+from rapport.communication.declare import communication_from_site
+from rapport.core.errors import Problem
+from rapport.kernel.plugins import Plugins
+from rapport.mediation.declare import interpretations_from_site
+from rapport.mediation.resolve import check_bindings
+from rapport.policy.compiler.normalize import terms_of
+from rapport.policy.language.faults import Faults
+from rapport.policy.runners.operators.support import check_supported
+from rapport.site.bindings import source_bindings
+from rapport.site.parts import Checker, SiteParts
+
+
+def check_interpretations(parts: SiteParts) -> list[Problem]:
+    """Every interpretation is sound and fits the source that speaks it."""
+    tables = parts.tables
+    found, problems = interpretations_from_site(
+        parts.file, parts.directory, tables.columns() if tables is not None else None
+    )
+    bindings = source_bindings(parts.ontology).values()
+    # A source whose interpretation is faulty has its problem already.
+    faulty = set(parts.file.section("interpretations").values) - set(found)
+    sound = [binding for binding in bindings if binding.interpretation not in faulty]
+    return problems + check_bindings(sound, found, parts.file)
+
+
+def check_runnable(parts: SiteParts) -> list[Problem]:
+    """Every plan can be executed; the reason stands at the policy's first condition."""
+    problems: list[Problem] = []
+    for name, compiled in parts.policies.items():
+        place = next(terms_of(compiled.tree.condition)).place
+        faults = Faults(name, parts.texts[name])
+        for reason in check_supported(compiled.plan):
+            faults.add("policy.unsupported", reason, place)
+        problems.extend(faults.problems())
+    return problems
+
+
+def check_people(parts: SiteParts) -> list[Problem]:
+    """Peers, collectives, actions and adapters, and the texts of actions against the policies."""
+    people, problems = communication_from_site(
+        parts.file, parts.directory, adapters=adapter_names(Plugins())
+    )
+    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
+    aliases = {
+        name: [concept.alias for concept in compiled.tree.concepts]
+        for name, compiled in parts.policies.items()
+    }
+    return problems + check_action_texts(parts.file, people, phrases, aliases)
+
+
+ROOM_CHECKERS: tuple[Checker, ...] = (check_interpretations, check_runnable, check_people)

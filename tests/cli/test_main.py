@@ -1,0 +1,122 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rapport.cli.main import COMMANDS, run
+
+
+def test_every_command_can_be_loaded_and_explains_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, _path, _help in COMMANDS:
+        assert run([name, "--help"]) == 0
+        assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["chek"],
+        ["check", "--sit", "x"],
+        ["replay", "--batch", "many"],
+        ["bench", "nothing"],
+        ["publish"],
+    ],
+)
+def test_wrong_use_exits_with_two_and_says_so_on_stderr(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err
+
+
+def test_a_site_that_is_not_there_is_a_problem_with_a_hint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "--site", str(tmp_path), "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)
+    assert problem["code"] == "site.unreadable"
+    assert "rapport init" in problem["hint"]
+
+
+def test_init_makes_a_site_without_mistakes_and_never_overwrites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "mine"
+    assert run(["init", str(site)]) == 0
+    assert run(["check", "--site", str(site)]) == 0
+    assert run(["init", str(site)]) == 1
+    assert "init.not_empty" in capsys.readouterr().err
+
+
+def test_check_finds_mistakes_of_every_room_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "mine"
+    run(["init", str(site)])
+    text = (site / "site.toml").read_text()
+    text = text.replace('members = ["ana", "ben"]', 'members = ["ana", "bob"]')
+    text = text.replace('unit = "ft"', 'unit = "foots"')
+    text = text.replace('function = "within"', 'function = "wihtin"')
+    (site / "site.toml").write_text(text)
+    policy = (site / "secure-building.dpl").read_text()
+    (site / "secure-building.dpl").write_text(policy.replace("person B", "persn B"))
+    capsys.readouterr()
+    assert run(["check", "--site", str(site), "--json"]) == 1
+    problems = json.loads(capsys.readouterr().out)
+    assert {"file", "line", "column", "severity", "code", "message", "hint"} <= set(problems[0])
+    hints = " ".join(problem["hint"] for problem in problems if problem["severity"] == "error")
+    for right in ("ben", "foot", "within"):
+        assert right in hints
+    assert all(problem["line"] for problem in problems if problem["severity"] == "error")
+
+
+def test_commands_that_read_say_when_there_is_nothing_to_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "mine"
+    run(["init", str(site)])
+    for command in (["read"], ["ledger"], ["explain", "x"], ["mediate", "quarantine"]):
+        assert run([*command, "--site", str(site)]) == 2
+        assert "rapport up" in capsys.readouterr().err
+
+
+def test_publishing_to_a_node_that_is_not_up_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "mine"
+    run(["init", str(site)])
+    (tmp_path / "events.jsonl").write_text('{"a": 1}\n')
+    arguments = [
+        "publish",
+        str(tmp_path / "events.jsonl"),
+        "--source",
+        "readers",
+        "--site",
+        str(site),
+    ]
+    assert run([*arguments, "--url", "http://127.0.0.1:9"]) == 1
+    assert "node.unreachable" in capsys.readouterr().err
+
+
+def test_stages_of_a_policy_can_be_looked_at(
+    checks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for stage in ("parsed", "ecnf", "tree", "plan", "json", "partitions"):
+        arguments = ["policy", "show", "secure-building", "--stage", stage]
+        assert run([*arguments, "--site", str(checks / "secure-building")]) == 0
+        assert capsys.readouterr().out.strip()
+
+
+def test_output_can_be_cut_short_by_its_reader(checks: Path) -> None:
+    command = (
+        f"{sys.executable} -m rapport.cli.main replay --site {checks / 'secure-building'} | head -1"
+    )
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr

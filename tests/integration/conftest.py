@@ -1,0 +1,7 @@
+"""The shared Spark session."""
+
+from __future__ import annotations
+
+from rapport.testing.spark import spark
+
+__all__ = ["spark"]

@@ -1,0 +1,1 @@
+from rapport.testing.spark import spark  # noqa: F401

@@ -1,0 +1,76 @@
+"""A node with open doors on a free port, and a plain HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.settings import NodeSettings
+from rapport.node.node import Node
+from rapport.node.wiring import make_node
+from rapport.scenarios.secure_building.play import prepare_site
+from rapport.site.site import load_site
+from rapport.web.app import serving
+
+
+class Answer(msgspec.Struct):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Doors:
+    """Requests to a running node, off the event loop."""
+
+    def __init__(self, node: Node, url: str) -> None:
+        self.node, self.url = node, url
+        self._host, self._port = url.removeprefix("http://").split(":")
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        return await asyncio.to_thread(self._ask, method, path, body, headers or {})
+
+    def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Answer:
+        raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection(self._host, int(self._port), timeout=20)
+        try:
+            sent = {"Content-Type": "application/json"} | headers
+            connection.request(method, path, raw, sent)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def with_doors(tmp_path: Path) -> Callable[..., Any]:
+    """`async with with_doors() as doors:` gives a started node; settings and token as arguments."""
+
+    @asynccontextmanager
+    async def open_doors(token: str = "", **settings: Any) -> AsyncIterator[Doors]:
+        site = prepare_site(
+            tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
+        )
+        node = make_node(load_site(site), NodeSettings(port=0, **settings), SystemClock())
+        try:
+            async with serving(node, token=token) as url:
+                await node.start()
+                yield Doors(node, url)
+        finally:
+            await node.stop()
+
+    return open_doors

@@ -1,0 +1,51 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rapport.core.errors import InvalidInput
+from rapport.kernel.settings import NodeSettings
+from rapport.web.guard import check_exposure, is_loopback
+
+
+def test_a_node_is_not_opened_to_others_without_a_token() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_exposure(NodeSettings(host="0.0.0.0"), "")
+    assert caught.value.code == "settings.open_door"
+    check_exposure(NodeSettings(host="0.0.0.0"), "secret")
+    check_exposure(NodeSettings(), "")
+
+
+def test_loopback_is_known_in_all_its_forms() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]")))
+    assert not any(map(is_loopback, ("example.org", "10.0.0.1", "0.0.0.0", "")))
+
+
+def test_with_a_token_only_health_and_answer_links_are_open(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors(token="s3cret") as doors:
+            bearer = {"Authorization": "Bearer s3cret"}
+            assert (await doors.ask("GET", "/overview")).status == 401
+            assert (
+                await doors.ask("GET", "/overview", headers={"Authorization": "Bearer no"})
+            ).status == 401
+            assert (await doors.ask("GET", "/overview", headers=bearer)).status == 200
+            assert (await doors.ask("POST", "/sources/readers", {"a": 1})).status == 401
+            assert (await doors.ask("GET", "/healthz")).status == 200
+
+    asyncio.run(scenario())
+
+
+def test_pages_of_other_sites_cannot_use_the_doors(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            foreign = {"Origin": "https://evil.example"}
+            rebound = {"Host": "evil.example"}
+            posted = await doors.ask("POST", "/sources/readers", {"a": 1}, foreign)
+            assert (posted.status, posted.json()["title"]) == (403, "access.origin")
+            asked = await doors.ask("GET", "/overview", headers=rebound)
+            assert (asked.status, asked.json()["title"]) == (403, "access.unknown_host")
+            assert doors.node.channels.channel("raw.readers").last_position() == 0
+
+    asyncio.run(scenario())

@@ -1,0 +1,111 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from rapport.communication.answers import answer_token
+from rapport.core.detection import Detection
+from rapport.kernel.clock import SystemClock
+
+
+async def raised(doors: Any) -> str:
+    """A detection is put into the channel; gives the id of the message made of it."""
+    found = Detection(
+        policy="secure-building",
+        time=SystemClock().now_ms(),
+        bindings={"A": "p<b>03", "R": "lab"},
+        causes=((1, "e1"),),
+    )
+    await doors.node.channels.channel("detections").append([found.to_event(source="test")])
+    await doors.node.channels.channel("log").wait_after(0, timeout_ms=10_000)
+    await doors.node.ledger.refresh()
+    return str(doors.node.ledger.messages()[0].message)
+
+
+def token_for(doors: Any, message: str, peer: str) -> str:
+    return answer_token(doors.node._parts.answer_secret, message, peer)
+
+
+def test_opening_the_link_is_no_answer_but_pressing_the_button_is(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            message = await raised(doors)
+            path = f"/answer/{message}/ana/{token_for(doors, message, 'ana')}"
+            page = await doors.ask("GET", path)
+            assert page.status == 200
+            assert b"p&lt;b&gt;03" in page.body
+            assert doors.node.channels.channel("control").last_position() == 0 or not [
+                event
+                for event in await doors.node.channels.channel("control").read_after(0)
+                if event.event.type == "rapport.control.answer"
+            ]
+            form = {"Content-Type": "application/x-www-form-urlencoded"}
+            assert (await doors.ask("POST", path, b"answer=yes", form)).status == 200
+            await _until_answered(doors, message)
+            rows = (await doors.ask("GET", "/ledger")).json()
+            assert ("ana", "answered", "yes") in {
+                (row["peer"], row["state"], row["answer"]) for row in rows
+            }
+
+    asyncio.run(scenario())
+
+
+def test_a_forged_link_answers_nothing(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            message = await raised(doors)
+            token = token_for(doors, message, "ana")
+            for path in (
+                f"/answer/{message}/ben/{token}",
+                f"/answer/{message}/ana/{token[:-1]}0x",
+                f"/answer/other/ana/{token}",
+            ):
+                assert (await doors.ask("GET", path)).status == 403
+                assert (await doors.ask("POST", path, {"answer": "yes"})).status == 403
+
+    asyncio.run(scenario())
+
+
+def test_the_page_and_what_it_shows(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await raised(doors)
+            await doors.ask("POST", "/sources/strange", {"a": 1})
+            await doors.node.channels.channel("quarantine").wait_after(0, timeout_ms=10_000)
+            page = await doors.ask("GET", "/")
+            assert b"secure-building" in page.body
+            assert "default-src 'self'" in page.headers["content-security-policy"]
+            assert (await doors.ask("GET", "/static/rapport.js")).status == 200
+            assert (await doors.ask("GET", "/static/..%2Fapp.py")).status == 404
+            shown = (await doors.ask("GET", "/overview")).json()
+            assert shown["detections"][0]["bindings"] == {"A": "p<b>03", "R": "lab"}
+            assert shown["quarantine"][0]["reason"] == "source.unbound"
+            assert {"ana", "ben"} <= {row["peer"] for row in shown["deliveries"]}
+
+    asyncio.run(scenario())
+
+
+def test_service_doors_tell_how_the_node_is(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await doors.ask("POST", "/sources/readers", {"a": 1})
+            assert (await doors.ask("GET", "/readyz")).json() == {"status": "ready", "reasons": []}
+            text = (await doors.ask("GET", "/metrics")).body.decode()
+            assert 'rapport_channel_events_total{channel="raw.readers"} 1.0' in text
+            assert (
+                (await doors.ask("GET", "/schema/openapi.json")).json()["openapi"].startswith("3.")
+            )
+            unknown = await doors.ask("GET", "/explain/nothing")
+            assert (unknown.status, unknown.json()["title"]) == (404, "event.unknown")
+
+    asyncio.run(scenario())
+
+
+async def _until_answered(doors: Any, message: str) -> None:
+    for _ in range(200):
+        await doors.node.ledger.refresh()
+        if doors.node.ledger.message(message).answered_by:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the answer did not arrive")
