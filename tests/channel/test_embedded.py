@@ -6,10 +6,12 @@ import asyncio
 import gc
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
-from rapport.core.errors import StoreUnavailable
+from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.store.base import Put
 
@@ -192,6 +194,44 @@ def test_records_and_cursor_change_together(tmp_path, clock):
         await channels.close()
 
     asyncio.run(scenario())
+
+
+def test_nothing_but_opening_blocks_the_loop(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        with blockbuster_ctx():
+            channel = channels.channel("c")
+            await asyncio.gather(*(channel.append(events(n, n)) for n in range(1, 50)))
+            channels.decoded.clear()
+            assert len(await channel.read_after(0)) == 49
+            reader = await channels.subscribe("c", "r")
+            await reader.commit((await reader.next_batch())[-1].position, b"s")
+            assert await channels.find_event("id-7")
+            assert channels.channel("another").last_position() == 0
+            assert channels.names() == ["c"]
+            await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_strange_directory_among_the_logs_is_left_alone(tmp_path, clock):
+    strange = tmp_path / "logs" / "%41" / f"{1:020d}.log"
+    strange.parent.mkdir(parents=True)
+    strange.write_bytes(b"")
+
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        await channels.channel("c").append(events(1, 1))
+        assert channels.names() == ["c"]
+        assert len(await channels.find_event("id-1")) == 1
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_limit_that_no_block_could_hold_is_refused(clock):
+    with pytest.raises(InvalidInput):
+        open_memory(clock, max_data_bytes=64 * 1024 * 1024)
 
 
 def test_the_channels_fit_the_contract(tmp_path, clock):

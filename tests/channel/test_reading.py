@@ -14,7 +14,9 @@ from rapport.core.event import Event, StoredEvent
 
 
 def events(first: int, last: int) -> list[Event]:
-    return [Event("s", str(n), "t", "", n, b'{"n":%d}' % n, {"h": "v"}) for n in range(first, last + 1)]
+    return [
+        Event("s", str(n), "t", "", n, b'{"n":%d}' % n, {"h": "v"}) for n in range(first, last + 1)
+    ]
 
 
 class Handler:

@@ -1,4 +1,6 @@
-"""Group commit: shared syncs, back-pressure, and what callers are told when the disk refuses. [CH-13, CH-14]"""
+"""Group commit: shared syncs, back-pressure, and what callers are told when the disk refuses.
+[CH-13, CH-14]
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.channel import Appended
-from rapport.channel.logged import LoggedChannels, Parts
+from rapport.channel.logged import LoggedChannels
+from rapport.channel.shared import Parts
 from rapport.channel.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
@@ -59,7 +62,7 @@ class HeldTarget:
 async def until(condition) -> None:
     """Waits for another thread; the deadline is a real one."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the other side is a thread
             await asyncio.sleep(0.001)
 
 

@@ -122,7 +122,7 @@ class Witness:
         before = self.last.get(key, "")
         allowed = {
             "queued": ("", "failed"),
-            "unknown": ("queued",),
+            "unknown": ("queued", "unknown"),
             "handed": ("queued", "unknown"),
             "confirmed": ("queued", "unknown", "handed"),
             "failed": ("queued", "unknown"),

@@ -329,3 +329,25 @@ def test_a_store_that_refuses_for_a_while_delays_but_loses_nothing(room):
         assert [state for state, _, _ in await room.states()].count("handed") == 2
 
     asyncio.run(scenario())
+
+
+def test_a_case_that_cannot_be_read_does_not_hold_up_the_others(room):
+    async def scenario():
+        await room.start()
+        await room.detect(guest="5", event="e1")
+        await room.detect(guest="6", event="e2")
+        await room.settle()
+        broken = (await room.ledger()).messages()[0].message
+        records = room.channels.records
+        kept = records.get("communication.messages", broken)
+        records.put("communication.messages", broken, b"not a case")
+        await room.pass_time(60_000)
+        assert len((await room.ledger()).inbox("lea")) == 1
+        records.put("communication.messages", broken, kept)
+        await room.pass_time(60_000)
+        assert len((await room.ledger()).inbox("lea")) == 1, "the other one was closed by then"
+        assert [peer for state, peer, _ in await room.states() if state == "queued"].count(
+            "lea"
+        ) == 2
+
+    asyncio.run(scenario())

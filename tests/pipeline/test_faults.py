@@ -26,6 +26,8 @@ rapport.core.errors.InvalidInput: the window is empty
         ("[PATH_NOT_FOUND] Path does not exist: file:/x", InvalidInput, "spark.no_such_path"),
         ("[CANNOT_READ_FILE_FOOTER] Could not read footer", Corrupt, "lake.bad_file"),
         ("Python worker exited unexpectedly (crashed)", Unavailable, "spark.worker_lost"),
+        ("Cannot call methods on a stopped SparkContext.", Unavailable, "spark.gone"),
+        ("An error occurred while calling o78.collectToPython", Unavailable, "spark.gone"),
         ("something new", RapportError, "spark.job_failed"),
     ],
 )

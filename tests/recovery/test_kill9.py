@@ -20,7 +20,9 @@ CHILD = Path(__file__).with_name("kill9_child.py")
 PUBLISHERS = 5
 ROUNDS = 20
 RESENT = 6
-"""How many acknowledged events each publisher sends again after a kill, as one would that lost the answer."""
+"""How many acknowledged events each publisher sends again after a kill, as one would that lost the
+answer.
+"""
 
 
 def load_child():
@@ -51,7 +53,7 @@ async def events_in(directory: Path) -> list[str]:
 
 
 async def finish_adding(directory: Path, child) -> tuple[int, list[int]]:
-    """Lets the reader go on from its last commit to the end; the last position and its final state."""
+    """Lets the reader go on from its last commit; the last position and its final state."""
     channels = open_embedded(directory, SystemClock())
     subscription = await channels.subscribe("c", child.READER)
     assert subscription.position > 0

@@ -1,4 +1,6 @@
-"""A power cut under load loses nothing that was acknowledged; and each sync is needed for that. [CH-13]"""
+"""A power cut under load loses nothing that was acknowledged; and each sync is needed for that.
+[CH-13]
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.logged import LoggedChannels, Parts
+from rapport.channel.logged import LoggedChannels
+from rapport.channel.shared import Parts
 from rapport.channel.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event

@@ -1,4 +1,4 @@
-"""The frame codec and the walk over damaged files: round trips, and no crash or hang on any bytes."""
+"""The frame codec and the walk over damaged files: no crash and no hang on any bytes."""
 
 from __future__ import annotations
 

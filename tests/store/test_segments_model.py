@@ -1,4 +1,6 @@
-"""Segment files against a plain list, through any order of appends, power cuts, trims and rot. [CH-13]"""
+"""Segment files against a plain list, through any order of appends, power cuts, trims and rot.
+[CH-13]
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 900)), min_size=1, 
 
 
 class SegmentsAgainstAList(RuleBasedStateMachine):
-    """The model is a list of (first, count, body) of everything acknowledged and not yet trimmed."""
+    """The model is a list of (first, count, body) of all that is acknowledged and kept."""
 
     def __init__(self) -> None:
         super().__init__()

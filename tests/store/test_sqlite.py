@@ -27,9 +27,14 @@ def test_a_directory_that_does_not_exist_is_unavailable(tmp_path):
 
 def test_an_exception_inside_a_change_leaves_nothing(tmp_path):
     store = SqliteRecordStore(tmp_path / "records.sqlite")
-    with pytest.raises(RuntimeError, match="half way"), store._database.change() as connection:
-        connection.execute("INSERT INTO records VALUES ('t', 'k', x'00')")
-        raise RuntimeError("half way")
+
+    def fail_half_way() -> None:
+        with store._database.change() as connection:
+            connection.execute("INSERT INTO records VALUES ('t', 'k', x'00')")
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        fail_half_way()
     assert store.get("t", "k") is None
     store.put("t", "k", b"after")
     assert store.get("t", "k") == b"after"

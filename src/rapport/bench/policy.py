@@ -64,7 +64,7 @@ def _operators(building: Building, work: Workload) -> list[dict[str, Any]]:
     _say(f"operators: {rate:,.0f} events/s, one detection per {per_detection:,.0f} events")
     return [
         _result(
-            "secure-building, operators alone: Arrow batches of 10,000 sorted readings to detections",
+            "secure-building, operators alone: Arrow batches of 10,000 sorted readings in, detections",
             rate,
             "events/s",
             goal=1_500_000,

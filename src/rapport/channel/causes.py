@@ -44,7 +44,7 @@ async def cause_tree(channels: Channels, event_id: str) -> CauseNode:
     found = await channels.find_event(event_id)
     if not found:
         raise UnknownName("event", event_id, code="event.unknown")
-    channel, stored = max(found, key=lambda item: (_stage(item[0]), item[1].position))
+    channel, stored = max(found, key=lambda item: (stage_of(item[0]), item[1].position))
     seen: set[tuple[str, int]] = set()
     return await _node(channels, channel, stored, seen)
 
@@ -83,12 +83,13 @@ async def _one_before(
     candidates = [
         item
         for item in await channels.find_event(cause)
-        if _stage(item[0]) < _stage(channel)
-        or (_stage(item[0]) == _stage(channel) and item[1].position < stored.position)
+        if stage_of(item[0]) < stage_of(channel)
+        or (stage_of(item[0]) == stage_of(channel) and item[1].position < stored.position)
     ]
-    return max(candidates, key=lambda item: (_stage(item[0]), item[1].position), default=None)
+    return max(candidates, key=lambda item: (stage_of(item[0]), item[1].position), default=None)
 
 
-def _stage(channel: str) -> int:
+def stage_of(channel: str) -> int:
+    """How far along the walk a channel stands; 0 for channels of one's own."""
     head = channel.split(".", 1)[0]
     return _STAGES.index(head) if head in _STAGES else 0

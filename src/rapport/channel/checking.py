@@ -1,4 +1,6 @@
-"""What may enter a channel: names, sizes, types; checked per batch because per event it would cost more than the log. [CH-1]"""
+"""What may enter a channel: names, sizes, types; checked per batch because per event it would cost
+more than the log. [CH-1]
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,12 @@ from rapport.core.event import MAX_NAME, Event, check_envelope
 
 MAX_DATA_BYTES = 1024 * 1024
 """Largest data of one event, unless the channel says otherwise."""
+LARGEST_DATA_BYTES = 32 * 1024 * 1024
+"""What a channel may say at most: one event must fit into one block of the log."""
 MAX_HEADER_CHARACTERS = 64 * 1024
 """Most characters in all header names and values of one event."""
 
+_NO_HEADERS: dict[str, str] = {}
 _CHANNEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
 _READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}\Z")
 
@@ -41,7 +46,8 @@ def check_reader_name(name: str) -> None:
 def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     """Bytes of data in all events; raises InvalidInput or TooLarge naming the first event at fault.
 
-    The whole batch is checked by a few joins; only when one of them objects is each event looked at.
+    The whole batch is checked by a few joins; only when one of them objects is each event looked
+    at.
     """
     try:
         return _check_together(events, max_data_bytes)
@@ -70,12 +76,14 @@ def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
     if not sound:
         raise _SomethingWrong
     for event in events:
-        if event.headers:
+        if event.headers != _NO_HEADERS:
             _check_headers(event)
     return sum(sizes)
 
 
 def _check_headers(event: Event) -> None:
+    if type(event.headers) is not dict:
+        raise TypeError("headers are no dict")
     text = "".join(chain.from_iterable(event.headers.items()))
     text.encode()  # refuses lone surrogates, which no reader could decode again
     if len(text) > MAX_HEADER_CHARACTERS:

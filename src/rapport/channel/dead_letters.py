@@ -1,4 +1,6 @@
-"""What becomes of an event whose handler keeps failing: an event that tells the error and holds the first. [CH-14]"""
+"""What becomes of an event whose handler keeps failing: an event that tells the error and holds the
+first. [CH-14]
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _LONGEST_MESSAGE = 2000
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of a dead letter: whose, where, why. `event` is absent only when it would not fit."""
+    """The data of a dead letter: whose, where, why. `event` is absent when it would not fit."""
 
     channel: str
     position: int
@@ -40,7 +42,9 @@ async def bury(
     error: Exception,
     attempts: int,
 ) -> None:
-    """Appends the dead letter; doing it again after a crash changes nothing. Raises ChannelUnavailable."""
+    """Appends the dead letter; doing it again after a crash changes nothing. Raises
+    ChannelUnavailable.
+    """
     target = channels.channel(DEAD_LETTERS)
     try:
         await target.append([dead_letter(channel, reader, stored, error, attempts)])
@@ -79,7 +83,7 @@ def dead_letter(
 
 
 def buried_event(letter: Event) -> Event | None:
-    """The event inside a dead letter, to be replayed; None when it was too large to be kept twice."""
+    """The event inside a dead letter, to be replayed; None when it was too large for that."""
     failure: Failure = letter.payload_as(Failure)
     if failure.event is None:
         return None

@@ -1,4 +1,6 @@
-"""Many appends made into one write: which events are new, where they go, which blocks hold them. Pure. [CH-6]"""
+"""Many appends made into one write: which events are new, where they go, which blocks hold them.
+Pure. [CH-6]
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Group(msgspec.Struct):
 def plan_group(
     appends: Sequence[Sequence[Event]], next_position: int, find: Find, is_same: IsSame
 ) -> Group:
-    """Decides which events are new. A repetition gets the position of its first copy, also within the group."""
+    """Decides which events are new. A repetition gets the position of its first copy, also within
+    the group.
+    """
     events = [event for append in appends for event in append]
     keys = identity_keys(events)
     suspected = find(keys)

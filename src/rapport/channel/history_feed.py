@@ -1,4 +1,6 @@
-"""Feeding the history index from the log: behind the writers, bounded in memory, resumable at any block. [CH-4]"""
+"""Feeding the history index from the log: behind the writers, bounded in memory, resumable at any
+block. [CH-4]
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ _log = structlog.get_logger(__name__)
 
 _READ_RECORDS = 20_000
 LAG_EVENTS = 10_000
-"""How far the index may fall behind before the background thread is woken: waking it for every event would cost
-more than the event. Whoever asks the index feeds the rest first, so nobody sees the lag."""
+"""How far the index may fall behind before the background thread is woken: waking it for every
+event would cost more than the event. Whoever asks the index feeds the rest first, so nobody sees
+the lag.
+"""
 
 
 class HistoryFeed:
@@ -106,5 +110,6 @@ class BackgroundFeed:
             try:
                 self._feed.catch_up()
             except RapportError as error:
-                # The index is a convenience: its trouble is told, and tried again with the next events.
+                # The index is a convenience: its trouble is told, and tried again with the next
+                # events.
                 _log.warning("history index is behind", error=error.message)

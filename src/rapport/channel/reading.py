@@ -1,4 +1,6 @@
-"""The loop around a handler: read, hand over, commit; find the one event that breaks it and go on. [CH-9, CH-14]"""
+"""The loop around a handler: read, hand over, commit; find the one event that breaks it and go on.
+[CH-9, CH-14]
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ ATTEMPTS = 3
 """Failures of a handler on one event before it becomes a dead letter."""
 
 HandleBatch = Callable[[Sequence[StoredEvent]], Awaitable[bytes | None]]
-"""Handles events and returns the reader's new state, or None to leave it. It may be called again with events it
-has seen (after a failure or a crash): what it emits must have deterministic ids."""
+"""Handles events and returns the reader's new state, or None to leave it. It may be called again
+with events it has seen (after a failure or a crash): what it emits must have deterministic ids.
+"""
 
 
 async def serve(
@@ -32,11 +35,12 @@ async def serve(
     limit: int = 1000,
     from_start: bool = True,
 ) -> None:
-    """Feeds a handler from a channel until it is cancelled; cursor and state are committed after each success.
+    """Feeds a handler from a channel until it is cancelled; cursor and state are committed after
+    each success.
 
-    A batch that fails is halved until the failing event stands alone; after three failures of its own it goes to
-    `dead_letters` and the ones behind it go on. Only an unavailable log or store stops the loop: it then waits
-    and tries again, since a dead letter could not be written either.
+    A batch that fails is halved until the failing event stands alone; after three failures of its
+    own it goes to `dead_letters` and the ones behind it go on. Only an unavailable log or store
+    stops the loop: it then waits and tries again, since a dead letter could not be written either.
     """
     subscription = await channels.subscribe(channel, reader, from_start=from_start)
     care = _Care(channels, subscription, handle, clock)

@@ -1,7 +1,8 @@
 """Which events a channel has seen lately: compact, bounded, no I/O. [CH-6]
 
-An identity is a 64-bit hash of (source, id); a hit is only a suspicion that the caller checks against the log, so
-two identities of one hash cannot cost an event. The hash is salted per process: the window is rebuilt, never saved.
+An identity is a 64-bit hash of (source, id); a hit is only a suspicion that the caller checks
+against the log, so two identities of one hash cannot cost an event. The hash is salted per process:
+the window is rebuilt, never saved.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from rapport.core.event import Event
 DEDUPE_WINDOW = 1_000_000
 """Events per channel among which a repetition is recognised."""
 
+_FEW_KEYS = 8
+"""Up to this many keys, asking one by one is cheaper than asking with arrays."""
+
 
 class SeenIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The first two fields of an event as a block holds them; decoding stops caring after these."""
@@ -28,7 +32,7 @@ _IDENTITIES = msgspec.msgpack.Decoder(list[SeenIdentity])
 
 
 def decode_identities(block: bytes) -> list[SeenIdentity]:
-    """The identities in a block, several times cheaper than the events; raises msgspec.DecodeError."""
+    """The identities in a block, cheaper than its events; raises msgspec.DecodeError."""
     return _IDENTITIES.decode(block)
 
 
@@ -58,8 +62,9 @@ class _Run:
 class SeenWindow:
     """Key to position of at least the last `window` events, and at most a third more.
 
-    Newest keys sit in a dict, older ones in a few sorted arrays of 16 bytes per event: about 20 MB for the
-    default window. Asking costs one dict look-up and one binary search per array, for the whole batch at once.
+    Newest keys sit in a dict, older ones in a few sorted arrays of 16 bytes per event: about 20 MB
+    for the default window. Asking costs one dict look-up and one binary search per array, for the
+    whole batch at once.
     """
 
     def __init__(self, window: int = DEDUPE_WINDOW) -> None:
@@ -73,14 +78,24 @@ class SeenWindow:
         """For each key the position it was seen at, 0 when it was not."""
         recent = self._recent
         found = [recent.get(key, 0) for key in keys]
-        if self._runs:
-            asked = np.fromiter(keys, np.int64, len(keys))
-            for run in self._runs:
-                places = np.searchsorted(run.keys, asked)
-                places[places == len(run.keys)] = 0
-                for hit in np.flatnonzero(run.keys[places] == asked):
-                    found[hit] = found[hit] or int(run.positions[places[hit]])
+        if not self._runs:
+            return found
+        if len(keys) <= _FEW_KEYS:
+            return [place or self._find_one(key) for key, place in zip(keys, found, strict=True)]
+        asked = np.fromiter(keys, np.int64, len(keys))
+        for run in self._runs:
+            places = np.searchsorted(run.keys, asked)
+            places[places == len(run.keys)] = 0
+            for hit in np.flatnonzero(run.keys[places] == asked):
+                found[hit] = found[hit] or int(run.positions[places[hit]])
         return found
+
+    def _find_one(self, key: int) -> int:
+        for run in reversed(self._runs):
+            place = run.keys.searchsorted(key)
+            if place < len(run.keys) and run.keys[place] == key:
+                return int(run.positions[place])
+        return 0
 
     def add(self, keys: Sequence[int], first: int) -> None:
         """Takes in keys of events that stand at consecutive positions from `first`."""
@@ -106,7 +121,9 @@ class SeenWindow:
         self._runs.append(run)
 
     def _may_merge(self, older: _Run, newer: _Run) -> bool:
-        """Merging equals keeps the number of arrays logarithmic; the limit keeps forgetting fine-grained."""
+        """Merging equals keeps the number of arrays logarithmic; the limit keeps forgetting
+        fine-grained.
+        """
         together = len(older.keys) + len(newer.keys)
         return len(older.keys) <= len(newer.keys) * 3 // 2 and together <= self._run_limit
 

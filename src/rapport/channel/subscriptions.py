@@ -41,7 +41,9 @@ def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
 
 
 class LoggedSubscription:
-    """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of them."""
+    """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of
+    them.
+    """
 
     def __init__(self, source: Channel, reader: str, cursor: Cursor, apply: Apply) -> None:
         self.channel, self.reader = source.name, reader

@@ -1,4 +1,6 @@
-"""Waiting across threads: a bell for readers, and a door that lets in only as much as there is room for. [CH-14]"""
+"""Waiting across threads: a bell for readers, and a door that lets in only as much as there is room
+for. [CH-14]
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Bell:
 
 
 class Room:
-    """Back-pressure: at most `limit` bytes inside at once (a single larger guest enters when it is empty)."""
+    """Back-pressure: at most `limit` bytes inside at once (a single larger guest enters when it is
+    empty).
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit, self._inside = limit, 0
@@ -78,7 +82,9 @@ class Room:
         return admitted
 
     def _withdraw(self, size: int, future: asyncio.Future[None]) -> None:
-        """A guest went away: if it still queued it is struck out, if it was let in its place is given back."""
+        """A guest went away: if it still queued it is struck out, if it was let in its place is
+        given back.
+        """
         with self._guard:
             queued = [entry for entry in self._queue if entry[1][1] is not future]
             was_inside = len(queued) == len(self._queue)
@@ -90,7 +96,9 @@ class Room:
 
 
 def wake(waiters: Iterable[_Waiter]) -> None:
-    """Resolves futures, each in its own loop, with one call per loop; a loop that has ended needs no waking."""
+    """Resolves futures, each in its own loop, with one call per loop; a loop that has ended needs
+    no waking.
+    """
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)
@@ -99,7 +107,9 @@ def wake(waiters: Iterable[_Waiter]) -> None:
 
 
 def call_in(loop: asyncio.AbstractEventLoop, action: Callable[..., None], *values: object) -> bool:
-    """Calls an action in a loop from any thread; False when that loop has ended, so nobody waits there."""
+    """Calls an action in a loop from any thread; False when that loop has ended, so nobody waits
+    there.
+    """
     try:
         loop.call_soon_threadsafe(action, *values)
     except RuntimeError:

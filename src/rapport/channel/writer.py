@@ -1,7 +1,8 @@
-"""Group commit: while one sync runs the next group gathers, so a sync is shared by all who came meanwhile. [CH-13, CH-14]
+"""Group commit: while one sync runs the next group gathers, so a sync is shared by all who came
+meanwhile. [CH-13, CH-14]
 
-`Commit` does the work of one group for one channel; `ThreadWriter` runs it in the one writing thread of a store,
-`InlineWriter` at once (for stores that do not wait for a disk).
+`Commit` does the work of one group for one channel; `ThreadWriter` runs it in the one writing
+thread of a store, `InlineWriter` at once (for stores that do not wait for a disk).
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Writer(Protocol):
 
 
 class InlineWriter:
-    """Writes in the calling task. The next write of the same loop cannot begin before, so nothing is to be grouped."""
+    """Writes in the calling task. The next write of the same loop cannot begin before, so nothing
+    is to be grouped.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -81,7 +84,9 @@ _Answer = tuple["asyncio.Future[Appended]", Appended | RapportError]
 
 
 class ThreadWriter:
-    """The one writing thread of a store. Futures are resolved once per group and loop, not once per event."""
+    """The one writing thread of a store. Futures are resolved once per group and loop, not once per
+    event.
+    """
 
     def __init__(self, *, name: str, queue_bytes: int = QUEUE_BYTES) -> None:
         self._room = Room(queue_bytes)

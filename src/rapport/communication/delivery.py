@@ -299,7 +299,7 @@ def _is_news(entry: Try, outcome: Outcome) -> bool:
         return False
     if entry.state == "handed":
         return outcome.state == "confirmed"
-    return entry.state == "queued" or (entry.state == "unknown" and outcome.state != "unknown")
+    return entry.state in ("queued", "unknown")
 
 
 def _all_others_failed(member: Member, following: Try) -> bool:

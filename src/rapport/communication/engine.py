@@ -36,6 +36,7 @@ _INPUTS = ("control", "detections")
 _BATCH = 200
 _LARGEST_BURIED = 100_000
 """A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
+_LOOK_AGAIN_MS = 60_000
 _LONGEST_SLEEP_MS = 30_000
 """The wall clock is looked at this often: one that was set delays no deadline for long."""
 
@@ -146,8 +147,20 @@ class CommunicationEngine:
     def _take_timers(self) -> list[Outgoing]:
         now_ms = self._clock.now_ms()
         for timer in self._timers.due(now_ms):
-            self._cases.pass_time(timer.key, now_ms)
+            self._take_timer(timer.key, now_ms)
         return self._transaction.commit()
+
+    def _take_timer(self, message: str, now_ms: int) -> None:
+        """A case that cannot be handled is looked at again later; the others go on."""
+        mark = self._transaction.mark()
+        try:
+            self._cases.pass_time(message, now_ms)
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._transaction.roll_back(mark)
+            _log.error("timer failed", message=message, error=repr(error))
+            self._timers.set(message, now_ms + _LOOK_AGAIN_MS)
 
     def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
         whole = len(stored.event.data) <= _LARGEST_BURIED

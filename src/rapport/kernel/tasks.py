@@ -14,6 +14,7 @@ from rapport.kernel.clock import Clock
 _log = structlog.get_logger(__name__)
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 30_000
+_CALM_MS = 1_000
 
 
 class Tasks:
@@ -25,6 +26,7 @@ class Tasks:
         self._clock = clock
         self._running: dict[str, asyncio.Task[None]] = {}
         self.failures: dict[str, int] = {}
+        self._well_again_ns: dict[str, int] = {}
 
     def start(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Runs `work` until it returns or `stop`; after an exception it is called again, later each
@@ -33,6 +35,11 @@ class Tasks:
         if name in self._running and not self._running[name].done():
             raise RuntimeError(f"task {name} is running already")
         self._running[name] = asyncio.create_task(self._care_for(name, work), name=name)
+
+    def unwell(self) -> list[str]:
+        """The tasks that keep failing: each until it has run longer than it last paused."""
+        now_ns = self._clock.steady_ns()
+        return [name for name, until_ns in self._well_again_ns.items() if now_ns < until_ns]
 
     async def stop(self, *names: str) -> None:
         """Cancels the named tasks, newest first (all when none is named), and waits until they have
@@ -66,5 +73,7 @@ class Tasks:
             lasted_ms = (self._clock.steady_ns() - began) // 1_000_000
             if lasted_ms > _LONGEST_PAUSE_MS:
                 pause_ms = _FIRST_PAUSE_MS
+            calm_ns = (2 * pause_ms + _CALM_MS) * 1_000_000
+            self._well_again_ns[name] = self._clock.steady_ns() + calm_ns
             await self._clock.sleep(pause_ms)
             pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)

@@ -74,6 +74,11 @@ class Lane:
         self._subscription: Subscription | None = None
         self._thread: ThreadPoolExecutor | None = None
 
+    def is_behind(self) -> bool:
+        """Whether raw events wait for their meaning."""
+        done = self._subscription.position if self._subscription else 0
+        return self._channels.channel(RAW_PREFIX + self.source).last_position() > done
+
     async def run(self) -> None:
         """Goes on until cancelled; called again after a failure it starts after the last commit."""
         self._subscription = None

@@ -17,6 +17,8 @@ from rapport.mediation.repository import Repository
 from rapport.mediation.transformer import Transformer
 
 _LOOK_EVERY_MS = 1_000
+_PATIENCE_MS = 10_000
+"""So long time waits for a source that is behind; one that hangs must not hold up the others."""
 
 
 class MediationReader:
@@ -46,6 +48,7 @@ class MediationReader:
         self._lanes: dict[str, Lane] = {}
         self._in_use: dict[str, tuple[tuple[int, int], GivesMeaning]] = {}
         self._conversions: dict[str, WorkerConversions] = {}
+        self._behind_since_ns: dict[str, int] = {}
 
     def start(self) -> None:
         """Begins to mediate all raw channels; new ones are found within a second. Once only."""
@@ -71,6 +74,23 @@ class MediationReader:
         if source not in self._lanes:
             self._lanes[source] = Lane(self._channels, source, lambda: self.transformer(source))
         return self._lanes[source]
+
+    def is_idle(self) -> bool:
+        """Whether everything received has its meaning: policies let the clock move time on only then.
+
+        A source found behind at every look for ten seconds is not waited for any longer.
+        """
+        now_ns = self._clock.steady_ns()
+        behind = [source for source, lane in self._lanes.items() if lane.is_behind()]
+        self._behind_since_ns = {
+            source: self._behind_since_ns.get(source, now_ns) for source in behind
+        }
+        patient_ns = _PATIENCE_MS * 1_000_000
+        return all(now_ns - since > patient_ns for since in self._behind_since_ns.values())
+
+    def unwell(self) -> list[str]:
+        """The sources' tasks that keep failing."""
+        return self._tasks.unwell()
 
     def counts(self) -> dict[str, SourceCounts]:
         """Per source what was read, accepted and rejected since the start."""

@@ -104,7 +104,8 @@ class Node:
         """Why the node should get no work now; empty when it should."""
         if not self._started:
             return ["the readers have not been started"]
-        return [f"{name} failed {count} times" for name, count in self._tasks.failures.items()]
+        unwell = [*self._tasks.unwell(), *self._parts.mediation.unwell()]
+        return [f"{name} keeps failing; the log says why" for name in unwell]
 
     def check_answer_token(self, message: str, peer: str, token: str) -> None:
         """Raises NotAllowed unless the link was made by this node for this person."""

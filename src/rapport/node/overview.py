@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rapport.channel.causes import stage_of
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
@@ -70,7 +71,7 @@ class _Rejected(msgspec.Struct):
 async def overview(node: Node) -> Overview:
     """The state of now; cost does not depend on the length of the logs."""
     await node.ledger.refresh()
-    names = node.channels.names()
+    names = sorted(node.channels.names(), key=lambda name: (stage_of(name), name))
     return Overview(
         channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
         detections=await _detections(node),

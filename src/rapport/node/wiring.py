@@ -73,6 +73,7 @@ def make_node(
         pull=site.tables,
         plans=[compiled.plan for compiled in site.policies.values()],
         lateness_ms=site.lateness_ms,
+        upstream_is_idle=mediation.is_idle,
     )
     parts = NodeParts(
         site=site,

@@ -7,7 +7,7 @@ given to the operators batch by batch; the detections are the same bytes as the 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from rapport.pipeline.lake import spark_path
 from rapport.pipeline.partitioning import Layout, lay_out
 from rapport.pipeline.tasks import DETECTIONS, Job, detections_from, run_tasks
 from rapport.policy.plan import Plan, encode_plan
-from rapport.policy.runners.base import PullData
+from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators import make_operator
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
     detections: list[Detection]
     late: list[Cause]
     events: int
-    watermark: int
-    """Detections before this time would stand as they are if more readings came."""
     layout: Layout
 
 
@@ -51,12 +49,15 @@ def replay_spark(
     lateness_ms: int,
     partitions: int | None = None,
     directory: Path | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
 ) -> SparkReplay:
     """Runs the plans over readings given in arrival order, as one Spark job.
 
     `partitions` (default: twice the cores) is the number of time slices. `directory` is where the
     readings are kept while the job runs, a temporary one by default; on a cluster every worker must
-    see it. Raises what `make_operator` raises, and RapportErrors for whatever goes wrong on Spark.
+    see it. `goes_on` is asked when all readings are read: if more are to come another time, only
+    what is certain already is decided, as a local runner would have it. Raises what `make_operator`
+    raises, and RapportErrors for whatever goes wrong on Spark.
     """
     for plan in plans:
         make_operator(plan, pull)  # a plan that cannot run is refused here, not on a worker
@@ -66,16 +67,17 @@ def replay_spark(
         schema = ingestion.write(readings, path)
         with spark_faults("replaying on Spark"):
             parts = _checked(partitions, spark)
-            layout = lay_out(plans, ingestion.sampled_times(), parts)
+            end = ingestion.watermark() if goes_on() else END_OF_TIME
+            layout = lay_out(plans, ingestion.sampled_times(), parts, end)
             found: list[Detection] = []
             if schema is not None and layout.tasks:
-                rows = spread(_readings(spark, path, plans), schema.names, layout)
+                rows = _readings(spark, path, plans).where(f"time < {end}L")
+                rows = spread(rows, schema.names, layout)
                 found = _detect(rows, plans, pull, schema, layout)
     return SparkReplay(
         detections=sorted(found, key=detection_order),
         late=ingestion.late,
         events=ingestion.events,
-        watermark=ingestion.watermark(),
         layout=layout,
     )
 
@@ -91,9 +93,11 @@ def spread(rows: DataFrame, columns: Sequence[str], layout: Layout) -> DataFrame
     def slice_of(time: str) -> str:
         return f"size(filter(array({bounds}), bound -> bound <= {time}))" if bounds else "0"
 
-    # The last slice that an event can reach into; times at the end of the scale must not overflow.
-    reach = f"coalesce(try_add(time, {layout.look_back_ms}L), time)"
-    slices = f"sequence({slice_of('time')}, {slice_of(reach)})" if layout.slices else "array()"
+    # An event is read by slices that begin later and that end earlier, each up to a distance;
+    # times at the ends of the scale must not overflow.
+    first = slice_of(f"coalesce(try_subtract(time, {layout.look_ahead_ms}L), time)")
+    last = slice_of(f"coalesce(try_add(time, {layout.look_back_ms}L), time)")
+    slices = f"sequence({first}, {last})" if layout.slices else "array()"
     whole = ", ".join(str(task) for task in range(layout.slices, len(layout.tasks)))
     # Spark does not hand columns with dots in their names to Python: they go by number.
     numbered = [f"`{name}` AS c{number}" for number, name in enumerate(columns)]

@@ -25,6 +25,7 @@ _NO_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "Memor
 _NO_MASTER = ("All masters are unresponsive", "Could not parse Master URL", "Invalid master URL")
 _NO_WORKER = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed")
 _CALL_FAILED = "An error occurred while calling"
+_GONE = ("SparkContext was shut down", "stopped SparkContext", "SparkContext.dagScheduler")
 _NO_DISK = ("No space left on device",)
 
 
@@ -38,11 +39,7 @@ def spark_faults(doing: str) -> Iterator[None]:
     try:
         yield
     except (Py4JNetworkError, ConnectionError, EOFError) as error:
-        raise Unavailable(
-            f"{doing}: Spark's Java process has gone",
-            code="spark.gone",
-            hint="start again; if it happens twice, raise memory in the [spark] settings",
-        ) from error
+        raise _gone(doing) from error
     except (Py4JError, PySparkException) as error:
         raise translate(error, doing) from error
 
@@ -69,6 +66,9 @@ def translate(error: Exception, doing: str) -> RapportError:
         return Unavailable(
             f"{doing}: the Spark master does not answer", code="spark.master_unreachable"
         )
+    # A connection that breaks during a call is told by py4j without a reason.
+    if _names(text, _GONE) or not _first_line(text):
+        return _gone(doing)
     if "JAVA_GATEWAY_EXITED" in text:
         return Unavailable(
             f"{doing}: Java ended before Spark was up; what it said stands above on stderr",
@@ -80,6 +80,14 @@ def translate(error: Exception, doing: str) -> RapportError:
     if _names(text, _BROKEN_FILE):
         return _broken_file(text, doing)
     return RapportError(f"{doing}: {_said_by_python(text)}", code="spark.job_failed")
+
+
+def _gone(doing: str) -> Unavailable:
+    return Unavailable(
+        f"{doing}: Spark's Java process has gone",
+        code="spark.gone",
+        hint="start again; if it happens twice, raise memory in the [spark] settings",
+    )
 
 
 def _broken_file(text: str, doing: str) -> Corrupt:
@@ -104,7 +112,7 @@ def _first_line(text: str) -> str:
     """The first line that says something; that a call from Python failed does not."""
     lines = (line.strip().removeprefix(": ") for line in text.splitlines())
     told = (line for line in lines if line and not line.startswith(_CALL_FAILED))
-    return next(told, "no reason given")
+    return next(told, "")
 
 
 def _names(text: str, marks: tuple[str, ...]) -> bool:

@@ -1,9 +1,8 @@
 """How a plan's history is cut so that the parts give together what the whole gives. [PI-5, PO-8]
 
 A plan that uses nothing up is cut into slices of time. A slice owns the detections whose time lies
-in it and reads as much before it as can still have a part in them; it needs nothing after it,
-because operators decide a detection from what lies before it. A plan that uses events up (rule 1
-of the meaning) runs in one piece: which pairs are left depends on everything that came before.
+in it, and reads as much before and after it as can have a part in them. A plan that uses events up
+(rule 1 of the meaning) runs in one piece: which pairs are left depends on everything before.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BEGIN_OF_TIME = -(2**63)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Spark task does: these plans over readings before `until`, keeping what it owns."""
+    """What one Spark task does: runs these plans and keeps the detections it owns."""
 
     plans: tuple[int, ...]
     """Indices into the job's plans."""
@@ -32,6 +31,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """It owns detections from this time on..."""
     until: int
     """...up to before this one."""
+    read_until: int
+    """It reads and decides up to before this time."""
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     slices: int
     look_back_ms: int
     """How much before its begin a slice reads."""
+    look_ahead_ms: int
+    """How much after its end a slice reads."""
 
 
 def used_up_terms(plan: Plan) -> tuple[int, ...]:
@@ -69,6 +72,16 @@ def look_back_ms(plan: Plan) -> int:
     return (windows + _delay_windows(plan)) * plan.window_ms
 
 
+def look_ahead_ms(plan: Plan) -> int:
+    """How long after a detection's time an event can lie that has a part in it (exclusive).
+
+    Mostly none. But a match may turn out not to be minimal, or a mixed clause may have an earlier
+    occurrence, by an `X FOLLOWED-BY NOT Y` that is decided up to two windows later.
+    """
+    awaited = any(isinstance(c, FollowedBy) and c.second_negated for c in _children(plan))
+    return 2 * plan.window_ms if awaited else 0
+
+
 def explain_partitioning(plan: Plan) -> str:
     """One sentence for people: how this plan is spread over Spark and why."""
     used_up = used_up_terms(plan)
@@ -79,25 +92,42 @@ def explain_partitioning(plan: Plan) -> str:
             f"{plan.policy}: one partition, because '{name}' uses each event once per pair "
             f"({plan.consumption}), so what is left depends on the whole history before"
         )
-    overlap = format_duration(look_back_ms(plan))
+    overlap = f"{format_duration(look_back_ms(plan))} before its begin"
+    if look_ahead_ms(plan):
+        overlap += f" and {format_duration(look_ahead_ms(plan))} after its end"
     return (
-        f"{plan.policy}: slices of time, each reading {overlap} before its begin, because nothing "
-        "is used up and no event has a part in a detection later than that"
+        f"{plan.policy}: slices of time, each reading {overlap}, because nothing is used up "
+        "and no event further away has a part in a detection"
     )
 
 
-def lay_out(plans: Sequence[Plan], times: npt.NDArray[np.int64], partitions: int) -> Layout:
-    """Tasks for all plans: at most `partitions` slices holding about equally many of `times`."""
+def lay_out(
+    plans: Sequence[Plan],
+    times: npt.NDArray[np.int64],
+    partitions: int,
+    end: int = END_OF_TIME,
+) -> Layout:
+    """Tasks for all plans: at most `partitions` slices holding about equally many of `times`.
+
+    Everything is decided up to before `end`.
+    """
     sliced = tuple(i for i, plan in enumerate(plans) if not used_up_terms(plan))
     whole = tuple(i for i in range(len(plans)) if i not in sliced)
     bounds = _bounds(times, partitions) if sliced else ()
+    back = max((look_back_ms(plans[i]) for i in sliced), default=0)
+    ahead = max((look_ahead_ms(plans[i]) for i in sliced), default=0)
     tasks = [
-        Task(plans=sliced, begin=begin, until=until) for begin, until in _between(bounds) if sliced
+        Task(plans=sliced, begin=begin, until=until, read_until=min(until + ahead, end))
+        for begin, until in _between(bounds)
+        if sliced
     ]
     slices = len(tasks)
-    tasks += [Task(plans=(i,), begin=BEGIN_OF_TIME, until=END_OF_TIME) for i in whole]
-    overlap = max((look_back_ms(plans[i]) for i in sliced), default=0)
-    return Layout(tasks=tuple(tasks), bounds=bounds, slices=slices, look_back_ms=overlap)
+    tasks += [
+        Task(plans=(i,), begin=BEGIN_OF_TIME, until=END_OF_TIME, read_until=end) for i in whole
+    ]
+    return Layout(
+        tasks=tuple(tasks), bounds=bounds, slices=slices, look_back_ms=back, look_ahead_ms=ahead
+    )
 
 
 def _bounds(times: npt.NDArray[np.int64], partitions: int) -> tuple[int, ...]:

@@ -62,12 +62,15 @@ def replay_recorded(
     ) -> EngineResult:
         rows = taken.of(readings)
         made = replay_spark(
-            spark, plans, pull, rows, lateness_ms=lateness_ms, partitions=partitions
+            spark,
+            plans,
+            pull,
+            rows,
+            lateness_ms=lateness_ms,
+            partitions=partitions,
+            goes_on=lambda: taken.stopped,
         )
-        found = made.detections
-        if taken.stopped:
-            found = [detection for detection in found if detection.time < made.watermark]
-        return EngineResult(detections=found, late=made.late, events=made.events)
+        return EngineResult(detections=made.detections, late=made.late, events=made.events)
 
     result = replay(
         ontology, pull, plans, recordings, lateness_ms=lateness_ms, batch=batch, engine=engine

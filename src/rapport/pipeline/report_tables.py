@@ -78,8 +78,7 @@ ORDER BY handed_at, message, peer, address
 """
 
 _QUARANTINE = """
-SELECT coalesce(get_json_object(data, '$.code'), get_json_object(data, '$.reason'), type) AS reason,
-       count(*) AS count
+SELECT coalesce(get_json_object(data, '$.reason'), type) AS reason, count(*) AS count
 FROM {quarantine} GROUP BY 1 ORDER BY count DESC, reason
 """
 

@@ -66,7 +66,9 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     directory = Path(tempfile.mkdtemp(prefix="rapport-spark-"))
     atexit.register(_clean_up, directory)
     home = java_home(find_java(os.environ), directory)
-    variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": None}
+    # Another Spark on this machine, or a server that its variables name, is not meant.
+    variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": None}
+    variables |= {"SPARK_LOCAL_IP": None, "SPARK_REMOTE": None}
     builder = SparkSession.builder.master(chosen.master).appName("rapport")
     for name, value in spark_options(chosen, directory).items():
         builder = builder.config(name, value)
@@ -74,6 +76,21 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with _environment(variables), spark_faults("starting Spark"):
         return builder.getOrCreate()
+
+
+@contextmanager
+def running_spark(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
+    """A session for the time of a block; one that runs already is used and left running."""
+    _require_pyspark()
+    from pyspark.sql import SparkSession
+
+    ours = SparkSession.getActiveSession() is None
+    spark = spark_session(settings)
+    try:
+        yield spark
+    finally:
+        if ours:
+            stop_session(spark)
 
 
 def stop_session(spark: SparkSession) -> None:

@@ -76,10 +76,10 @@ class TaskRun:
         return self._process(readings.slice(0, ready), newest)
 
     def finish(self) -> list[Detection]:
-        """Decides everything the task owns; nothing more will come."""
+        """Decides everything up to where the task reads; nothing more will come."""
         if self._held is None:
             return []
-        return self._process(self._held, self._task.until)
+        return self._process(self._held, self._task.read_until)
 
     def _process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         begin, until = self._task.begin, self._task.until

@@ -38,6 +38,8 @@ _log = structlog.get_logger(__name__)
 
 ALLOWED_SKEW_MS = 60_000
 _LONGEST_WAIT_MS = 1_000
+_UPSTREAM_WAIT_MS = 20
+"""How soon to look again when time may not move on because received events are still on the way."""
 
 
 class EngineCounts(msgspec.Struct):
@@ -131,6 +133,8 @@ class PolicyEngine:
         """
         subscription = await self._subscribed()
         wait = self._wait_ms() if timeout_ms is None else min(timeout_ms, self._wait_ms())
+        if timeout_ms is None and not self._upstream_is_idle():
+            wait = max(wait, _UPSTREAM_WAIT_MS)
         batch = await subscription.next_batch(limit=self._batch, timeout_ms=wait)
         if batch:
             await self._take(batch)

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import Event
@@ -32,17 +30,48 @@ _PART_TYPES: dict[AttributeType, pa.DataType] = {
     "point": pa.float64(),
     "rectangle": pa.float64(),
 }
-_WORTH_ARROW = 200
-"""From this many events on, Arrow's JSON reader is faster than msgspec one by one."""
 
 
-class _Payload(msgspec.Struct):
+class _Text(msgspec.Struct, gc=False):
     key: str
-    value: list[Any]
+    value: tuple[str]
 
 
-_READ = msgspec.json.Decoder(_Payload)
-_READ_MANY = msgspec.json.Decoder(list[_Payload])
+class _Number(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float]
+
+
+class _Boolean(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[bool]
+
+
+class _Point(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float, float]
+
+
+class _Rectangle(msgspec.Struct, gc=False):
+    key: str
+    value: tuple[float, float, float, float]
+
+
+_Payload = _Text | _Number | _Boolean | _Point | _Rectangle
+_PAYLOADS: dict[AttributeType, Any] = {
+    "text": _Text,
+    "number": _Number,
+    "boolean": _Boolean,
+    "point": _Point,
+    "rectangle": _Rectangle,
+}
+_READ_ONE: dict[AttributeType, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()
+}
+_READ_MANY: dict[AttributeType, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(list[payload]) for kind, payload in _PAYLOADS.items()
+}
+_FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 
 
 def readings_schema(ontology: Ontology) -> pa.Schema:
@@ -101,75 +130,29 @@ def split_events(
 def _columns_at_once(
     events: Sequence[Event], kind: AttributeType
 ) -> tuple[pa.Array, list[pa.Array]] | None:
-    """Keys and parts of many events of one stream; None when one of them needs a closer look."""
-    data = [event.data for event in events]
-    if any(not -FARTHEST_MS < event.time < FARTHEST_MS for event in events):
+    """Keys and parts of many events of one stream, decoded by one call; None when one of them needs
+    a closer look.
+    """
+    times = [event.time for event in events]
+    if times and not -FARTHEST_MS < min(times) <= max(times) < FARTHEST_MS:
         return None
-    if len(data) >= _WORTH_ARROW:
-        columns = _read_with_arrow(data, kind)
-        if columns is not None:
-            return columns
     try:
-        rows = _READ_MANY.decode(b"[" + b",".join(data) + b"]")
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+        rows = _READ_MANY[kind].decode(b"[" + b",".join([event.data for event in events]) + b"]")
+    except _FAULTS:
         return None
-    if len(rows) != len(data) or any(_fault(row, kind) for row in rows):
+    keys = [row.key for row in rows]
+    if len(rows) != len(events) or "" in keys:
         return None
-    parts = zip(*(row.value for row in rows), strict=True) if rows else [[] for _ in PARTS[kind]]
-    made = [pa.array(part, _PART_TYPES[kind]) for part in parts]
-    return pa.array([row.key for row in rows], pa.string()), made
+    return pa.array(keys, pa.string()), _parts(rows, kind)
 
 
-def _read_with_arrow(
-    data: list[bytes], kind: AttributeType
-) -> tuple[pa.Array, list[pa.Array]] | None:
-    joined = b"\n".join(data)
-    if joined.count(b"\n") != len(data) - 1:
-        return None
-    schema = pa.schema([("key", pa.string()), ("value", pa.list_(_PART_TYPES[kind]))])
-    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(joined) + 1, 1024))
-    try:
-        table = pyarrow.json.read_json(
-            pa.py_buffer(joined), read_options=reading, parse_options=options
-        )
-    except pa.ArrowInvalid:
-        return None
-    keys, values = (table.column(name).combine_chunks() for name in ("key", "value"))
-    lengths = pc.list_value_length(values)
+def _parts(rows: Sequence[_Payload], kind: AttributeType) -> list[pa.Array]:
     count = len(PARTS[kind])
-    flat = values.flatten()
-    sound = (
-        len(keys) == len(data)
-        and not keys.null_count + values.null_count + flat.null_count
-        and pc.all(pc.equal(lengths, count)).as_py()
-        and not pc.any(pc.equal(keys, "")).as_py()
-    )
-    return (keys, _every_nth(flat, count)) if sound else None
-
-
-def _every_nth(flat: pa.Array, count: int) -> list[pa.Array]:
-    if count == 1:
-        return [flat]
-    values = flat.to_numpy()
+    if _PART_TYPES[kind] != pa.float64():
+        return [pa.array([row.value[0] for row in rows], _PART_TYPES[kind])]
+    numbers = (part for row in rows for part in row.value)
+    values = np.fromiter(numbers, np.float64, count * len(rows))
     return [pa.array(np.ascontiguousarray(values[place::count])) for place in range(count)]
-
-
-def _fault(row: _Payload, kind: AttributeType) -> Problem | None:
-    """What keeps a payload from being a value of the type."""
-    if not row.key:
-        return Problem(code="reading.no_key", message="the key is empty")
-    if len(row.value) != len(PARTS[kind]):
-        return Problem(
-            code="reading.bad_value",
-            message=f"a {kind} has {len(PARTS[kind])} parts, not {len(row.value)}",
-            hint=f"give {', '.join(PARTS[kind])}",
-        )
-    wanted: Any = {"text": str, "boolean": bool}.get(kind, (int, float))
-    for part in row.value:
-        if not isinstance(part, wanted) or (isinstance(part, bool) and kind != "boolean"):
-            return Problem(code="reading.bad_value", message=f"{part!r} is not a part of a {kind}")
-    return None
 
 
 def _one_by_one(
@@ -198,15 +181,18 @@ def _one_by_one(
 
 
 def _look_closer(event: Event, kind: AttributeType) -> tuple[_Payload | None, Problem | None]:
+    """The payload of one event, or what keeps it from being a reading."""
     if not -FARTHEST_MS < event.time < FARTHEST_MS:
         return None, Problem(code="reading.bad_time", message=f"{event.time} is out of range")
     try:
-        row = _READ.decode(event.data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        hint = 'a reading is {"key": "5", "value": [1.5, 2.0]}'
-        return None, Problem(code="reading.bad_data", message=str(error), hint=hint)
-    fault = _fault(row, kind)
-    return (None, fault) if fault is not None else (row, None)
+        row = _READ_ONE[kind].decode(event.data)
+    except _FAULTS as error:
+        code = "reading.bad_value" if "$.value" in str(error) else "reading.bad_data"
+        hint = f'a reading is {{"key": "5", "value": [...]}} with {", ".join(PARTS[kind])}'
+        return None, Problem(code=code, message=f"not a {kind}: {error}", hint=hint)
+    if not row.key:
+        return None, Problem(code="reading.no_key", message="the key is empty")
+    return row, None
 
 
 def _batch(

@@ -1,7 +1,7 @@
 """The only way the log touches a disk, small enough to be replaced by one that forgets. [CH-13]
 
-Everything `segments.py` writes goes through `Files`; `rapport.testing.disk` is a second one that loses what was
-not synced, so a missing sync shows in a test and not in a power cut.
+Everything `segments.py` writes goes through `Files`; `rapport.testing.disk` is a second one that
+loses what was not synced, so a missing sync shows in a test and not in a power cut.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class OpenFile(Protocol):
         """Bytes in the file now."""
 
     def allocate(self, size: int) -> None:
-        """Reserves room up to `size`, reading as zeros; a disk that cannot is no error (a hint for speed)."""
+        """Reserves room up to `size`, reading as zeros; a disk that cannot is no error (a hint for
+        speed).
+        """
 
     def truncate(self, size: int) -> None:
         """Cuts the file to `size`."""
@@ -51,7 +53,9 @@ class Lock(Protocol):
 
 
 class Files(Protocol):
-    """A tree of files. A new, renamed or removed name is durable after `sync_directory` of its parent."""
+    """A tree of files. A new, renamed or removed name is durable after `sync_directory` of its
+    parent.
+    """
 
     def open(self, path: Path) -> OpenFile:
         """Opens for reading and writing, making the file when absent."""
@@ -121,7 +125,9 @@ class DiskFile:
 
 
 class DiskLock:
-    """`flock` on a file that names its holder; the system lets go when the process ends, however it ends."""
+    """`flock` on a file that names its holder; the system lets go when the process ends, however it
+    ends.
+    """
 
     def __init__(self, directory: Path) -> None:
         path = directory / LOCK_NAME

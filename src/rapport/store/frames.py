@@ -1,8 +1,9 @@
 """One frame of a segment file: a header with its own checksum, then the body. Pure. [CH-13]
 
-The header names the body's checksum and is itself checksummed, so every byte is covered and a reader can tell a
-broken header (length unknown: search for the next) from a broken body (length known: step over it).
-`index` and `remaining` place a frame in the group it was written with: a group counts only when it is whole.
+The header names the body's checksum and is itself checksummed, so every byte is covered and a
+reader can tell a broken header (length unknown: search for the next) from a broken body (length
+known: step over it). `index` and `remaining` place a frame in the group it was written with: a
+group counts only when it is whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import msgspec
 MAGIC = b"\xa7RPF"
 VERSION = 1
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Longest body; a header that claims more is broken, so no reader allocates for an absurd length."""
+"""Longest body; a header that claims more is broken, so no reader allocates for an absurd length.
+"""
 
 _FIELDS = struct.Struct("<4sBxxxIIIQIqI")
 _CHECKSUM = struct.Struct("<I")

@@ -1,7 +1,7 @@
 """The history index: in which channels, at which positions, an event id stands. [CH-4]
 
-Fed from the log behind the writers' backs, with the position fed so far in the same transaction: it may be late,
-never wrong, and can be deleted at any time.
+Fed from the log behind the writers' backs, with the position fed so far in the same transaction: it
+may be late, never wrong, and can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import msgspec
 from rapport.store.sqlite import SqliteFile
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS logs (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, fed INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS logs (
+  number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, fed INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS places (
   id TEXT NOT NULL, log INTEGER NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (id, log, position)
 ) WITHOUT ROWID;
 """
-# One statement for a whole block: SQLite walks the JSON array without holding the interpreter's lock, so feeding
+# One statement for a whole block: SQLite walks the JSON array without holding the interpreter's
+# lock, so feeding
 # runs beside the writers. A statement per row would hand the lock to and fro a million times.
 _FEED = """
 INSERT OR IGNORE INTO places (id, log, position)
@@ -36,7 +39,9 @@ class HistoryIndex(Protocol):
         """The position up to which the log has been fed; 0 for a new one."""
 
     def feed(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]], fed: int) -> None:
-        """Takes in blocks of (first position, ids) and remembers that `fed` is reached; all or none."""
+        """Takes in blocks of (first position, ids) and remembers that `fed` is reached; all or
+        none.
+        """
 
     def forget(self, log: str) -> None:
         """Drops everything of a log, to be fed again from the start."""
@@ -49,7 +54,9 @@ class HistoryIndex(Protocol):
 
 
 class SqliteHistory:
-    """A HistoryIndex in a SQLite file of its own. Not synced per feed: after a power cut it is fed again."""
+    """A HistoryIndex in a SQLite file of its own. Not synced per feed: after a power cut it is fed
+    again.
+    """
 
     def __init__(self, path: Path) -> None:
         self._database = SqliteFile(path, _SCHEMA, synchronous="NORMAL")

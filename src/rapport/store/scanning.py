@@ -27,7 +27,9 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes from `offset` to `end` that are no frame; `header` is there when only the body is broken."""
+    """Bytes from `offset` to `end` that are no frame; `header` is there when only the body is
+    broken.
+    """
 
     offset: int
     end: int
@@ -35,10 +37,11 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 def scan(read: ReadAt, start: int, end: int, *, bodies: bool = True) -> Iterator[Frame | Damage]:
-    """Frames and damage between two offsets, in order; zeros up to `end` are unused room and end the walk.
+    """Frames and damage between two offsets, in order; zeros up to `end` are unused room and end
+    the walk.
 
-    `bodies=False` trusts the bodies and reads headers only. Memory: one window or one frame, whichever is larger;
-    time is linear in the bytes, also on hostile ones.
+    `bodies=False` trusts the bodies and reads headers only. Memory: one window or one frame,
+    whichever is larger; time is linear in the bytes, also on hostile ones.
     """
     window = _Window(read, end)
     offset = start

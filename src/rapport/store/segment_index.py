@@ -1,4 +1,6 @@
-"""Where frames stand in one segment file: a sparse, rebuildable table, and the rule that finds whole groups. [CH-13]"""
+"""Where frames stand in one segment file: a sparse, rebuildable table, and the rule that finds
+whole groups. [CH-13]
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _MAGIC = b"RPI1"
 
 
 class Hole(msgspec.Struct, frozen=True, array_like=True):
-    """Bytes `offset` .. `end` of a segment that should be frames and are not; positions 0 when unknown."""
+    """Bytes `offset` .. `end` of a segment that should be frames and are not; positions 0 when
+    unknown.
+    """
 
     offset: int
     end: int
@@ -33,9 +37,11 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 class SegmentIndex:
-    """One entry per 64 KiB: offset and first position of a frame; `end` and `last` of what is whole and durable.
+    """One entry per 64 KiB: offset and first position of a frame; `end` and `last` of what is whole
+    and durable.
 
-    16 bytes per entry, so a full segment of 64 MiB costs 16 KiB. Everything in it can be had again by a scan.
+    16 bytes per entry, so a full segment of 64 MiB costs 16 KiB. Everything in it can be had again
+    by a scan.
     """
 
     def __init__(self, first: int) -> None:
@@ -46,14 +52,19 @@ class SegmentIndex:
 
     def add(self, frame: Frame) -> None:
         """Takes in the next frame; it must stand behind all others."""
-        if not self._offsets or frame.offset - self._offsets[-1] >= _SPACING_BYTES:
-            self._offsets.append(frame.offset)
-            self._firsts.append(frame.header.first)
-        self.end = frame.end
-        self.last = frame.header.last
+        self.end = frame.offset
+        self.extend(frame.header.first, frame.header.last, frame.header.frame_bytes)
+
+    def extend(self, first: int, last: int, frame_bytes: int) -> None:
+        """Takes in a frame that stands right behind what is known."""
+        if not self._offsets or self.end - self._offsets[-1] >= _SPACING_BYTES:
+            self._offsets.append(self.end)
+            self._firsts.append(first)
+        self.end += frame_bytes
+        self.last = last
 
     def locate(self, position: int) -> int:
-        """Offset of a frame at or before the one that holds `position`; 0 when nothing is nearer."""
+        """Offset of a frame at or before the one that holds `position`; 0 if none is nearer."""
         nearest = bisect_right(self._firsts, position) - 1
         return self._offsets[nearest] if nearest >= 0 else 0
 
@@ -65,7 +76,7 @@ class SegmentIndex:
 
     @staticmethod
     def decode(raw: bytes, first: int) -> SegmentIndex | None:
-        """The index again; None when the bytes are not one (it is then rebuilt from the segment)."""
+        """The index again; None when the bytes are not one (it is then rebuilt)."""
         checksum, body = raw[4:8], raw[8:]
         if raw[:4] != _MAGIC or crc32(body).to_bytes(4, "little") != checksum:
             return None
@@ -83,8 +94,9 @@ class SegmentIndex:
 class GroupWalk:
     """Turns scanned frames into whole groups: a state machine without I/O.
 
-    A group is synced before the next is begun. So damage followed by the beginning of another group happened to
-    durable data and is a hole to report; damage followed by nothing is a write cut short, which nobody was told of.
+    A group is synced before the next is begun. So damage followed by the beginning of another group
+    happened to durable data and is a hole to report; damage followed by nothing is a write cut
+    short, which nobody was told of.
     """
 
     def __init__(self, index: SegmentIndex, *, until: int | None = None) -> None:
@@ -106,17 +118,13 @@ class GroupWalk:
                 self._take(item)
 
     def end_of_closed(self) -> None:
-        """The segment was closed, so everything in it was synced: what is not sound is a hole, not a torn write.
+        """The segment was closed, so everything in it was synced: what is not sound is a hole, not
+        a torn write.
 
         Damage behind the last position is what a failed append left there, and no loss.
         """
         if self._until is not None and self.index.last < self._until - 1:
             self._commit()
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether bytes after `index.end` belong to no whole group."""
-        return bool(self._frames or self._damage)
 
     def _last(self) -> int:
         return self._frames[-1].header.last if self._frames else self.index.last

@@ -1,6 +1,8 @@
-"""One log as segment files: appending groups with one sync, recovering after a crash, reading, trimming. [CH-13]
+"""One log as segment files: appending groups with one sync, recovering after a crash, reading,
+trimming. [CH-13]
 
-The one rule of order: a group is written, synced, and only then shown; the next group is written after that.
+The one rule of order: a group is written, synced, and only then shown; the next group is written
+after that.
 """
 
 from __future__ import annotations
@@ -16,29 +18,32 @@ import structlog
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.store.base import Block
 from rapport.store.files import Files, OpenFile
-from rapport.store.frames import MAX_BODY_BYTES, Header, encode_frame
-from rapport.store.scanning import Frame, scan
-from rapport.store.segment_index import GroupWalk, SegmentIndex
+from rapport.store.frames import MAX_BODY_BYTES, encode_frame
+from rapport.store.segment_index import SegmentIndex
 from rapport.store.segment_reading import (
     Fault,
     Segment,
     disk_refused,
     load_index,
     read_blocks,
-    read_index,
     segments_in,
 )
+from rapport.store.segment_recovery import recover
 
 _log = structlog.get_logger(__name__)
 
 _ALLOCATE_BYTES = 4 * 1024 * 1024
-"""Room reserved ahead. Reserved room makes a sync a third cheaper: the file's size need not change each time."""
+"""Room reserved ahead. Reserved room makes a sync a third cheaper: the file's size need not change
+each time.
+"""
 _MOST_HINTS = 4096
 _MOST_FAULTS = 1000
 
 
 class SegmentLog:
-    """A log open for writing by this process. Appends come from one thread; reads may come from any."""
+    """A log open for writing by this process. Appends come from one thread; reads may come from
+    any.
+    """
 
     def __init__(self, name: str, directory: Path, files: Files, segment_bytes: int) -> None:
         self.name = name
@@ -52,13 +57,18 @@ class SegmentLog:
             segment, file = self._begin_segment(1)
             file.close()
             self._segments = [segment]
-        self._file: OpenFile | None = None
-        self._index, self._allocated = self._recover()
+        active = self._segments[-1]
+        self._file: OpenFile | None = files.open(active.path)
+        recovered = recover(files, name, active, self._file)
+        self._index, self._allocated = recovered.index, recovered.size
+        active.index = recovered.index
+        for fault in recovered.faults:
+            self._report(fault)
 
-    # --- appending -------------------------------------------------------------------------------------------
+    # --- appending --------------------------------------------------------------------------------
 
     def append(self, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
-        """Writes and syncs all blocks as one group; raises StoreUnavailable when the disk refuses."""
+        """Writes and syncs all blocks as one group; raises StoreUnavailable."""
         if not blocks:
             return []
         try:
@@ -112,16 +122,14 @@ class SegmentLog:
 
     def _show(self, placed: list[Block], group: list[bytes]) -> None:
         with self._guard:
-            for number, (block, raw) in enumerate(zip(placed, group, strict=True)):
-                header = Header(
-                    number, 0, len(block.body), block.first, block.count, block.received, 0
-                )
+            for block, frame in zip(placed, group, strict=True):
                 self._hint(block.first - 1, self._index.end)
-                self._index.add(Frame(self._index.end, header))
-                assert len(raw) == header.frame_bytes
+                self._index.extend(block.first, block.last, len(frame))
 
     def _distrust(self) -> None:
-        """After a failed write or sync the tail may hold anything: it is cut now, or before the next append."""
+        """After a failed write or sync the tail may hold anything: it is cut now, or before the
+        next append.
+        """
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -144,7 +152,9 @@ class SegmentLog:
         return self._file
 
     def _roll(self) -> None:
-        """Closes the full segment and begins the next, whose name is durable before anything is written to it."""
+        """Closes the full segment and begins the next, whose name is durable before anything is
+        written to it.
+        """
         file = self._sound_file()
         # Unsynced on purpose: reserved zeros that come back after a power cut do no harm.
         file.truncate(self._index.end)
@@ -166,39 +176,7 @@ class SegmentLog:
             raise
         return segment, file
 
-    # --- recovering ------------------------------------------------------------------------------------------
-
-    def _recover(self) -> tuple[SegmentIndex, int]:
-        """Finds the end of the last whole group, cuts what stands behind it, and says so."""
-        active = self._segments[-1]
-        file = self._files.open(active.path)
-        size = file.size()
-        index = read_index(self._files, active) or SegmentIndex(active.first)
-        if index.end > size:
-            index = SegmentIndex(active.first)
-        walk = GroupWalk(index)
-        walk.take_all(scan(file.read_at, index.end, size))
-        for hole in index.holes:
-            self._report(active, hole.offset, hole.end, "a damaged record")
-        if walk.unfinished:
-            self._cut_tail(active, file, index.end, size)
-            size = index.end
-        self._file, active.index = file, index
-        return index, size
-
-    def _cut_tail(self, segment: Segment, file: OpenFile, end: int, size: int) -> None:
-        """A write cut short was acknowledged to nobody. Yet rot looks alike, so the bytes are put aside first."""
-        tail = file.read_at(end, size - end).rstrip(b"\0")
-        aside = segment.path.with_suffix(f".cut-{end}")
-        kept = self._files.open(aside)
-        kept.truncate(0)
-        kept.write_at(0, tail)
-        kept.close()
-        # No sync here: nothing is written behind the cut before the next append, whose sync covers it.
-        file.truncate(end)
-        self._report(segment, end, end + len(tail), "an unfinished write", kept=str(aside))
-
-    # --- reading ---------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     @property
     def last(self) -> int:
@@ -259,7 +237,7 @@ class SegmentLog:
         finally:
             file.close()
         for damage in found.damage:
-            self._report(segment, damage.offset, damage.end, "a damaged record")
+            self._report_damage(segment, damage.offset, damage.end)
         if found.blocks:
             with self._guard:
                 self._hint(found.blocks[-1].last, found.next_offset, segment.first)
@@ -270,7 +248,7 @@ class SegmentLog:
             if segment.index is None:
                 index, rebuilt = load_index(self._files, segment, self._end_of(segment))
                 for hole in index.holes:
-                    self._report(segment, hole.offset, hole.end, "a damaged record")
+                    self._report_damage(segment, hole.offset, hole.end)
                 if rebuilt:
                     self._save_index(segment, index)
                 segment.index = index
@@ -285,13 +263,15 @@ class SegmentLog:
         raise FileNotFoundError(segment.path)
 
     def _hint(self, position: int, offset: int, segment_first: int | None = None) -> None:
-        """Remembers where the block after `position` begins, so that a reader going on finds it at once."""
+        """Remembers where the block after `position` begins, so that a reader going on finds it at
+        once.
+        """
         if len(self._hints) >= _MOST_HINTS:
-            del self._hints[next(iter(self._hints))]
+            self._hints.clear()  # the index finds the rest, a little later
         first = self._segments[-1].first if segment_first is None else segment_first
         self._hints[position] = (first, offset)
 
-    # --- keeping house ---------------------------------------------------------------------------------------
+    # --- keeping house ----------------------------------------------------------------------------
 
     def trim(self, before: int) -> None:
         """Removes segments whose last position is before `before`; the active one stays."""
@@ -324,8 +304,8 @@ class SegmentLog:
     def _save_index(self, segment: Segment, index: SegmentIndex, *, durable: bool = False) -> None:
         """No error when it fails: an index that is lost or half there is made again.
 
-        At a clean close it is synced: it then proves that the last group was whole, so that rot in it is not
-        mistaken for a write cut short.
+        At a clean close its name is made durable: it then proves that the last group was whole, so
+        that rot in it is not mistaken for a write cut short.
         """
         fresh = segment.index_path.with_suffix(".index-new")
         try:
@@ -333,8 +313,9 @@ class SegmentLog:
             try:
                 file.truncate(0)
                 file.write_at(0, index.encode())
-                if durable:
-                    file.sync()
+                # Before the rename, or a power cut could leave an empty file in place of a good
+                # one.
+                file.sync()
             finally:
                 file.close()
             self._files.rename(fresh, segment.index_path)
@@ -343,15 +324,14 @@ class SegmentLog:
         except OSError as error:
             _log.warning("index not saved", log=self.name, path=str(fresh), error=str(error))
 
-    def _report(
-        self, segment: Segment, offset: int, end: int, reason: str, *, kept: str = ""
-    ) -> None:
-        key = (segment.path.name, offset)
-        if key in self.faults or len(self.faults) >= _MOST_FAULTS:
-            return
-        fault = Fault(self.name, str(segment.path), offset, end, reason, kept)
-        self.faults[key] = fault
-        _log.warning("log damaged", log=self.name, path=fault.path, offset=offset, reason=reason)
+    def _report_damage(self, segment: Segment, offset: int, end: int) -> None:
+        self._report(Fault(self.name, str(segment.path), offset, end, "a damaged record"))
+
+    def _report(self, fault: Fault) -> None:
+        key = (fault.path, fault.offset)
+        if key not in self.faults and len(self.faults) < _MOST_FAULTS:
+            self.faults[key] = fault
+            _log.warning("log damaged", error=fault.as_error().message)
 
 
 def closed_error() -> StoreUnavailable:

@@ -1,4 +1,6 @@
-"""Reading blocks out of segment files: shared by the writer's store and by readers in other processes. [CH-13]"""
+"""Reading blocks out of segment files: shared by the writer's store and by readers in other
+processes. [CH-13]
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Segment:
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Damaged bytes in a segment; the file still holds them (or `kept` names where they were put aside)."""
+    """Damaged bytes in a segment; the file still holds them (or `kept` names where they were put
+    aside).
+    """
 
     log: str
     path: str
@@ -50,7 +54,7 @@ class Fault(msgspec.Struct, frozen=True):
             f"log {self.log!r}: {self.reason} in {self.path} at offset {self.offset} "
             f"({self.end - self.offset} bytes){where}",
             code="log.damaged",
-            hint="everything before and after it is readable; restore the file from a copy if it matters",
+            hint="what stands before and after it is readable; restore the file from a copy",
         )
 
 
@@ -63,24 +67,23 @@ class Found(msgspec.Struct):
 
 
 def read_blocks(read: ReadAt, start: int, end: int, position: int, max_records: int) -> Found:
-    """Blocks between two offsets that hold records after `position`, until `max_records` is reached.
+    """Blocks between two offsets that hold records after `position`, until `max_records` is
+    reached.
 
     Every body is checked; what fails is passed over and handed back as damage.
     """
     found = Found([], [], start)
-    wanted, chunk, base = max_records, b"", start
+    window = _Window(read, end)
+    wanted = max_records
     while wanted > 0 and found.next_offset < end:
         at = found.next_offset
-        header = decode_header(chunk, at - base)
-        if header is None or at - base + header.frame_bytes > len(chunk):
-            need = HEADER_BYTES if header is None else header.frame_bytes
-            if len(chunk) - (at - base) < min(need, end - at) or header is not None:
-                base, chunk = at, read(at, min(max(_CHUNK_BYTES, need), end - at))
-                header = decode_header(chunk)
-        body_at = at - base + HEADER_BYTES
-        if header is None or not body_is_sound(
-            header, body := chunk[body_at : body_at + header.length]
-        ):
+        header = decode_header(*window.covering(at, HEADER_BYTES))
+        if header is None:
+            _pass_over(read, at, end, found)
+            continue
+        chunk, start_of_frame = window.covering(at, header.frame_bytes)
+        body = chunk[start_of_frame + HEADER_BYTES : start_of_frame + header.frame_bytes]
+        if not body_is_sound(header, body):
             _pass_over(read, at, end, found)
             continue
         found.next_offset = at + header.frame_bytes
@@ -88,6 +91,24 @@ def read_blocks(read: ReadAt, start: int, end: int, position: int, max_records: 
             found.blocks.append(Block(header.first, header.count, header.received, body))
             wanted -= header.count
     return found
+
+
+class _Window:
+    """The bytes read last; the next frames mostly lie in them."""
+
+    def __init__(self, read: ReadAt, end: int) -> None:
+        self._read, self._end = read, end
+        self._start, self._bytes = 0, b""
+
+    def covering(self, offset: int, length: int) -> tuple[bytes, int]:
+        """Bytes that reach from `offset` over `length` (or to the end), and where in them `offset`
+        is.
+        """
+        relative = offset - self._start
+        if relative < 0 or relative + length > len(self._bytes):
+            wanted = min(max(_CHUNK_BYTES, length), self._end - offset)
+            self._start, self._bytes, relative = offset, self._read(offset, wanted), 0
+        return self._bytes, relative
 
 
 def _pass_over(read: ReadAt, offset: int, end: int, found: Found) -> None:
@@ -100,7 +121,9 @@ def _pass_over(read: ReadAt, offset: int, end: int, found: Found) -> None:
 
 
 def load_index(files: Files, segment: Segment, until: int) -> tuple[SegmentIndex, bool]:
-    """Index of a closed segment that ends before position `until`, and whether it had to be rebuilt."""
+    """Index of a closed segment that ends before position `until`, and whether it had to be
+    rebuilt.
+    """
     index = read_index(files, segment)
     if index is not None and index.last >= until - 1:
         return index, False

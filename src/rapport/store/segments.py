@@ -1,4 +1,6 @@
-"""Logs as CRC-checked segment files: durable with one sync per append, rebuildable, one writing process. [CH-13]"""
+"""Logs as CRC-checked segment files: durable with one sync per append, rebuildable, one writing
+process. [CH-13]
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,12 @@ SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 class SegmentLogStore:
-    """A LogStore in a directory: `logs/<name>/<first position>.log`, each with a rebuildable `.index`.
+    """A LogStore in a directory: `logs/<name>/<first position>.log`, each with a rebuildable
+    `.index`.
 
-    Opening takes the writer's lock and lists names; a log's last segment is checked when the log is first used, so
-    opening does not depend on how much is kept. Damage is passed over, kept, and listed by `problems`.
+    Opening takes the writer's lock and lists names; a log's last segment is checked when the log is
+    first used, so opening does not depend on how much is kept. Damage is passed over, kept, and
+    listed by `problems`.
     """
 
     def __init__(

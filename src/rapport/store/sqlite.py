@@ -1,7 +1,7 @@
 """Records in one SQLite file: cursors, timers and other low-rate state. [CH-13]
 
-WAL with `synchronous=FULL`: a change is on disk when the call returns. One connection behind a lock, so any thread
-may call. sqlite3's own exceptions end here.
+WAL with `synchronous=FULL`: a change is on disk when the call returns. One connection behind a
+lock, so any thread may call. sqlite3's own exceptions end here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _BUSY_SECONDS = 5.0
 
 
 class SqliteRecordStore:
-    """A RecordStore in one SQLite file. A change costs one sync of the write-ahead log, however many keys it has."""
+    """A RecordStore in one SQLite file. A change costs one sync of the write-ahead log, however
+    many keys it has.
+    """
 
     def __init__(self, path: Path) -> None:
         self._database = SqliteFile(path, _SCHEMA, synchronous="FULL")
@@ -76,7 +78,7 @@ class SqliteRecordStore:
 
 
 class SqliteFile:
-    """One SQLite connection that any thread may use, one at a time; errors come out as Rapport's."""
+    """One SQLite connection for all threads, one at a time; errors come out as Rapport's."""
 
     def __init__(self, path: Path, schema: str, *, synchronous: str) -> None:
         self._path = path

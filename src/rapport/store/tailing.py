@@ -1,4 +1,6 @@
-"""Reading a log that another process writes: its segments and its tail, without its lock. [design 17]"""
+"""Reading a log that another process writes: its segments and its tail, without its lock. [design
+17]
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,9 @@ T = TypeVar("T")
 class SegmentLogReader:
     """The reading half of a LogStore, for processes that do not write.
 
-    Shows whole groups only. A group may be seen between its write and the end of its sync, a tenth of a
-    millisecond before its writer acknowledges it; if the disk refuses just then, it has been seen in vain.
-    Nothing is ever changed, not even a missing index.
+    Shows whole groups only. A group may be seen between its write and the end of its sync, a tenth
+    of a millisecond before its writer acknowledges it; if the disk refuses just then, it has been
+    seen in vain. Nothing is ever changed, not even a missing index.
     """
 
     def __init__(self, directory: Path, *, files: Files | None = None) -> None:
@@ -104,7 +106,9 @@ class _TailedLog:
         return self._segments[0].first if self._segments else 1
 
     def refresh(self) -> None:
-        """Takes in new segments and new groups of the last one; costs one listing and one header when idle."""
+        """Takes in new segments and new groups of the last one; costs one listing and one header
+        when idle.
+        """
         known = {segment.first: segment for segment in self._segments}
         found = [
             known.get(segment.first, segment)

@@ -1,7 +1,9 @@
-"""A disk that forgets: only what was synced outlives a power cut, and the rest may survive in pieces. [CH-13]
+"""A disk that forgets: only what was synced outlives a power cut, and the rest may survive in
+pieces. [CH-13]
 
-It keeps two worlds, what a running process sees and what is on the platter, and moves bytes and names from the one
-to the other only when told to sync. So a missing sync loses data in a test, as it would in a cellar.
+It keeps two worlds, what a running process sees and what is on the platter, and moves bytes and
+names from the one to the other only when told to sync. So a missing sync loses data in a test, as
+it would in a cellar.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class _Content:
         self.pending.clear()
 
     def lose_power(self, chance: Chance) -> None:
-        """Of what was not synced, a prefix of the steps survives, the last of them in scattered sectors."""
+        """Of what was not synced, a prefix of the steps survives, the last of them in scattered
+        sectors.
+        """
         survivors = chance.randint(0, len(self.pending))
         for number, step in enumerate(self.pending[:survivors]):
             if isinstance(step, int):
@@ -59,10 +63,11 @@ class _Content:
 class ForgetfulDisk:
     """A `Files` in memory whose power can be cut.
 
-    `skip_sync` and `skip_directory_sync` are functions of a path: where they say True the sync is promised and not
-    done. Tests use them to show that each sync is needed. `full_after_bytes` makes writes fail as a full disk does,
-    half way; `failing_syncs` makes that many syncs fail; `steps_left` lets the power fail before the step that
-    would be one too many, so that a test can cut between any two.
+    `skip_sync` and `skip_directory_sync` are functions of a path: where they say True the sync is
+    promised and not done. Tests use them to show that each sync is needed. `full_after_bytes` makes
+    writes fail as a full disk does, half way; `failing_syncs` makes that many syncs fail;
+    `steps_left` lets the power fail before the step that would be one too many, so that a test can
+    cut between any two.
     """
 
     def __init__(self) -> None:
@@ -133,12 +138,15 @@ class ForgetfulDisk:
     # --- the power --------------------------------------------------------------------------------
 
     def cut_power(self, chance: Chance) -> None:
-        """Everything not synced is forgotten, or survives in part as chance has it; open files stop working."""
+        """Everything not synced is forgotten, or survives in part as chance has it; open files stop
+        working.
+        """
         with self._guard:
             self._epoch += 1
             self.steps_left = None
             for name in sorted({*self._names, *self._durable_names}):
-                # Names that were never synced may be on the disk all the same: both must be survived.
+                # Names that were never synced may be on the disk all the same: both must be
+                # survived.
                 if chance.random() < 0.25:
                     self._make_name_durable(name)
             self._durable_names = {
@@ -300,7 +308,9 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
 
 
 def _write_torn(content: bytearray, offset: int, data: bytes, chance: Chance) -> None:
-    """A prefix of the bytes, or any of its sectors without the others: disks reorder what was not synced."""
+    """A prefix of the bytes, or any of its sectors without the others: disks reorder what was not
+    synced.
+    """
     if chance.random() < 0.5:
         _write(content, offset, data[: chance.randint(0, len(data))])
         return

@@ -6,15 +6,12 @@ session is started once, by the first test that asks, and ends with the process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from rapport.pipeline.session import spark_session
 from rapport.pipeline.settings import SparkSettings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TEST_SETTINGS = SparkSettings(
     master="local[2]",
@@ -26,6 +23,6 @@ TEST_SETTINGS = SparkSettings(
 
 
 @pytest.fixture(scope="session")
-def spark() -> SparkSession:
-    """A session on two cores; batches are small so that several make up a task."""
+def spark() -> Any:
+    """A SparkSession on two cores; batches are small so that several make up a task."""
     return spark_session(TEST_SETTINGS)

@@ -136,6 +136,8 @@ def random_policy(chance: Chance) -> str:
     """
     lines = [chance.choice(_POSITIVE)]
     lines += [_random_line(chance) for _ in range(chance.randint(0, 2))]
+    if chance.randint(0, 19) == 0:  # nothing opens the absence beside it: it counts as not there
+        lines = [f"{chance.choice(_POSITIVE)} OR {_term(chance)}"]
     if chance.randint(0, 9) == 0:
         lines.append(chance.choice(("R is leads Q", "R is not leads Q")))
     options = ["  consume recent"] if chance.randint(0, 3) == 0 else []
@@ -145,7 +147,7 @@ def random_policy(chance: Chance) -> str:
 
 
 def _random_line(chance: Chance) -> str:
-    kind = chance.randint(0, 7)
+    kind = chance.randint(0, 8)
     if kind < 2:
         return _term(chance)
     if kind < 4:
@@ -156,6 +158,8 @@ def _random_line(chance: Chance) -> str:
         pair = f"({_term(chance)} {chance.choice(('AND', 'OR'))} {_term(chance)})"
         sides = chance.sample([pair, _term(chance)], 2)
         return " FOLLOWED-BY ".join(sides)
+    if kind == 7:
+        return " FOLLOWED-BY ".join(_term(chance) for _ in range(3))
     return f"{_term(chance)} OR ({_term(chance)} FOLLOWED-BY {_term(chance)})"
 
 

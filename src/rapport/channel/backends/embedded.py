@@ -1,4 +1,6 @@
-"""Channels in a directory: segment files for the log, SQLite for cursors, records and the history index. [CH-13]"""
+"""Channels in a directory: segment files for the log, SQLite for cursors, records and the history
+index. [CH-13]
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.logged import LoggedChannels, Parts
+from rapport.channel.logged import LoggedChannels
 from rapport.channel.seen import DEDUPE_WINDOW
+from rapport.channel.shared import Parts
 from rapport.channel.writer import QUEUE_BYTES, ThreadWriter
 from rapport.core.errors import RapportError, StoreUnavailable
 from rapport.kernel.clock import Clock
@@ -31,8 +34,9 @@ def open_embedded(
 ) -> LoggedChannels:
     """Opens (or makes) a directory of channels; this process is then its only writer.
 
-    Blocks while the last segment of each log is checked: at most `segment_bytes` per log after a crash, next to
-    nothing after a clean close. Raises StoreUnavailable when another process writes it or the disk refuses.
+    Blocks while the last segment of each log is checked: at most `segment_bytes` per log after a
+    crash, next to nothing after a clean close. Raises StoreUnavailable when another process writes
+    it or the disk refuses.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.logged import LoggedChannels, Parts
+from rapport.channel.logged import LoggedChannels
 from rapport.channel.seen import DEDUPE_WINDOW
+from rapport.channel.shared import Parts
 from rapport.channel.writer import InlineWriter
 from rapport.kernel.clock import Clock
 from rapport.store.history import MemoryHistory
@@ -17,7 +18,9 @@ def open_memory(
     dedupe_window: int = DEDUPE_WINDOW,
     max_data_bytes: int = MAX_DATA_BYTES,
 ) -> LoggedChannels:
-    """Channels that live as long as the process. No threads: every call is done when its await returns."""
+    """Channels that live as long as the process. No threads: every call is done when its await
+    returns.
+    """
     parts = Parts(
         clock=clock,
         log=MemoryLogStore(),

@@ -35,8 +35,8 @@ from rapport.store.base import RecordStore
 
 _BATCH = 100
 _COMMIT_EVERY = 50
-_MOST_STARTS = 3
-"""A delivery that ended the process this often is given up."""
+_MOST_STARTS = 10
+"""A delivery during which the process ended this often is taken for the reason and given up."""
 
 _log = structlog.get_logger(__name__)
 
@@ -70,8 +70,7 @@ class Dispatch:
         source = self._channels.channel(self.channel)
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._has_room()
-                if not await self._read(group):
+                if not await self._read(group, min(_BATCH, await self._room())):
                     await source.wait_after(self._read_until)
 
     async def open(self) -> None:
@@ -87,16 +86,15 @@ class Dispatch:
         """Sends all that is there now and waits for it; returns how many. For tests, stopping."""
         count = 0
         async with asyncio.TaskGroup() as group:
-            while read := await self._read(group):
+            while read := await self._read(group, _BATCH):
                 count += read
         return count
 
     # --- lanes ---
 
-    async def _read(self, group: asyncio.TaskGroup) -> int:
-        batch = await self._channels.channel(self.channel).read_after(
-            self._read_until, limit=_BATCH
-        )
+    async def _read(self, group: asyncio.TaskGroup, limit: int) -> int:
+        source = self._channels.channel(self.channel)
+        batch = await source.read_after(self._read_until, limit=limit)
         self._spread(batch, group)
         return len(batch)
 
@@ -118,10 +116,12 @@ class Dispatch:
                 await self._carry(lane.popleft())
         del self._lanes[peer]
 
-    async def _has_room(self) -> None:
+    async def _room(self) -> int:
+        """How many more may be read ahead; waits until it is at least one."""
         while len(self._open) >= self._limit:
             self._freed.clear()
             await self._freed.wait()
+        return self._limit - len(self._open)
 
     # --- one delivery ---
 
@@ -140,7 +140,7 @@ class Dispatch:
         data = before.outcome
         if data is None:
             if before.starts:
-                await self._report(delivery, unknown_data(delivery))
+                await self._report(delivery, unknown_data(delivery), before.starts)
             data = outcome_data(delivery, await self._try(delivery, before.starts))
             await run_aside(partial(self._marks.end, position, data))
         await self._report(delivery, data)
@@ -169,8 +169,8 @@ class Dispatch:
             deadline.cancel()
             await asyncio.gather(sending, deadline, return_exceptions=True)
 
-    async def _report(self, delivery: Delivery, data: OutcomeData) -> None:
-        event = outcome_event(delivery, data, now_ms=self._clock.now_ms())
+    async def _report(self, delivery: Delivery, data: OutcomeData, starts: int = 0) -> None:
+        event = outcome_event(delivery, data, now_ms=self._clock.now_ms(), starts=starts)
         await self._channels.channel("control").append([event])
 
     async def _finish(self, position: int) -> None:

@@ -41,11 +41,11 @@ def unknown_data(delivery: Delivery) -> OutcomeData:
     return _data(delivery, "unknown", "the node stopped while it was being sent; sending again")
 
 
-def outcome_event(delivery: Delivery, data: OutcomeData, *, now_ms: int) -> Event:
-    """The event for `control`; one per attempt and state, so appending it again is harmless."""
+def outcome_event(delivery: Delivery, data: OutcomeData, *, now_ms: int, starts: int = 0) -> Event:
+    """The event for `control`; one per attempt, start and state: appending it again is harmless."""
     return make_event(
         source=f"adapter/{adapter_of(delivery.address)}",
-        id=content_id("outcome", delivery.id, data.state),
+        id=content_id("outcome", delivery.id, data.state, str(starts)),
         type=OUTCOME,
         subject=delivery.message,
         time=now_ms,

@@ -22,6 +22,7 @@ from rapport.policy.runners.operators import make_operator
 _SNAPSHOT = 1
 _BEGIN_OF_TIME = -END_OF_TIME
 _MANY_TIES = 4
+_EVENT_ORDER = [(name, "ascending") for name in ("time", "id", "stream", "key")]
 
 
 class _Saved(msgspec.Struct):
@@ -202,19 +203,22 @@ class LocalRunner:
                 found += operator.process(ready, watermark)
             else:
                 found += _decide_due(operator, watermark, self._empty)
-        return sorted(found, key=detection_order) if len(found) > 1 else found
+        return sorted(found, key=detection_order) if len(self._operators) > 1 else found
 
     def _take_ready(self, watermark: int) -> pa.RecordBatch:
         whole = self._buffer[0] if len(self._buffer) == 1 else pa.concat_batches(self._buffer)
         times = whole.column("time").to_numpy()
         ready = times < watermark
-        if ready.all():
+        count = int(np.count_nonzero(ready))
+        if count == len(times):
             self._buffer, self._oldest = [], END_OF_TIME
-        else:
-            kept = whole.filter(pa.array(~ready))
-            self._buffer, self._oldest = [kept], int(times[~ready].min())
-            whole = whole.filter(pa.array(ready))
-        return in_event_order(whole)
+            return in_event_order(whole)
+        self._oldest = int(times[~ready].min())
+        if ready[:count].all():  # in order, as most often: no copying
+            self._buffer = [whole.slice(count)]
+            return in_event_order(whole.slice(0, count))
+        self._buffer = [whole.filter(pa.array(~ready))]
+        return in_event_order(whole.filter(pa.array(ready)))
 
     def _empty(self) -> pa.RecordBatch:
         fields = [
@@ -240,8 +244,7 @@ def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
         times = times[order]
     ties = np.flatnonzero(times[1:] == times[:-1])
     if len(ties) * _MANY_TIES > len(times):
-        names = [(name, "ascending") for name in ("time", "id", "stream", "key")]
-        return readings.take(pc.sort_indices(readings, sort_keys=names))
+        return readings.take(pc.sort_indices(readings, sort_keys=_EVENT_ORDER))
     if len(ties):
         order = np.arange(len(times)) if order is None else order
         _sort_ties(readings, order, ties)
@@ -249,17 +252,13 @@ def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDArray[Any]) -> None:
-    """Sorts each run of equal times in place; `ties` are the places whose successor has the same
-    time.
+    """Sorts the runs of equal times in place; `ties` are the places whose successor has the same
+    time. Runs stay where they are, so all of them are sorted in one go.
     """
-    breaks = np.flatnonzero(np.diff(ties) > 1)
-    firsts = ties[np.concatenate(([0], breaks + 1))]
-    lasts = ties[np.concatenate((breaks, [len(ties) - 1]))] + 1
-    columns = [readings.column(name) for name in ("id", "stream", "key")]
-    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-        rows = order[first : last + 1].tolist()
-        rows.sort(key=lambda row: tuple(column[row].as_py() for column in columns))
-        order[first : last + 1] = rows
+    places = np.union1d(ties, ties + 1)
+    rows = order[places]
+    tied = readings.take(pa.array(rows))
+    order[places] = rows[pc.sort_indices(tied, sort_keys=_EVENT_ORDER).to_numpy()]
 
 
 def _decide_due(

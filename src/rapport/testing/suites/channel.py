@@ -1,6 +1,8 @@
-"""What every back end of the channel must do; bound to the back ends in tests/conformance. [CH-1, CH-6, CH-9, CH-13]
+"""What every back end of the channel must do; bound to the back ends in tests/conformance. [CH-1,
+CH-6, CH-9, CH-13]
 
-A class that inherits the suite gives the fixture `channel_place`, where channels can be opened again and again.
+A class that inherits the suite gives the fixture `channel_place`, where channels can be opened
+again and again.
 """
 
 from __future__ import annotations
@@ -126,6 +128,10 @@ class ChannelSuite:
                 Event("s", "i", "t", "", 0, b"{}", {"h": "\ud800"}),
                 Event("s", "i", "t", "", 0, "text"),  # type: ignore[arg-type]
                 Event("s", 7, "t", "", 0),  # type: ignore[arg-type]
+                Event("s", "i", "t", None, 0),  # type: ignore[arg-type]
+                Event("s", "i", "t", "", 0, b"{}", None),  # type: ignore[arg-type]
+                Event("s", "i", "t", "", 0, b"{}", [("a", "b")]),  # type: ignore[arg-type]
+                "no event at all",  # type: ignore[list-item]
                 Event("s", "i", "t", "", 0, b"{}", {"h": 7}),  # type: ignore[dict-item]
                 Event("s", "i", "t", "", "now"),  # type: ignore[arg-type]
             ]

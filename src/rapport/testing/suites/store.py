@@ -1,6 +1,7 @@
 """What every LogStore and RecordStore must do; bound to the back ends in tests/conformance. [CH-13]
 
-A class that inherits a suite gives the fixture it names: a place where the store can be opened again and again.
+A class that inherits a suite gives the fixture it names: a place where the store can be opened
+again and again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ S = TypeVar("S", covariant=True)
 
 
 class Place(Protocol[S]):
-    """Where a store lives: `open` gives it, again after it was closed; a forgetting one may say so."""
+    """Where a store lives: `open` gives it, also again after it was closed."""
 
     def open(self) -> S:
         """The store; the former one must be closed."""
@@ -92,6 +93,16 @@ class LogStoreSuite:
             store.append("a", [(2, bytes([number % 251]) * 100)], number)
         assert positions(store.read_after("a", 0, max_records=10_000)) == list(range(1, 601))
         assert store.read_after("a", 599)[0].first == 599
+
+    def test_large_and_small_blocks_stand_side_by_side(self, log_place: Place[LogStore]) -> None:
+        store = log_place.open()
+        sizes = [1, 300_000, 0, 262_144, 262_095, 3_000_000, 7]
+        for size in sizes:
+            store.append("a", [(1, b"x" * size)], 0)
+        assert [len(body) for body in bodies(store.read_after("a", 0))] == sizes
+        for position, size in enumerate(sizes):
+            (block,) = store.read_after("a", position, max_records=1)
+            assert (block.first, len(block.body)) == (position + 1, size)
 
     def test_trimming_lets_go_of_old_records_only(self, log_place: Place[LogStore]) -> None:
         store = log_place.open()

@@ -38,7 +38,7 @@ function show(overview) {
     cell(d.causes.join(", "), "soft"),
   ]), "nothing yet", 4);
   fill("deliveries", overview.deliveries.map((d) => [
-    cell(clock(d.time), "time"), cell(d.peer), cell(d.adapter), cell(d.state, `state-${d.state}`), cell(d.text, "soft"),
+    cell(clock(d.time), "time"), cell(d.peer), cell(d.adapter), cell(d.state.replace("_", " "), `state-${d.state}`), cell(d.text, "soft"),
   ]), "nobody was told anything yet", 5);
   fill("quarantine", overview.quarantine.map((q) => [
     cell(clock(q.time), "time"), cell(q.source), cell(q.reason), cell(q.hint, "soft"),

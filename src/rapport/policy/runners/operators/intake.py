@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from rapport.core.detection import Cause
 from rapport.policy.runners.operators.identities import Codes, Identities
 
 _MANY_CHUNKS = 512
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
 
 
 class StreamRows:
@@ -37,20 +39,26 @@ def rows_of_stream(
     """The rows of a stream; None when the batch has none. An ordinal counts events in (time, id)
     order.
     """
-    mask = pc.equal(readings.column("stream"), stream)
-    chosen = mask.true_count
-    if not chosen:
-        return None
     ordinals = np.arange(first_ordinal, first_ordinal + len(readings))
-    if chosen < len(readings):
-        ordinals = ordinals[mask.to_numpy(zero_copy_only=False)]
-        readings = readings.filter(mask)
+    mask = _is_of(stream, readings.column("stream"))
+    if not mask.all():
+        if not mask.any():
+            return None
+        ordinals = ordinals[mask]
+        readings = readings.filter(pa.array(mask))
     return StreamRows(
         identities.encode(readings.column("key")),
         readings.column("time").to_numpy(),
         ordinals,
         _values(readings, stream),
     )
+
+
+def _is_of(stream: str, column: pa.Array) -> npt.NDArray[np.bool_]:
+    if len(column) < _FEW:
+        return np.array([name == stream for name in column.to_pylist()])
+    mask: npt.NDArray[np.bool_] = pc.equal(column, stream).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _values(readings: pa.RecordBatch, stream: str) -> npt.NDArray[Any]:
@@ -82,19 +90,31 @@ class EventLog:
             self._merge()
         return first
 
-    def cause(self, ordinal: int) -> Cause:
-        """Time and id of an event."""
-        chunk = bisect_right(self._firsts, ordinal) - 1
-        place = ordinal - self._firsts[chunk]
-        return int(self._times[chunk][place]), self._ids[chunk][place].as_py()
+    def causes(self, ordinals: Codes) -> dict[int, Cause]:
+        """Time and id of events, by ordinal; each chunk is looked into once."""
+        found: dict[int, Cause] = {}
+        wanted = np.unique(ordinals)
+        edges = np.searchsorted(wanted, [*self._firsts, self.next_ordinal])
+        for chunk, (low, high) in enumerate(pairwise(edges.tolist())):
+            if low < high:
+                places = wanted[low:high] - self._firsts[chunk]
+                times = self._times[chunk][places].tolist()
+                ids = self._ids[chunk].take(pa.array(places)).to_pylist()
+                causes = zip(times, ids, strict=True)
+                found.update(zip(wanted[low:high].tolist(), causes, strict=True))
+        return found
 
-    def trim(self, before: int) -> None:
-        """Forgets chunks whose events are all older."""
+    def trim(self, before: int, *, at_once: bool = False) -> None:
+        """Forgets chunks whose events are all older; `at_once` also the older part of a chunk."""
         stale = 0
         while stale < len(self._times) and self._times[stale][-1] < before:
             stale += 1
         if stale:
             del self._firsts[:stale], self._times[:stale], self._ids[:stale]
+        if at_once and self._times:
+            older = int(np.searchsorted(self._times[0], before))
+            self._firsts[0] += older
+            self._times[0], self._ids[0] = self._times[0][older:], self._ids[0].slice(older)
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes."""

@@ -18,12 +18,11 @@ _MARGIN = 1.001
 
 
 def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
-    """The cell of each point; what lies beyond all cells shares the outermost, missing values lie
-    in the middle.
-    """
+    """The cell of each point; what lies beyond all cells, or nowhere, shares the outermost."""
     width = reach * _MARGIN if reach > 0 else 1.0
-    scaled = np.nan_to_num(np.floor(points / width), nan=0.0)
-    cells: Rows = np.clip(scaled, -_FURTHEST, _FURTHEST).astype(np.int64)
+    # fmin and fmax pass over missing values, which therefore share the outermost cell.
+    bounded = np.fmax(np.fmin(np.floor(points / width), _FURTHEST), -_FURTHEST)
+    cells = bounded.astype(np.int64)
     packed: Rows = cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]
     return packed
 

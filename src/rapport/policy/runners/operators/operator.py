@@ -15,7 +15,7 @@ import pyarrow as pa
 from rapport.core.detection import Detection, detection_order
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.plan import Plan, Sequence
-from rapport.policy.runners.base import Operator, PullData
+from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
 from rapport.policy.runners.operators.decide import (
     NEVER,
     absence_holds,
@@ -63,6 +63,7 @@ class PlanOperator:
         self._waiting: Columns | None = None
         self._next_due: int | None = None
         self._watermark: int | None = None
+        self._trimmed = -END_OF_TIME
         self._keep_windows = _windows_to_keep(plan, bool(self._shape.mixed))
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
@@ -77,19 +78,16 @@ class PlanOperator:
             if self._waiting is not None:
                 found += self._resolve_mixed(watermark)
             self._next_due = self._earliest_due()
-            self._window.trim(watermark - self._keep_windows * self.plan.window_ms)
+            self._trim(watermark)
         self._watermark = watermark
-        unique = {detection.id(): detection for detection in found} if len(found) > 1 else {}
-        return sorted(unique.values(), key=detection_order) if unique else found
+        return _once(found) if len(found) > 1 else found
 
     def pending_until(self) -> int | None:
         return self._next_due
 
-    def state_size(self) -> int:
-        """Bytes of a snapshot: what has to be remembered now."""
-        return len(self.snapshot())
-
     def snapshot(self) -> bytes:
+        if self._watermark is not None:
+            self._window.trim(self._horizon(self._watermark), at_once=True)
         return pack(
             {
                 "snapshot": _SNAPSHOT,
@@ -117,6 +115,15 @@ class PlanOperator:
         self._open = {int(number): frame for number, frame in state["open"].items()}
         self._waiting, self._watermark = state["waiting"], state["watermark"]
         self._next_due = self._earliest_due()
+
+    def _trim(self, watermark: int) -> None:
+        """Forgets what no window reaches any more; not at each reading, for looking costs too."""
+        if watermark - self._trimmed >= self.plan.window_ms // 4:
+            self._trimmed = watermark
+            self._window.trim(self._horizon(watermark))
+
+    def _horizon(self, watermark: int) -> int:
+        return watermark - self._keep_windows * self.plan.window_ms
 
     def _is_due(self, watermark: int) -> bool:
         return self._next_due is not None and self._next_due <= watermark
@@ -193,29 +200,41 @@ class PlanOperator:
         return self._detections(finished, finished["when"])
 
     def _detections(self, frame: Columns, times: Array) -> list[Detection]:
-        aliases = [
-            (name[1:], self._window.identities[self._window.alias_concept(name[1:])].ids, column)
-            for name, column in sorted(frame.items())
-            if name[0] == "@"
-        ]
-        events = [column for name, column in frame.items() if name.startswith(("event", "other"))]
+        if not len(times):
+            return []
+        bindings = self._bindings(frame)
+        names = [name for name in frame if name.startswith(("event", "other"))]
+        ordinals = np.column_stack([frame[name] for name in names])
+        causes = self._window.events.causes(ordinals[ordinals >= 0])
         return [
             Detection(
                 policy=self.plan.policy,
-                time=int(times[row]),
-                bindings={
-                    alias: ids[column[row]] for alias, ids, column in aliases if column[row] >= 0
-                },
-                causes=tuple(
-                    sorted(
-                        self._window.events.cause(ordinal)
-                        for ordinal in {int(column[row]) for column in events} - {-1}
-                    )
-                ),
+                time=time,
+                bindings=bound,
+                causes=tuple(sorted(causes[event] for event in set(events) if event >= 0)),
                 version=self._version,
             )
-            for row in range(count(frame))
+            for time, bound, events in zip(times.tolist(), bindings, ordinals.tolist(), strict=True)
         ]
+
+    def _bindings(self, frame: Columns) -> list[dict[str, str]]:
+        """Aliases and ids of each row; -1 stands for an alias the row does not have."""
+        aliases = sorted(name for name in frame if name[0] == "@")
+        columns = []
+        for name in aliases:
+            ids = self._window.identities[self._window.alias_concept(name[1:])].ids
+            codes = frame[name].tolist()
+            columns.append([ids[code] if code >= 0 else None for code in codes])
+        return [
+            {name[1:]: id for name, id in zip(aliases, row, strict=True) if id is not None}
+            for row in zip(*columns, strict=True)
+        ]
+
+
+def _once(found: list[Detection]) -> list[Detection]:
+    """Each detection once, in the order of the output: different occurrences may say the same."""
+    unique = {(item.time, tuple(item.bindings.items()), item.causes): item for item in found}
+    return sorted(unique.values(), key=detection_order)
 
 
 def _positive_terms(shape: Shape) -> frozenset[int]:

@@ -47,10 +47,10 @@ class Table:
                 self.columns = {name: rows[name] for name in self.columns}
             self._indexes.clear()
 
-    def trim(self, before: int) -> None:
-        """Forgets rows that end before a time, once that is worth the copying."""
+    def trim(self, before: int, *, at_once: bool = False) -> None:
+        """Forgets rows that end before a time, at once or when that is worth the copying."""
         stale = int(np.searchsorted(self.columns["end"], before))
-        if stale > _WORTH_TRIMMING and stale * 2 > len(self):
+        if stale and (at_once or (stale > _WORTH_TRIMMING and stale * 2 > len(self))):
             self.columns = {name: column[stale:].copy() for name, column in self.columns.items()}
             self.first_new = max(self.first_new - stale, 0)
             self._indexes.clear()

@@ -39,6 +39,8 @@ class SideEvents:
     def add(self, rows: StreamRows) -> None:
         """Takes the rows that satisfy the side's constraints."""
         chosen = np.flatnonzero(self._leaf.allowed()[rows.codes])
+        if not len(chosen) and self.table is not None:
+            return
         values = rows.values[chosen]
         columns: Columns = {
             "code": rows.codes[chosen],
@@ -122,18 +124,18 @@ class Window:
         for number, correlator in self._correlators.items():
             self._correlate(number, correlator)
 
-    def trim(self, before: int) -> None:
-        """Forgets what ended before a time."""
+    def trim(self, before: int, *, at_once: bool = False) -> None:
+        """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
         # The first event of a pair may lie another window back.
-        self.events.trim(before - self.plan.window_ms)
+        self.events.trim(before - self.plan.window_ms, at_once=at_once)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number):
-                table.trim(before)
+                table.trim(before, at_once=at_once)
         for side in self._sides.values():
             if side.table is not None:
-                side.table.trim(before)
+                side.table.trim(before, at_once=at_once)
         for correlator in self._correlators.values():
-            if correlator.size() > 2 * self._marked + 10_000:
+            if at_once or correlator.size() > 2 * self._marked + 10_000:
                 correlator.trim(before)
                 self._marked = max(correlator.size(), self._marked)
 
@@ -218,6 +220,8 @@ class Window:
                 continue
             allowed = [self._event_leaf(number).allowed()[rows.codes] for number in numbers]
             chosen = np.flatnonzero(np.logical_or.reduce(allowed))
+            if not len(chosen):
+                continue
             places, instances = lookup.find(rows.values[chosen])
             places = chosen[places]
             for number, mask in zip(numbers, allowed, strict=True):

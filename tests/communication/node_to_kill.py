@@ -1,0 +1,83 @@
+"""A process that raises alarms and delivers them until killed; `finish` ends the work instead.
+
+Started by test_kill9.py. Prints the id of each detection once it is acknowledged. The medium is a
+file to which every sent delivery adds a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.communication.actions import Action
+from rapport.communication.adapters.base import Sent
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.core.detection import Detection
+from rapport.core.message import Identifier
+from rapport.kernel.clock import SystemClock
+
+
+class FileMedium:
+    """Every delivery is a line; written with one call, so a kill never tears it."""
+
+    name = "file"
+
+    def __init__(self, path):
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    async def send(self, delivery):
+        os.write(self._file, f"{delivery.key} {delivery.message} {delivery.peer}\n".encode())
+        return Sent()
+
+    async def close(self):
+        os.close(self._file)
+
+
+async def main(directory, round_name, finish):
+    clock = SystemClock()
+    channels = open_embedded(directory / "log", clock)
+    peers = {name: Peer(name=name, addresses=(f"file:{name}",)) for name in ("ana", "ben", "lea")}
+    guards = Collective(name="guards", members=tuple(peers), delivery="to-all-members")
+    alarm = Action(
+        phrase="alarm", send_to=Identifier("collective", "guards"), text="{A}", done_when="sent"
+    )
+    medium = FileMedium(directory / "medium")
+    engine = CommunicationEngine(
+        channels,
+        channels.records,
+        clock,
+        directory=SiteDirectory(peers, {"guards": guards}),
+        actions={"alarm": alarm},
+        phrases={"p": ("alarm",)},
+        adapters=("file",),
+    )
+    dispatch = Dispatch(medium, channels, channels.records, clock)
+    if finish:
+        await engine.open()
+        await dispatch.open()
+        while await engine.settle() + await dispatch.settle():
+            continue
+        await channels.close()
+        return
+    await asyncio.gather(engine.run(), dispatch.run(), raise_alarms(channels, clock, round_name))
+
+
+async def raise_alarms(channels, clock, round_name):
+    number = 0
+    while True:
+        number += 1
+        detection = Detection(
+            policy="p", time=clock.now_ms(), bindings={"A": f"{round_name}-{number}"}, causes=()
+        )
+        await channels.channel("detections").append([detection.to_event(source="policy")])
+        print(detection.id(), flush=True)
+        await clock.sleep(1)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[2] == "finish"))

@@ -1,0 +1,75 @@
+"""A real process, really killed: no acknowledged alarm is lost, no ledger line is doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.core.detection import Detection
+from rapport.core.message import MESSAGE
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import SystemClock
+
+NODE = Path(__file__).with_name("node_to_kill.py")
+ROUNDS = 5
+
+
+def run_and_kill(directory, round_number, after):
+    """Kills the node once it has acknowledged that many alarms; returns their ids."""
+    command = [sys.executable, str(NODE), str(directory), f"round{round_number}"]
+    acknowledged = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
+        for line in node.stdout:
+            acknowledged.append(line.strip())
+            if len(acknowledged) == after:
+                node.kill()
+    return acknowledged
+
+
+async def what_was_kept(directory):
+    channels = open_embedded(directory / "log", SystemClock())
+    try:
+        log = await channels.channel("log").read_after(0, limit=100_000)
+        detections = await channels.channel("detections").read_after(0, limit=100_000)
+        return [s.event for s in log], [Detection.from_event(s.event).id() for s in detections]
+    finally:
+        await channels.close()
+
+
+@pytest.mark.slow
+def test_killing_the_node_again_and_again_loses_no_alarm_and_doubles_no_line(tmp_path):
+    chance = Chance(9)
+    acknowledged = set()
+    for round_number in range(ROUNDS):
+        acknowledged.update(run_and_kill(tmp_path, round_number, after=chance.randint(3, 60)))
+    subprocess.run([sys.executable, str(NODE), str(tmp_path), "finish"], check=True, timeout=60)
+
+    log, detections = asyncio.run(what_was_kept(tmp_path))
+    assert acknowledged <= set(detections)
+    messages = [event for event in log if event.type == MESSAGE]
+    assert Counter(event.causes()[0] for event in messages) == Counter(detections)
+
+    lines = Counter(
+        (event.type, event.payload()["message"], event.payload().get("peer", ""))
+        for event in log
+        if event.type.startswith("rapport.delivery.")
+    )
+    expected = Counter()
+    for message in messages:
+        for peer in ("ana", "ben", "lea"):
+            expected["rapport.delivery.queued", message.id, peer] = 1
+            expected["rapport.delivery.handed", message.id, peer] = 1
+        expected["rapport.delivery.closed", message.id, ""] = 1
+    unknown = Counter({line: n for line, n in lines.items() if line[0].endswith("unknown")})
+    assert lines - unknown == expected
+
+    sent = Counter((tmp_path / "medium").read_text().splitlines())
+    assert len(sent) == 3 * len(messages), "everything went out"
+    twice = sum(sent.values()) - len(sent)
+    assert twice <= sum(unknown.values()), "sent again only where the ledger says unknown"

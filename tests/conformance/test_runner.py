@@ -1,0 +1,144 @@
+"""What every runner must do, bound to each: same plans, same readings, same bytes. [PO-8]
+
+A new runner is one more entry in RUNNERS; the scenarios know nothing of how it works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rapport.core.detection import Cause, Detection, detection_lines
+from rapport.kernel.chance import Chance
+from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.plan import Plan
+from rapport.policy.recorded import read_recorded
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.local import LocalRunner
+from rapport.site.site import load_site
+from rapport.testing.evaluator import evaluate
+from rapport.testing.worlds import (
+    ONTOLOGY,
+    WINDOW_MS,
+    random_policy,
+    random_world,
+    readings_batch,
+)
+
+CHECKS = Path(__file__).parents[1] / "data" / "checks"
+SMALL = load_site(CHECKS / "small-policies")
+BUILDING = load_site(CHECKS / "secure-building")
+
+Found = tuple[list[Detection], list[Cause]]
+Run = Callable[[list[Plan], PullData, list[pa.RecordBatch], int], Found]
+
+
+def run_local(
+    plans: list[Plan], pull: PullData, batches: list[pa.RecordBatch], lateness_ms: int
+) -> Found:
+    """Saved and reloaded in the middle."""
+    runner = LocalRunner(plans, pull, lateness_ms=lateness_ms)
+    found: list[Detection] = []
+    late: list[Cause] = []
+    for number, batch in enumerate(batches):
+        found += runner.feed(batch)
+        late += runner.take_late()
+        if number == len(batches) // 2:
+            saved = runner.snapshot()
+            runner = LocalRunner(plans, pull, lateness_ms=lateness_ms)
+            runner.restore(saved)
+    return found + runner.finish(), late
+
+
+def run_on_spark(
+    plans: list[Plan], pull: PullData, batches: list[pa.RecordBatch], lateness_ms: int
+) -> Found:
+    """In three slices of time where the plan allows it."""
+    from rapport.pipeline.detect import replay_spark
+    from rapport.pipeline.session import spark_session
+    from rapport.testing.spark import TEST_SETTINGS
+
+    made = replay_spark(
+        spark_session(TEST_SETTINGS), plans, pull, batches, lateness_ms=lateness_ms, partitions=3
+    )
+    return made.detections, made.late
+
+
+RUNNERS: dict[str, Run] = {"local": run_local, "spark": run_on_spark}
+
+
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    if request.param == "spark":
+        pytest.importorskip("pyspark")
+    yield RUNNERS[request.param]
+
+
+def batches_of(site: Any, name: str, batch: int = 64) -> list[pa.RecordBatch]:
+    source = site.ontology.sources["positions"]
+    return list(read_recorded(site.directory / name, source, site.ontology, batch=batch))
+
+
+def by_policy(found: list[Detection], name: str) -> bytes:
+    return detection_lines(item for item in found if item.policy == name)
+
+
+@pytest.mark.parametrize("events", ["events.csv", "events_shuffled.csv"])
+def test_the_small_policies_are_exact(run: Run, events: str) -> None:
+    plans = [compiled.plan for compiled in SMALL.policies.values()]
+    found, late = run(plans, SMALL.tables, batches_of(SMALL, events), 2_000)
+    assert late == []
+    for name in SMALL.policies:
+        assert by_policy(found, name) == (SMALL.directory / f"{name}.expected.jsonl").read_bytes()
+
+
+def test_secure_building_is_exact(run: Run) -> None:
+    plan = BUILDING.policies["secure-building"].plan
+    found, _ = run([plan], BUILDING.tables, batches_of(BUILDING, "events.csv", 5_000), 0)
+    assert detection_lines(found) == (BUILDING.directory / "expected.jsonl").read_bytes()
+
+
+def test_late_readings_are_named_and_left_out(run: Run) -> None:
+    batches = batches_of(SMALL, "events_shuffled.csv")
+    plans = [SMALL.policies["and-not"].plan]
+    times = [time for batch in batches for time in batch.column("time").to_pylist()]
+    ids = [id for batch in batches for id in batch.column("id").to_pylist()]
+    latest, expected = times[0], []
+    for time, id in zip(times, ids, strict=True):
+        latest = max(latest, time)
+        if time < latest - 700:
+            expected.append((time, id))
+    _, late = run(plans, SMALL.tables, batches, 700)
+    assert expected
+    assert late == expected
+
+
+def test_random_worlds_mean_what_the_evaluator_says(run: Run) -> None:
+    world = random_world(Chance(11), events=80)
+    names = [f"p{number}" for number in range(25)]
+    policies = {
+        name: compile_policy(
+            random_policy(Chance(number)), name=name, ontology=ONTOLOGY, window_ms=WINDOW_MS
+        )
+        for number, name in enumerate(names)
+    }
+    plans = [compiled.plan for compiled in policies.values()]
+    readings = readings_batch(world.readings)
+    batches = [readings.slice(first, 9) for first in range(0, len(readings), 9)]
+    found, _ = run(plans, world.pull, batches, 0)
+    assert found
+    for name, compiled in policies.items():
+        judged = evaluate(
+            compiled.tree, ONTOLOGY, world.pull, world.readings, window_ms=WINDOW_MS
+        )
+        assert by_policy(found, name) == detection_lines(judged)
+
+
+def test_no_readings_give_no_detections(run: Run) -> None:
+    empty = readings_batch([])
+    plan = SMALL.policies["or"].plan
+    assert run([plan], SMALL.tables, [empty], 0) == ([], [])

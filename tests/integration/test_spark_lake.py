@@ -1,0 +1,83 @@
+"""A real log, an export that is killed again and again, and Spark that finds every event once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.export import export_channels
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import SystemClock
+from rapport.pipeline.lake import read_bronze
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUNDS = 5
+
+# Appends and exports small files without end; says a line when the first export is through.
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.export import export_channels
+from rapport.core.event import make_event
+from rapport.kernel.clock import SystemClock
+
+async def work(log, lake, name):
+    channels = open_embedded(Path(log), SystemClock())
+    number = 0
+    while True:
+        events = [
+            make_event(source="s", id=f"{name}-{number + n}", type=f"t{n % 3}", time=n)
+            for n in range(40)
+        ]
+        number += 40
+        await channels.channel("events").append(events)
+        await export_channels(channels, Path(lake), rows_per_file=15)
+        print("exported", flush=True)
+
+asyncio.run(work(*sys.argv[1:]))
+"""
+
+
+def run_and_kill(log: Path, lake: Path, name: str, chance: Chance) -> None:
+    command = [sys.executable, "-c", CHILD, str(log), str(lake), name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"exported\n"
+        # A moment that falls anywhere in an export; waiting on a pipe that nobody reads from.
+        select.select([], [], [], chance.uniform(0.0, 0.1))
+        os.kill(child.pid, signal.SIGKILL)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_killed_exports_lose_nothing_and_double_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log, lake, chance = tmp_path / "log", tmp_path / "lake", Chance(7)
+    for number in range(ROUNDS):
+        run_and_kill(log, lake, f"r{number}", chance)
+
+    async def finish() -> int:
+        channels = open_embedded(log, SystemClock())
+        await export_channels(channels, lake)
+        last = channels.channel("events").last_position()
+        await channels.close()
+        return last
+
+    last = asyncio.run(finish())
+    assert last >= ROUNDS * 40
+    rows = read_bronze(spark, lake, "events").select("position", "id").toArrow()
+    assert sorted(rows["position"].to_pylist()) == list(range(1, last + 1))
+    assert len(set(rows["id"].to_pylist())) == last
