@@ -11,7 +11,8 @@ from blockbuster import blockbuster_ctx
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
-from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.channel.subscriptions import CURSORS
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.store.base import Put
 
@@ -196,6 +197,40 @@ def test_records_and_cursor_change_together(tmp_path, clock):
     asyncio.run(scenario())
 
 
+def test_a_damaged_cursor_is_called_so_and_not_begun_again(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        channels.records.put(CURSORS, "c/r", b"rubbish")
+        with pytest.raises(Corrupt):
+            await channels.subscribe("c", "r")
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_publisher_that_repeats_itself_is_answered_at_once(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        channel = channels.channel("c")
+        for event in events(1, 600):
+            await channel.append([event])
+        channels.decoded.clear()
+        reads = []
+        read_after = channels.parts.log.read_after
+
+        def counted(*values, **options):
+            reads.append(values)
+            return read_after(*values, **options)
+
+        channels.parts.log.read_after = counted
+        again = await channel.append(events(1, 600))
+        assert (again.positions, again.duplicates) == (tuple(range(1, 601)), 600)
+        assert len(reads) <= 3
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
 def test_nothing_but_opening_blocks_the_loop(tmp_path, clock):
     async def scenario():
         channels = open_embedded(tmp_path, clock)
@@ -212,6 +247,13 @@ def test_nothing_but_opening_blocks_the_loop(tmp_path, clock):
             await channels.close()
 
     asyncio.run(scenario())
+
+
+def test_a_directory_that_cannot_be_made_is_told_with_a_hint(tmp_path, clock):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreUnavailable) as refused:
+        open_embedded(tmp_path / "file" / "data", clock)
+    assert refused.value.hint
 
 
 def test_a_strange_directory_among_the_logs_is_left_alone(tmp_path, clock):

@@ -133,6 +133,23 @@ def test_burying_again_after_a_crash_changes_nothing(clock):
     asyncio.run(scenario())
 
 
+def test_a_dead_letter_that_cannot_be_handled_is_not_buried_again(clock):
+    async def scenario():
+        channels = open_memory(clock)
+        await channels.channel(DEAD_LETTERS).append(events(1, 3))
+        handler = Handler("2")
+        task = asyncio.create_task(serve(channels, DEAD_LETTERS, "r", handler, clock))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert handler.handled == ["1", "3"]
+        assert channels.channel(DEAD_LETTERS).last_position() == 3
+        assert (await channels.subscribe(DEAD_LETTERS, "r")).position == 3
+
+    asyncio.run(scenario())
+
+
 def test_data_that_are_no_json_are_kept_and_come_back(clock):
     strange = Event("s", "1", "t", "", 0, b"\xff\x00 no json")
     letter = dead_letter("c", "r", StoredEvent(1, 0, strange), ValueError("\ud800"), 3)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
+from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
@@ -136,7 +134,7 @@ class Room:
         await ledger.refresh()
         return ledger
 
-    async def states(self, *, lines: bool = False) -> list[tuple[str, str, str]]:
+    async def states(self) -> list[tuple[str, str, str]]:
         """Every ledger line in order: (state, peer, adapter)."""
         found = []
         for stored in await self.channels.channel("log").read_after(0, limit=100_000):
@@ -160,14 +158,3 @@ def new_room() -> type[Room]:
 @pytest.fixture
 def scripted() -> type[Scripted]:
     return Scripted
-
-
-@pytest.fixture
-def refused() -> Failed:
-    return Failed("refused", retry=False)
-
-
-@pytest.fixture
-def play() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Runs a scenario in an event loop of its own."""
-    return asyncio.run

@@ -5,7 +5,7 @@ A new runner is one more entry in RUNNERS; the scenarios know nothing of how it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +72,10 @@ RUNNERS: dict[str, Run] = {"local": run_local, "spark": run_on_spark}
 
 
 @pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+def run(request: pytest.FixtureRequest) -> Run:
     if request.param == "spark":
         pytest.importorskip("pyspark")
-    yield RUNNERS[request.param]
+    return RUNNERS[request.param]
 
 
 def batches_of(site: Any, name: str, batch: int = 64) -> list[pa.RecordBatch]:
@@ -132,9 +132,7 @@ def test_random_worlds_mean_what_the_evaluator_says(run: Run) -> None:
     found, _ = run(plans, world.pull, batches, 0)
     assert found
     for name, compiled in policies.items():
-        judged = evaluate(
-            compiled.tree, ONTOLOGY, world.pull, world.readings, window_ms=WINDOW_MS
-        )
+        judged = evaluate(compiled.tree, ONTOLOGY, world.pull, world.readings, window_ms=WINDOW_MS)
         assert by_policy(found, name) == detection_lines(judged)
 
 

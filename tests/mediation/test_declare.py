@@ -66,7 +66,7 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
         ('"epoch_s"', "5", "interpretation.bad_value", 12, 'write format = "iso8601"'),
         ('field = "face"', 'field = ""', "interpretation.bad_value", 13, 'write field = "tag"'),
         ('field = "face"', "field = []", "interpretation.bad_value", 13, 'write field = "tag"'),
-        ('field = "face", ', "", "interpretation.missing_key", 13, 'write field = "tag"'),
+        ('field = "face", ', "", "interpretation.missing_key", 13, 'add field = "tag"'),
         (
             'nobody = "unknown"',
             "nobody = 5",
@@ -102,7 +102,13 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
             5,
             "did you mean 'person'?",
         ),
-        ('unit = "ft"', 'unit = "ft", decimal = "dot"', "interpretation.bad_value", 15, ""),
+        (
+            'unit = "ft"',
+            'unit = "ft", decimal = "dot"',
+            "interpretation.bad_value",
+            15,
+            "known: comma, point",
+        ),
         (CAMERAS, '[interpretations."came ras"]', "interpretation.bad_name", 10, NAME_HINT),
         (CAMERAS, "[interpretations.root]", "interpretation.bad_name", 10, NAME_HINT),
         ("value.bearing", 'value."be aring"', "interpretation.bad_name", 14, VALUE_NAME_HINT),
@@ -147,7 +153,7 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
             convert('call = "a.b:c", take = ["x"], give = ["x"], arguments = [1]'),
             "interpretation.bad_value",
             11,
-            "",
+            "write arguments = { factor = 2.5 }",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The live engine: detections once, across restarts and kill -9; late, ahead and moved by the clock."""
+"""The live engine: detections once, across restarts and kill -9; late, ahead, by the clock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def recorded(name: str = "events_shuffled.csv") -> list[Event]:
     source = SITE.ontology.sources["positions"]
     [rows] = read_recorded(CHECK / name, source, SITE.ontology)
     return [
-        position(row["time"], row["id"], row["key"], row["person.position.x"], row["person.position.y"])
+        position(
+            row["time"], row["id"], row["key"], row["person.position.x"], row["person.position.y"]
+        )
         for row in rows.to_pylist()
     ]
 
@@ -75,7 +77,9 @@ async def appended(channels: Channels, channel: str, type: str) -> list[Event]:
 
 
 async def detections(channels: Channels) -> bytes:
-    found = [Detection.from_event(event) for event in await appended(channels, "detections", DETECTED)]
+    found = [
+        Detection.from_event(event) for event in await appended(channels, "detections", DETECTED)
+    ]
     return b"\n".join(sorted(detection_lines(found).splitlines()))
 
 
@@ -120,8 +124,10 @@ def test_restarting_anywhere_gives_each_detection_once(every: int) -> None:
             # `every` = 0 commits each batch; the other one never, so all is read again each time.
             running = engine(channels, clock, batch=7, commit_every_ms=every)
             await drain(running)
+        last = engine(channels, clock, commit_every_ms=every)
+        await drain(last)
         clock.set_ms(NOW + 60_000)
-        await drain(engine(channels, clock, commit_every_ms=every))
+        await drain(last)
         assert await detections(channels) == expected(*NAMES)
         found = await appended(channels, "detections", DETECTED)
         assert len({event.id for event in found}) == len(found)
@@ -143,6 +149,26 @@ def test_the_clock_decides_absence_when_no_event_comes() -> None:
         assert found.time == NOW + 5_000
         moved = await appended(channels, "detections", "rapport.policy.time")
         assert moved[-1].payload() == {"time": NOW + 5_500, "after": 1}
+
+    scenario(test)
+
+
+def test_events_move_time_on_themselves_while_they_flow() -> None:
+    async def test(channels: Channels, clock: ManualClock) -> None:
+        running = engine(channels, clock, "or", lateness_ms=0, quiet_ms=100)
+        for number in range(20):
+            # A transport that takes a second: by the clock every one of these would be late.
+            stamp = NOW - 1_000 + number * 50
+            await channels.channel("events").append([position(stamp, f"e{number}", "2", 5, 5)])
+            await drain(running)
+            clock.set_ms(NOW + (number + 1) * 50)
+            await drain(running)
+        assert running.counts.moved_by_clock == 0
+        assert running.counts.late == 0
+        assert running.counts.detections == 19
+        clock.set_ms(NOW + 20 * 50 + 100)
+        await drain(running)
+        assert running.counts.detections == 20
 
     scenario(test)
 
@@ -242,7 +268,7 @@ def test_an_event_that_is_no_reading_is_set_aside_with_the_reason() -> None:
 
 def test_policies_are_deployed_and_stopped_while_events_flow() -> None:
     async def test(channels: Channels, clock: ManualClock) -> None:
-        running = engine(channels, clock, "or", lateness_ms=0)
+        running = engine(channels, clock, "or", lateness_ms=0, quiet_ms=0)
         await channels.channel("events").append([position(NOW, "a", "2", 5, 5)])
         clock.set_ms(NOW + 1)
         await drain(running)
@@ -350,7 +376,7 @@ def test_kill_nine_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
 
     async def check() -> None:
         channels = open_embedded(tmp_path, SystemClock())
-        last = engine(channels, SystemClock(), *SITE.policies)  # type: ignore[arg-type]
+        last = engine(channels, SystemClock(), *SITE.policies, quiet_ms=0)  # type: ignore[arg-type]
         await drain(last)
         assert await detections(channels) == expected(*SITE.policies)
         found = await appended(channels, "detections", DETECTED)

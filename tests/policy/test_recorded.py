@@ -61,7 +61,10 @@ def test_csv_is_read_by_the_names_in_its_heading(tmp_path: Path) -> None:
 
 
 def test_iso_times_quotes_and_a_byte_order_mark_are_understood(tmp_path: Path) -> None:
-    text = '\ufeffid,ts,who,x,y\n"e,1",1970-01-01T00:00:01Z,é,1,2\ne2,1970-01-01T01:00:02+01:00,b,1,2\n'
+    text = (
+        '\ufeffid,ts,who,x,y\n"e,1",1970-01-01T00:00:01Z,é,1,2\n'
+        "e2,1970-01-01T01:00:02+01:00,b,1,2\n"
+    )
     rows, problems = read(written(tmp_path, text))
     assert problems == []
     assert [(row["id"], row["time"], row["key"]) for row in rows] == [
@@ -73,7 +76,15 @@ def test_iso_times_quotes_and_a_byte_order_mark_are_understood(tmp_path: Path) -
 def test_faulty_rows_are_reported_with_line_and_column_and_the_rest_goes_on(tmp_path: Path) -> None:
     lines = ["id,ts,who,x,y"]
     lines += [f"a{number},{number},p,1,2" for number in range(5)]
-    lines += ["b,noon,p,1,2", "c,1,p,1;5,2", "", 'd,1,p,"1,5",2', "e,1,,1,2", "f,1,p,1", "g,9,p,1,2"]
+    lines += [
+        "b,noon,p,1,2",
+        "c,1,p,1;5,2",
+        "",
+        'd,1,p,"1,5",2',
+        "e,1,,1,2",
+        "f,1,p,1",
+        "g,9,p,1,2",
+    ]
     lines += ["h,1,p,nan,2", "i,1,p,1,inf", f"j,{2**61},p,1,2", ",1,p,1,2", "k,1,p,1_0,2"]
     rows, problems = read(written(tmp_path, "\n".join(lines) + "\n"))
     assert [row["id"] for row in rows] == ["a0", "a1", "a2", "a3", "a4", "g"]
@@ -130,7 +141,12 @@ def test_a_missing_file_and_a_source_with_an_interpretation_are_refused(tmp_path
     with pytest.raises(SiteError, match="cannot read"):
         read(tmp_path / "none.csv")
     foreign = PushSource(
-        name="f", concept="person", attribute="position", key="k", value=("x", "y"), interpretation="i"
+        name="f",
+        concept="person",
+        attribute="position",
+        key="k",
+        value=("x", "y"),
+        interpretation="i",
     )
     with pytest.raises(Unsupported):
         read(tmp_path / "none.csv", foreign)
@@ -146,10 +162,16 @@ def test_json_lines_are_read_by_field_or_dotted_path(tmp_path: Path) -> None:
     source = PushSource(
         name="p", concept="person", attribute="position", key="who", value=("at.x", "at.y")
     )
-    text = '{"id":1,"time":5,"who":7,"at":{"x":1,"y":2.5}}\n\n{"id":"b","time":"1970-01-01T00:00:01Z","who":"q","at":{"x":0,"y":0},"more":[1]}\n'
+    text = (
+        '{"id":1,"time":5,"who":7,"at":{"x":1,"y":2.5}}\n\n'
+        '{"id":"b","time":"1970-01-01T00:00:01Z","who":"q","at":{"x":0,"y":0},"more":[1]}\n'
+    )
     rows, problems = read(written(tmp_path, text, "events.jsonl"), source)
     assert problems == []
-    assert [(row["id"], row["time"], row["key"]) for row in rows] == [("1", 5, "7"), ("b", 1000, "q")]
+    assert [(row["id"], row["time"], row["key"]) for row in rows] == [
+        ("1", 5, "7"),
+        ("b", 1000, "q"),
+    ]
     assert rows[0]["person.position.y"] == 2.5
 
 
@@ -190,7 +212,13 @@ def test_parquet_is_read_with_integer_iso_and_timestamp_times(tmp_path: Path) ->
 
 def test_faulty_parquet_rows_are_reported(tmp_path: Path) -> None:
     table = pa.table(
-        {"id": ["a", "b", None], "ts": [1, 2, 3], "who": ["p"] * 3, "x": [1, None, 3], "y": [2.0] * 3}
+        {
+            "id": ["a", "b", None],
+            "ts": [1, 2, 3],
+            "who": ["p"] * 3,
+            "x": [1, None, 3],
+            "y": [2.0] * 3,
+        }
     )
     pyarrow.parquet.write_table(table, tmp_path / "events.parquet")
     rows, problems = read(tmp_path / "events.parquet")
@@ -208,7 +236,9 @@ def test_booleans_are_read_as_people_write_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("batch", [1, 2, 7, 100])
 def test_batches_have_the_size_asked_for(tmp_path: Path, batch: int) -> None:
     text = "id,ts,who,x,y\n" + "".join(f"e{n},{n},p,1,2\n" for n in range(20))
-    sizes = [len(rows) for rows in read_recorded(written(tmp_path, text), SOURCE, ONTOLOGY, batch=batch)]
+    sizes = [
+        len(rows) for rows in read_recorded(written(tmp_path, text), SOURCE, ONTOLOGY, batch=batch)
+    ]
     assert sum(sizes) == 20
     assert all(size == batch for size in sizes[:-1])
 

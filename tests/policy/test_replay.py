@@ -39,13 +39,18 @@ def run(site: Site, *files: Path, lateness_ms: int = 0, **options: object) -> Re
 def assert_small_is_exact(result: ReplayResult) -> None:
     for name in SMALL.policies:
         mine = [found for found in result.detections if found.policy == name]
-        assert detection_lines(mine) == (CHECKS / "small-policies" / f"{name}.expected.jsonl").read_bytes()
+        assert (
+            detection_lines(mine)
+            == (CHECKS / "small-policies" / f"{name}.expected.jsonl").read_bytes()
+        )
 
 
 @pytest.mark.parametrize("batch", [1, 13, 10_000])
 def test_the_small_policies_are_exact_in_order_and_shuffled(batch: int) -> None:
     assert_small_is_exact(run(SMALL, batch=batch))
-    shuffled = run(SMALL, CHECKS / "small-policies" / "events_shuffled.csv", lateness_ms=2_000, batch=batch)
+    shuffled = run(
+        SMALL, CHECKS / "small-policies" / "events_shuffled.csv", lateness_ms=2_000, batch=batch
+    )
     assert_small_is_exact(shuffled)
     assert shuffled.late == []
     assert shuffled.events == 200
@@ -107,13 +112,20 @@ def test_resuming_with_anything_changed_is_refused(tmp_path: Path) -> None:
     run(load_site(site_copy), stop_after=50, **kept)
     assert_small_is_exact(resumed())
     for name, change in (
-        ("or.dpl", lambda text: text.replace("inside Q", "within 5m of Q").replace("room Q", "person Q")),
+        (
+            "or.dpl",
+            lambda text: text.replace("inside Q", "within 5m of Q").replace("room Q", "person Q"),
+        ),
         ("rooms.csv", lambda text: text.replace("r1,0,", "r1,1,")),
         ("events.csv", lambda text: text + "x,99999,2,1,1\n"),
     ):
         path = site_copy / name
         before = path.read_text()
-        path.write_text(change(before).replace(" (security='public')", "") if name == "or.dpl" else change(before))
+        path.write_text(
+            change(before).replace(" (security='public')", "")
+            if name == "or.dpl"
+            else change(before)
+        )
         with pytest.raises(Conflict) as caught:
             resumed()
         assert caught.value.code == "replay.changed"

@@ -10,11 +10,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,86 +19,53 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from rapport.channel.backends.readonly import open_readonly
-from rapport.communication.ledger import DELIVERY_PREFIX
-from rapport.core.detection import DETECTED, Detection
-from rapport.core.event import StoredEvent
-from rapport.core.message import MESSAGE
+from rapport.core.detection import Detection
 from rapport.core.times import format_time
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine_events import LATE_TYPE
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
+from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.testing.mail import LocalMailServer
+from rapport.testing.node_process import NodeProcess
+from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 
 ROUNDS = 20
 PUBLISHERS = 3
 SECONDS_BETWEEN_POSTS = 0.02
-GUARDS = ("ana@example.org", "ben@example.org")
+GUARDS = ("mail:ana@example.org", "mail:ben@example.org")
 ALONE = (("r1", "E200-01"), ("r2", "E200-02"), ("r3", "E200-03"))
 """Per publisher a badge reader in a restricted room and the tag of a guest who is alone there."""
 ESCORTED = (("r4", "E200-04"), ("r4", "E100-14"))
 STRANGER = (("r4", "E999-99"), ("r7", "E100-11"))
 PASSING = (("r7", "E100-12"),)
-ADDRESS = re.compile(r"rapport is up: http://([\d.]+):(\d+)")
-START_SECONDS, SETTLE_SECONDS = 30, 60
+SETTLE_SECONDS = 60
 
 
-class NodeProcess:
-    """`rapport up` as a child; `doors` is where it listens now, None while it is down."""
-
-    def __init__(self, site: Path) -> None:
-        self._site = site
-        self.doors: tuple[str, int] | None = None
-        self.told: list[str] = []
-
-    def start(self) -> None:
-        environment = {**os.environ, "NO_COLOR": "1"}
-        command = [sys.executable, "-m", "rapport.cli.main", "up", "--port", "0", "--site"]
-        self._process = subprocess.Popen(
-            [*command, str(self._site)], stderr=subprocess.PIPE, text=True, env=environment
-        )
-        ready = threading.Event()
-        self._listener = threading.Thread(target=self._listen, args=(ready,))
-        self._listener.start()
-        assert ready.wait(START_SECONDS), self.told
-        assert self.doors, self.told
-
-    def kill(self) -> None:
-        self.doors = None
-        self._process.kill()
-        assert self._ended() == -signal.SIGKILL
-
-    def stop(self) -> tuple[int, float]:
-        """Exit code after SIGTERM, and the seconds it took."""
-        self.doors = None
-        began = time.monotonic()
-        self._process.terminate()
-        return self._ended(), time.monotonic() - began
-
-    def _ended(self) -> int:
-        code = self._process.wait(timeout=20)
-        self._listener.join()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-        return code
-
-    def _listen(self, ready: threading.Event) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.told.append(line)
-            if found := ADDRESS.search(line):
-                self.doors = (found[1], int(found[2]))
-                ready.set()
-        ready.set()
+def post(node: NodeProcess, path: str, body: Any) -> bool:
+    """Whether the node acknowledged it."""
+    doors = node.doors
+    if doors is None:
+        threading.Event().wait(SECONDS_BETWEEN_POSTS)
+        return False
+    connection = http.client.HTTPConnection(*doors, timeout=10)
+    try:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 class Publisher:
@@ -119,31 +82,13 @@ class Publisher:
         for step in count():
             path, body, names = self._request(step)
             while not stop.is_set():
-                if self._post(path, body):
+                if post(self._node, path, body):
                     self.acknowledged.update(names)
                     break
                 if self._chance.randint(0, 1):
                     break
             if stop.wait(SECONDS_BETWEEN_POSTS):
                 return
-
-    def _post(self, path: str, body: Any) -> bool:
-        doors = self._node.doors
-        if doors is None:
-            threading.Event().wait(SECONDS_BETWEEN_POSTS)
-            return False
-        connection = http.client.HTTPConnection(*doors, timeout=10)
-        try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", path, json.dumps(body), headers)
-            answer = connection.getresponse()
-            answer.read()
-            assert answer.status == 200, answer.status
-            return True
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
 
     def _request(self, step: int) -> tuple[str, Any, list[str]]:
         """The path, the body and the names of its readings."""
@@ -164,54 +109,30 @@ class Publisher:
         return "/sources/readers", named if len(named) > 1 else named[0], names
 
 
-class Written:
-    """Everything the log holds, read as another process would."""
+class Guard:
+    """Ana: answers every second mail, and goes on trying until the node has taken the answer."""
 
-    def __init__(self, site: Path) -> None:
-        self.events = asyncio.run(_read_all(site / ".rapport" / "log"))
+    def __init__(self, node: NodeProcess, mailbox: LocalMailServer) -> None:
+        self._node, self._mailbox = node, mailbox
+        self.answered: set[str] = set()
 
-    def __getitem__(self, channel: str) -> list[StoredEvent]:
-        return self.events.get(channel, [])
+    def run(self, stop: threading.Event) -> None:
+        read = 0
+        while not stop.wait(SECONDS_BETWEEN_POSTS):
+            for mail in self._mailbox.mails[read:]:
+                read += 1
+                link = answer_link_of(mail)
+                if read % 2 == 0 and link is not None and "/ana/" in link:
+                    self._answer(str(mail["X-Rapport-Message"]), urlsplit(link).path, stop)
 
-    def raw(self) -> list[StoredEvent]:
-        return [one for name in self.events if name.startswith("raw.") for one in self[name]]
-
-    def detections(self) -> list[str]:
-        return [one.event.id for one in self["detections"] if one.event.type == DETECTED]
-
-    def late(self) -> list[str]:
-        kept = (one.event for one in self["detections"])
-        return [event.payload()["id"] for event in kept if event.type == LATE_TYPE]
-
-    def messages(self) -> dict[str, str]:
-        """Detection of each message."""
-        kept = (one.event for one in self["log"])
-        return {event.id: event.causes()[0] for event in kept if event.type == MESSAGE}
-
-    def states(self) -> dict[tuple[str, str], list[str]]:
-        """What the ledger said, in order, about each message at each address."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for stored in self["log"]:
-            line = stored.event.payload()
-            if stored.event.type.startswith(DELIVERY_PREFIX) and line.get("address"):
-                address = line["address"].removeprefix("mail:")
-                state = stored.event.type.removeprefix(DELIVERY_PREFIX)
-                found.setdefault((line["message"], address), []).append(state)
-        return found
+    def _answer(self, message: str, path: str, stop: threading.Event) -> None:
+        while not stop.is_set():
+            if post(self._node, path, {"answer": "on my way"}):
+                self.answered.add(message)
+                return
 
 
-async def _read_all(log: Path) -> dict[str, list[StoredEvent]]:
-    channels = open_readonly(log, SystemClock())
-    try:
-        return {
-            name: await channels.channel(name).read_after(0, limit=10_000_000)
-            for name in channels.names()
-        }
-    finally:
-        await channels.close()
-
-
-def found_by_a_clean_run(site: Path, written: Written) -> set[str]:
+def found_by_a_clean_run(site: Path, written: WrittenLog) -> set[str]:
     """Ids of the detections in `events`, without the readings that came after their time."""
     loaded, late = load_site(site), set(written.late())
     readings = [one.event for one in written["events"] if one.event.id not in late]
@@ -224,7 +145,7 @@ def found_by_a_clean_run(site: Path, written: Written) -> set[str]:
 def mails_of(mailbox: LocalMailServer) -> Counter[tuple[str, str]]:
     """How often each guard got each message."""
     pairs = zip(mailbox.mails, mailbox.recipients, strict=True)
-    return Counter((str(mail["X-Rapport-Message"]), to[0]) for mail, to in pairs)
+    return Counter((str(mail["X-Rapport-Message"]), f"mail:{to[0]}") for mail, to in pairs)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -238,16 +159,13 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 @contextmanager
-def publishing(node: NodeProcess, chance: Chance) -> Iterator[list[Publisher]]:
+def at_work(*people: Publisher | Guard) -> Iterator[None]:
     stop = threading.Event()
-    publishers = [
-        Publisher(number, node, Chance(chance.randint(0, 2**30))) for number in range(PUBLISHERS)
-    ]
-    threads = [threading.Thread(target=one.run, args=(stop,)) for one in publishers]
+    threads = [threading.Thread(target=one.run, args=(stop,)) for one in people]
     for thread in threads:
         thread.start()
     try:
-        yield publishers
+        yield
     finally:
         stop.set()
         for thread in threads:
@@ -258,25 +176,22 @@ def acknowledged_by(publishers: list[Publisher]) -> set[str]:
     return set().union(*(one.acknowledged for one in publishers))
 
 
-def run_rounds(node: NodeProcess, chance: Chance, rounds: int) -> set[str]:
-    """Kills the node again and again; the names of all readings that were acknowledged."""
-    with publishing(node, chance) as publishers:
-        for _ in range(rounds):
-            node.start()
-            enough = len(acknowledged_by(publishers)) + chance.randint(5, 50)
-            assert wait_until(lambda n=enough: len(acknowledged_by(publishers)) >= n, 30)
-            node.kill()
-        node.start()
-        enough = len(acknowledged_by(publishers)) + 30
-        assert wait_until(lambda: len(acknowledged_by(publishers)) >= enough, 30)
-    return acknowledged_by(publishers)
+def make_publishers(node: NodeProcess, chance: Chance) -> list[Publisher]:
+    seeds = [chance.randint(0, 2**30) for _ in range(PUBLISHERS)]
+    return [Publisher(number, node, Chance(seed)) for number, seed in enumerate(seeds)]
+
+
+def wait_for_more(publishers: list[Publisher], count: int) -> None:
+    """Returns when so many more readings were acknowledged."""
+    enough = len(acknowledged_by(publishers)) + count
+    assert wait_until(lambda: len(acknowledged_by(publishers)) >= enough, 30)
 
 
 def settle(site: Path, mailbox: LocalMailServer) -> None:
-    """Waits until time has decided everything and both guards know; the checks say what is wrong."""
+    """Waits until time has decided everything and both guards know, or for too long."""
 
     def settled() -> bool:
-        written = Written(site)
+        written = WrittenLog(site / ".rapport" / "log")
         expected = found_by_a_clean_run(site, written)
         told = {(written.messages().get(message), to) for message, to in mails_of(mailbox)}
         handed = [states[-1] == "handed" for states in written.states().values()]
@@ -286,7 +201,7 @@ def settle(site: Path, mailbox: LocalMailServer) -> None:
     wait_until(settled, SETTLE_SECONDS)
 
 
-def check_readings(written: Written, acknowledged: set[str]) -> None:
+def check_readings(written: WrittenLog, acknowledged: set[str]) -> None:
     """Each acknowledged reading is in the raw log once, and has one meaning or one refusal."""
     names = Counter(one.event.payload()["n"] for one in written.raw())
     assert acknowledged <= set(names)
@@ -300,7 +215,7 @@ def check_readings(written: Written, acknowledged: set[str]) -> None:
     assert {one.event.payload()["reason"] for one in written["quarantine"]} == {"identity.unknown"}
 
 
-def check_detections(written: Written, site: Path) -> None:
+def check_detections(written: WrittenLog, site: Path) -> None:
     """Found once, exactly what a clean run finds; each has its message."""
     found = written.detections()
     assert len(found) == len(set(found))
@@ -308,7 +223,7 @@ def check_detections(written: Written, site: Path) -> None:
     assert sorted(written.messages().values()) == sorted(found)
 
 
-def check_deliveries(written: Written, mailbox: LocalMailServer) -> None:
+def check_deliveries(written: WrittenLog, mailbox: LocalMailServer) -> None:
     """Everybody was told; a second mail only where the ledger says that the first was in doubt."""
     mails, states = mails_of(mailbox), written.states()
     everybody = {(message, guard) for message in written.messages() for guard in GUARDS}
@@ -317,6 +232,16 @@ def check_deliveries(written: Written, mailbox: LocalMailServer) -> None:
         assert [state for state in said if state != "unknown"] == ["queued", "handed"], said
         assert mails[delivery] == 1 or "unknown" in said
     assert written["dead_letters"] == []
+
+
+def check_answers(written: WrittenLog, answered: set[str]) -> None:
+    """An answer that was taken stands, and closes its message once; the others stay open."""
+    assert answered
+    for message in written.messages():
+        said = written.said_of(message)
+        assert said["", "closed"] == (1 if said["ana", "answered"] else 0), said
+        assert said["ana", "answered"] > 0 or message not in answered, said
+        assert {state for _, state in said} <= {"answered", "closed"}, said
 
 
 @pytest.fixture
@@ -344,14 +269,23 @@ def test_twenty_kills_of_a_node_under_load_lose_and_repeat_nothing(
             await asyncio.to_thread(play, site, mailbox)
 
     def play(site: Path, mailbox: LocalMailServer) -> None:
-        node = NodeProcess(site)
-        acknowledged = run_rounds(node, Chance(20260302), ROUNDS)
-        settle(site, mailbox)
+        node, chance = NodeProcess(site), Chance(20260302)
+        publishers, guard = make_publishers(node, chance), Guard(node, mailbox)
+        with at_work(guard):
+            with at_work(*publishers):
+                for _ in range(ROUNDS):
+                    node.start()
+                    wait_for_more(publishers, chance.randint(5, 50))
+                    assert node.kill() == -signal.SIGKILL
+                node.start()
+                wait_for_more(publishers, 30)
+            settle(site, mailbox)
         assert node.stop()[0] == 0, node.told
-        written = Written(site)
-        check_readings(written, acknowledged)
+        written = WrittenLog(site / ".rapport" / "log")
+        check_readings(written, acknowledged_by(publishers))
         check_detections(written, site)
         check_deliveries(written, mailbox)
+        check_answers(written, guard.answered)
         assert len(written.detections()) >= ROUNDS
 
     asyncio.run(scenario())
@@ -367,18 +301,18 @@ def test_sigterm_under_load_drains_and_ends_well_and_nothing_is_lost(
 
     def play(site: Path, mailbox: LocalMailServer) -> None:
         node = NodeProcess(site)
-        with publishing(node, Chance(7)) as publishers:
+        publishers = make_publishers(node, Chance(7))
+        with at_work(*publishers):
             for _ in range(3):
                 node.start()
-                enough = len(acknowledged_by(publishers)) + 100
-                assert wait_until(lambda n=enough: len(acknowledged_by(publishers)) >= n, 30)
+                wait_for_more(publishers, 100)
                 code, seconds = node.stop()
                 assert (code, seconds < 5) == (0, True), (code, seconds, node.told)
         node.start()
         settle(site, mailbox)
         assert node.stop()[0] == 0, node.told
         assert not any("Traceback" in line for line in node.told), node.told
-        written = Written(site)
+        written = WrittenLog(site / ".rapport" / "log")
         check_readings(written, acknowledged_by(publishers))
         check_detections(written, site)
         check_deliveries(written, mailbox)

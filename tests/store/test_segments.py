@@ -225,6 +225,41 @@ def test_rot_in_a_closed_segment_is_passed_over_when_it_is_read():
     assert len(store.problems()) == 1
 
 
+def test_a_lost_segment_file_is_passed_over_and_told():
+    for opened_again in (False, True):
+        disk = ForgetfulDisk()
+        store = open_on(disk, segment_bytes=500)
+        fill(store, 30)
+        names = [name for name in disk.names(FIRST_SEGMENT.parent) if name.endswith(".log")]
+        lost = FIRST_SEGMENT.parent / names[2]
+        first, following = int(names[2][:20]), int(names[3][:20])
+        disk.remove(lost)
+        disk.remove(lost.with_suffix(".index"))
+        if opened_again:
+            store.close()
+            store = open_on(disk, segment_bytes=500)
+        expected = [number for number in range(1, 31) if not first <= number < following]
+        for _time in range(2):
+            assert numbers_in(store) == expected
+            (problem,) = store.problems()
+            assert "missing" in problem.message
+
+
+def test_a_file_somebody_shortened_is_told_and_its_positions_are_not_given_again():
+    disk = ForgetfulDisk()
+    store = open_on(disk)
+    fill(store, 5)
+    store.close()
+    disk.open(FIRST_SEGMENT).truncate(3 * (HEADER_BYTES + 42) + 10)
+    store = open_on(disk)
+    assert numbers_in(store) == [1, 2, 3]
+    assert store.problems()
+    assert store.append("a", [(1, b"6 ")], 0)[0].first == 6
+    assert numbers_in(store) == [1, 2, 3, 6]
+    store.close()
+    assert numbers_in(open_on(disk)) == [1, 2, 3, 6]
+
+
 # --- one writer ---------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ async def raised(doors: Any) -> str:
 
 
 def token_for(doors: Any, message: str, peer: str) -> str:
-    return answer_token(doors.node._parts.answer_secret, message, peer)
+    return answer_token(doors.node._parts.communication.secret, message, peer)
 
 
 def test_opening_the_link_is_no_answer_but_pressing_the_button_is(

@@ -64,7 +64,7 @@ def _operators(building: Building, work: Workload) -> list[dict[str, Any]]:
     _say(f"operators: {rate:,.0f} events/s, one detection per {per_detection:,.0f} events")
     return [
         _result(
-            "secure-building, operators alone: Arrow batches of 10,000 sorted readings in, detections",
+            "secure-building, operators alone: sorted Arrow batches of 10,000 in, detections out",
             rate,
             "events/s",
             goal=1_500_000,
@@ -103,9 +103,9 @@ def _rooms(building: Building, work: Workload) -> list[dict[str, Any]]:
 
 
 def _from_bytes(building: Building, work: Workload) -> list[dict[str, Any]]:
-    events = as_events(work.readings)
-    blocks = [encode_block(events[at : at + _BLOCK]) for at in range(0, len(events), _BLOCK)]
-    rate = max(asyncio.run(_blocks_to_channel(building, blocks, len(events))) for _ in range(2))
+    blocks = _blocks(work.readings)
+    count = len(work.readings)
+    rate = max(asyncio.run(_blocks_to_channel(building, blocks, count)) for _ in range(2))
     _say(f"bytes to detections: {rate:,.0f} events/s")
     return [
         _result(
@@ -115,6 +115,14 @@ def _from_bytes(building: Building, work: Workload) -> list[dict[str, Any]]:
             "events/s",
             goal=600_000,
         )
+    ]
+
+
+def _blocks(readings: pa.RecordBatch) -> list[bytes]:
+    """What a log holds of the readings; nothing else of them stays in memory to be cared for."""
+    return [
+        encode_block(as_events(readings.slice(first, _BLOCK)))
+        for first in range(0, len(readings), _BLOCK)
     ]
 
 

@@ -1,6 +1,4 @@
-"""What may enter a channel: names, sizes, types; checked per batch because per event it would cost
-more than the log. [CH-1]
-"""
+"""What may enter a channel: names, sizes, types; checked per batch, which is cheap. [CH-1]"""
 
 from __future__ import annotations
 

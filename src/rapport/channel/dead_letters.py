@@ -1,6 +1,4 @@
-"""What becomes of an event whose handler keeps failing: an event that tells the error and holds the
-first. [CH-14]
-"""
+"""A dead letter: an event that tells why the handler of another one gave up. [CH-14]"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Blocks decoded once for several readers: a small cache of recent events, bounded by their bytes.
-[CH-13]
-"""
+"""Blocks decoded once for several readers: a small cache, bounded by their bytes. [CH-13]"""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ class DecodedBlocks:
         """Keeps a block until others push it out."""
         key = (channel, block.first)
         with self._guard:
-            if key in self._blocks or block.size > self._limit // 4:
+            if key in self._blocks or block.size > self._limit // 2:
                 return
             self._blocks[key] = block
             firsts = self._firsts.setdefault(channel, [])

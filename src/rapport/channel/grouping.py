@@ -1,6 +1,4 @@
-"""Many appends made into one write: which events are new, where they go, which blocks hold them.
-Pure. [CH-6]
-"""
+"""Many appends made into one write: which events are new, and where they go. Pure. [CH-6]"""
 
 from __future__ import annotations
 

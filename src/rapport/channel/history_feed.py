@@ -1,6 +1,4 @@
-"""Feeding the history index from the log: behind the writers, bounded in memory, resumable at any
-block. [CH-4]
-"""
+"""Feeding the history index from the log, behind the writers and bounded in memory. [CH-4]"""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ class LoggedChannels:
         self._channels: dict[str, LoggedChannel] = {}
         for name in parts.log.logs():
             self._take_in(name)
+        self._shared.start()
 
     def channel(self, name: str) -> LoggedChannel:
         """See Channels."""
@@ -36,6 +37,11 @@ class LoggedChannels:
             self._channels[name] = LoggedChannel(name, self._shared, last=0)
         return self._channels[name]
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._shared.closed
+
     def names(self) -> list[str]:
         """See Channels."""
         return sorted(
@@ -45,9 +51,7 @@ class LoggedChannels:
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
     ) -> LoggedSubscription:
-        """See Channels. Where a reader that does not start at the beginning stands is saved at
-        once.
-        """
+        """See Channels. A reader that begins with the next event has its place saved at once."""
         check_reader_name(reader)
         source = self.channel(channel)
         cursor = await self._shared.off_loop(lambda: load_cursor(self.records, channel, reader))

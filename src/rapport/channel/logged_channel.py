@@ -24,12 +24,12 @@ from rapport.store.base import Block
 _log = structlog.get_logger(__name__)
 
 _REBUILD_RECORDS = 50_000
+_LOOK_AHEAD = 256
+"""Events decoded when one is asked for: who repeats itself asks for the next ones soon."""
 
 
 class LoggedChannel:
-    """See Channel. `commit` and `event_at` may be called from the writing thread, the rest from
-    event loops.
-    """
+    """See Channel. The writing thread calls `commit` and `event_at`, event loops the rest."""
 
     def __init__(self, name: str, shared: Shared, *, last: int) -> None:
         self.name = name
@@ -102,12 +102,12 @@ class LoggedChannel:
 
     def event_at(self, position: int) -> StoredEvent | None:
         """The event at a position; None when it is trimmed or damaged."""
-        found = self._from_memory(position - 1, 1) or self._from_log(position - 1, 1)
+        found = self._from_memory(position - 1, 1) or self._from_log(position - 1, _LOOK_AHEAD)
         return found[0] if found and found[0].position == position else None
 
     def _is_same(self, event: Event, position: int) -> bool:
-        """Whether a suspected repetition is one; what cannot be read any more is taken for it (1 in
-        10^13).
+        """Whether a suspected repetition is one. What cannot be read any more is taken for one:
+        the suspicion is wrong once in 10^13 events.
         """
         stored = self.event_at(position)
         if stored is None:
@@ -115,9 +115,7 @@ class LoggedChannel:
         return (stored.event.source, stored.event.id) == (event.source, event.id)
 
     def _seen_window(self) -> SeenWindow:
-        """The window of identities, filled from the log when the channel is first written after a
-        start.
-        """
+        """The window of identities, filled from the log at the first append after a start."""
         if self._seen is None:
             window = SeenWindow(self._parts.dedupe_window)
             position = max(self._last - self._parts.dedupe_window, 0)
@@ -149,7 +147,7 @@ class LoggedChannel:
                 break
             part = block.after(position, limit - len(found))
             position = part[-1].position
-            found = found + part if found else part
+            found += part
         return found
 
     def _from_log(self, position: int, limit: int) -> list[StoredEvent]:

@@ -1,6 +1,4 @@
-"""The loop around a handler: read, hand over, commit; find the one event that breaks it and go on.
-[CH-9, CH-14]
-"""
+"""The loop around a handler: read, hand over, commit; set aside what breaks it. [CH-9, CH-14]"""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letters import DEAD_LETTERS, bury
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -88,17 +86,19 @@ class _Care:
                 return error
 
     async def _bury(self, stored: StoredEvent, error: Exception) -> None:
+        """A dead letter whose own handler fails stays where it is: burying it would never end."""
         subscription = self._subscription
         while True:
             try:
-                await bury(
-                    self._channels,
-                    subscription.channel,
-                    subscription.reader,
-                    stored,
-                    error,
-                    ATTEMPTS,
-                )
+                if subscription.channel != DEAD_LETTERS:
+                    await bury(
+                        self._channels,
+                        subscription.channel,
+                        subscription.reader,
+                        stored,
+                        error,
+                        ATTEMPTS,
+                    )
                 await subscription.commit(stored.position)
                 return
             except (StoreUnavailable, ChannelUnavailable) as refusal:

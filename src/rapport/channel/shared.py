@@ -51,7 +51,12 @@ class Shared:
         self.decoded = DecodedBlocks()
         self.feed = HistoryFeed(parts.log, parts.history)
         self.closed = False
-        self._background = BackgroundFeed(self.feed) if parts.pool else None
+        self._background: BackgroundFeed | None = None
+
+    def start(self) -> None:
+        """Begins to feed the history index in the background, if there are threads to use."""
+        if self.parts.pool is not None:
+            self._background = BackgroundFeed(self.feed)
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""

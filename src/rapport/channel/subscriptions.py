@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from rapport.channel.channel import Channel
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.store.base import Change, Put, RecordStore
 
@@ -32,7 +32,16 @@ def cursor_key(channel: str, reader: str) -> str:
 def load_cursor(records: RecordStore, channel: str, reader: str) -> Cursor | None:
     """The reader's last commit; None when it never made one."""
     raw = records.get(CURSORS, cursor_key(channel, reader))
-    return None if raw is None else msgspec.msgpack.decode(raw, type=Cursor)
+    if raw is None:
+        return None
+    try:
+        return msgspec.msgpack.decode(raw, type=Cursor)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise Corrupt(
+            f"the cursor of {reader!r} in channel {channel!r} cannot be read: {error}",
+            code="channel.bad_cursor",
+            hint="the reader must be set to a position again; its events are all still there",
+        ) from None
 
 
 def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:

@@ -1,6 +1,4 @@
-"""Waiting across threads: a bell for readers, and a door that lets in only as much as there is room
-for. [CH-14]
-"""
+"""Waiting across threads: a bell for readers, a door that keeps the queue bounded. [CH-14]"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Group commit: while one sync runs the next group gathers, so a sync is shared by all who came
-meanwhile. [CH-13, CH-14]
+"""Group commit: while one sync runs the next group gathers. [CH-13, CH-14]
 
-`Commit` does the work of one group for one channel; `ThreadWriter` runs it in the one writing
-thread of a store, `InlineWriter` at once (for stores that do not wait for a disk).
+A `Target` does the work of one group; `ThreadWriter` calls it in the one writing thread of a store,
+`InlineWriter` at once, for stores that do not wait for a disk.
 """
 
 from __future__ import annotations
@@ -91,6 +90,7 @@ class ThreadWriter:
     def __init__(self, *, name: str, queue_bytes: int = QUEUE_BYTES) -> None:
         self._room = Room(queue_bytes)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._door = threading.Lock()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -99,19 +99,23 @@ class ThreadWriter:
         """See Writer; waits while the queue is full."""
         size = data_bytes + len(events) * _OVERHEAD_BYTES
         await self._room.enter(size)
-        if self._stopped:
-            self._room.leave(size)
-            raise closed_error()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
-        self._requests.put(_Request(target, events, size, loop, future))
+        with self._door:  # nothing may be put in behind the sign that ends the thread
+            stopped = self._stopped
+            if not stopped:
+                self._requests.put(_Request(target, events, size, loop, future))
+        if stopped:
+            self._room.leave(size)
+            raise closed_error()
         return await future
 
     def stop(self) -> None:
         """See Writer."""
-        if not self._stopped:
-            self._stopped = True
-            self._requests.put(None)
+        with self._door:
+            if not self._stopped:
+                self._stopped = True
+                self._requests.put(None)
         self._thread.join()
 
     def _run(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from rapport.communication.peers import adapter_of
-from rapport.communication.reading import suggest
 from rapport.core.errors import InvalidInput
+from rapport.kernel.fields import suggest
 
 # Deliberately narrow: one plain address, nothing that a mail header could read as more than one.
 _MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})\Z")

@@ -69,10 +69,13 @@ class Assembly:
         return answer_link(url, self.secret, message, peer) if url else ""
 
     def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        """The tasks to run, by name; each may be started again after a failure."""
-        found: dict[str, Callable[[], Awaitable[None]]] = {"communication": self.engine.run}
+        """The tasks to run, by name, the last stage first; each may be started again after a
+        failure.
+        """
+        found: dict[str, Callable[[], Awaitable[None]]] = {}
         for dispatch in self.dispatches:
             found[dispatch.reader] = dispatch.run
+        found["communication"] = self.engine.run
         return found
 
     async def close(self) -> None:

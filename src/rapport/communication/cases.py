@@ -45,8 +45,7 @@ from rapport.kernel.timers import Timers
 
 TABLE = "communication.messages"
 KEEP_CLOSED_MS = 30 * 86_400_000
-"""How long a closed message can still be answered for the record; its ledger lines stay for ever.
-"""
+"""How long a closed message can still be answered for the record; its ledger lines stay."""
 
 
 class Cases:
@@ -70,8 +69,7 @@ class Cases:
         self._secret = secret
 
     def take(self, channel: str, event: Event, now_ms: int) -> None:
-        """Acts on one event of `detections` or `control`; types that are not for us are passed
-        over.
+        """Acts on one event of `detections` or `control`; other types are passed over.
 
         Raises InvalidInput when the event's data cannot be read.
         """

@@ -16,10 +16,10 @@ from rapport.communication.addresses import address_fault
 from rapport.communication.declare_actions import ACTION_KEYS, read_action
 from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.privacy import OnQuiet, PrivacyPolicy, is_zone, parse_quiet
-from rapport.communication.reading import PeopleFields, suggest
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
 from rapport.communication.tracking import CollectiveDelivery, PeerDelivery
 from rapport.core.errors import InvalidInput, Problem
+from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 
 PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
@@ -56,16 +56,18 @@ def communication_from_site(
     """
     problems: list[Problem] = []
     peers = {
-        name: _peer(name, PeopleFields(section, problems, PEER_KEYS), adapters)
+        name: _peer(name, Fields(section, problems, known=PEER_KEYS, strict=True), adapters)
         for name, section in _tables(file, "peers", problems)
     }
     collectives = {
-        name: _collective(name, PeopleFields(section, problems, COLLECTIVE_KEYS), peers)
+        name: _collective(
+            name, Fields(section, problems, known=COLLECTIVE_KEYS, strict=True), peers
+        )
         for name, section in _tables(file, "collectives", problems)
     }
     actions = {
         phrase: read_action(
-            phrase, PeopleFields(section, problems, ACTION_KEYS), peers, collectives
+            phrase, Fields(section, problems, known=ACTION_KEYS, strict=True), peers, collectives
         )
         for phrase, section in _tables(file, "actions", problems)
     }
@@ -131,11 +133,11 @@ def _unknown_fields(
 # --- peers and collectives ---
 
 
-def _peer(name: str, table: PeopleFields, adapters: Collection[str]) -> Peer:
+def _peer(name: str, table: Fields, adapters: Collection[str]) -> Peer:
     addresses = table.texts("addresses", ())
     if table.is_empty("addresses"):
         table.fault(
-            table.place("addresses"),
+            "addresses",
             "peer.no_address",
             f"nobody can reach {name!r}: it has no address",
             hint='write addresses = ["mail:someone@example.org"] or ["inbox:"]',
@@ -163,7 +165,7 @@ def _peer(name: str, table: PeopleFields, adapters: Collection[str]) -> Peer:
     return peer
 
 
-def _privacy(table: PeopleFields) -> PrivacyPolicy | None:
+def _privacy(table: Fields) -> PrivacyPolicy | None:
     quiet, zone = table.text("quiet", ""), table.text("zone", "UTC")
     on_quiet = cast(OnQuiet, table.choice("on_quiet", ("hold", "refuse"), "hold"))
     if not is_zone(zone):
@@ -176,7 +178,7 @@ def _privacy(table: PeopleFields) -> PrivacyPolicy | None:
         zone = "UTC"
     if not quiet:
         return None
-    if "zone" not in table.section.values:
+    if not table.has("zone"):
         table.fault(
             "quiet",
             "peer.quiet_without_zone",
@@ -192,11 +194,11 @@ def _privacy(table: PeopleFields) -> PrivacyPolicy | None:
     return PrivacyPolicy(start, end, zone, on_quiet)
 
 
-def _collective(name: str, table: PeopleFields, peers: Mapping[str, Peer]) -> Collective:
+def _collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Collective:
     members = table.texts("members", ())
     if table.is_empty("members"):
         table.fault(
-            table.place("members"),
+            "members",
             "collective.empty",
             f"nobody is in {name!r}",
             hint='write members = ["NAME", ...] with names of [peers.NAME]',

@@ -7,11 +7,11 @@ from typing import cast
 
 from rapport.communication.actions import Action
 from rapport.communication.peers import Collective, Peer
-from rapport.communication.reading import PeopleFields, suggest
 from rapport.communication.templates import template_fields
 from rapport.communication.tracking import DoneWhen
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
+from rapport.kernel.fields import Fields, suggest
 
 ACTION_KEYS = (
     "send_to",
@@ -26,28 +26,28 @@ ACTION_KEYS = (
 
 def read_action(
     phrase: str,
-    table: PeopleFields,
+    table: Fields,
     peers: Mapping[str, Peer],
     collectives: Mapping[str, Collective],
 ) -> Action:
     """One `[actions."phrase"]`; what is wrong is among the table's problems."""
-    if not table.place("send_to"):
+    receiver = None
+    if not table.has("send_to"):
         table.fault(
-            "",
+            "send_to",
             "action.no_receiver",
             f"the action {phrase!r} says nothing about whom to tell",
             hint='write send_to = "collective:NAME" or "peer:NAME"',
         )
-    receiver = None
-    if isinstance(send_to := table.section.values.get("send_to", 0), str):
+    elif isinstance(send_to := table.section.values["send_to"], str):
         receiver = _receiver("send_to", send_to, table, peers, collectives)
-    elif table.place("send_to"):
-        table.fault("send_to", "site.wrong_type", "'send_to' must be text")
+    else:
+        table.wrong("send_to", "text", 'send_to = "peer:NAME"')
     escalate_to = [
         _receiver("escalate_to", entry, table, peers, collectives)
         for entry in table.texts("escalate_to", ())
     ]
-    within = table.duration_of("answer_within")
+    within = table.duration_ms("answer_within", 0, least=1)
     default = "answered" if within or escalate_to else "sent"
     done_when = cast(DoneWhen, table.choice("done_when", ("sent", "answered"), default))
     _check_waiting(table, done_when, within, bool(escalate_to))
@@ -59,12 +59,12 @@ def read_action(
         done_when=done_when,
         answer_within_ms=within,
         escalate_to=tuple(entry for entry in escalate_to if entry is not None),
-        ttl_ms=table.duration_of("ttl"),
+        ttl_ms=table.duration_ms("ttl", 0, least=1),
     )
     return action
 
 
-def _check_waiting(table: PeopleFields, done_when: str, within: int, escalates: bool) -> None:
+def _check_waiting(table: Fields, done_when: str, within: int, escalates: bool) -> None:
     if done_when == "answered" and escalates and not within:
         table.fault(
             "escalate_to",
@@ -81,10 +81,10 @@ def _check_waiting(table: PeopleFields, done_when: str, within: int, escalates: 
         )
 
 
-def _text(phrase: str, table: PeopleFields) -> str:
+def _text(phrase: str, table: Fields) -> str:
     if table.section.values.get("text", "") == "":
         table.fault(
-            table.place("text"),
+            "text",
             "action.no_text",
             f"the action {phrase!r} has no text",
             hint='write text = "Guest {A} alone in {R}"',
@@ -100,7 +100,7 @@ def _text(phrase: str, table: PeopleFields) -> str:
 def _receiver(
     key: str,
     text: str,
-    table: PeopleFields,
+    table: Fields,
     peers: Mapping[str, Peer],
     collectives: Mapping[str, Collective],
 ) -> Identifier | None:

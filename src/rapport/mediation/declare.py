@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from rapport.core.errors import Problem, SiteError
+from rapport.kernel.fields import FaultCodes, Fields
 from rapport.kernel.toml import Section, TomlFile
-from rapport.mediation.form import Form
 from rapport.mediation.interpretation import ROOT, Interpretation, Place
 from rapport.mediation.rules import (
     TableColumns,
@@ -24,6 +24,15 @@ from rapport.mediation.rules import (
 _KEYS = ("about", "type", "format", "time", "identity", "value", "relative_to", "convert")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}", re.ASCII)
 _SECTION = "interpretations"
+_CODES = FaultCodes(
+    unknown_key="interpretation.unknown_key",
+    missing_key="interpretation.missing_key",
+    wrong_type="interpretation.bad_value",
+    unknown_choice="interpretation.bad_value",
+    out_of_range="interpretation.bad_value",
+    bad_duration="time.bad_duration",
+    endless_duration="interpretation.bad_value",
+)
 
 
 def interpretations_from_site(
@@ -61,32 +70,32 @@ def read_interpretation(
 ) -> tuple[Interpretation | None, list[Problem]]:
     """One interpretation from its table; None when it has a fault."""
     problems: list[Problem] = []
-    form = Form(section, _KEYS, problems)
+    fields = Fields(section, problems, known=_KEYS, strict=True, codes=_CODES)
     if not _NAME.fullmatch(name) or name in (ROOT, "files"):
-        form.fault(
+        fields.fault(
             "",
             "interpretation.bad_name",
             f"{name[:60]!r} cannot name an interpretation",
-            f"use letters, digits, . _ / and -; {ROOT!r} is taken",
+            hint=f"use letters, digits, . _ / and -; {ROOT!r} is taken",
         )
-    written = form.text("format", optional=True) or "json"
+    written = fields.filled_text("format", "json")
     if written != "json":
-        form.fault(
+        fields.fault(
             "format",
             "feature.unsupported",
             f"the format {written[:40]!r} is not supported",
-            'so far events are read as format = "json"',
+            hint='so far events are read as format = "json"',
         )
     line, column = section.file.place_of(section.path)
     interpretation = Interpretation(
         name=name,
-        about=form.text("about", optional=True),
-        type=form.text("type", optional=True),
-        time=read_time(form),
-        identity=read_identity(form, tables),
-        values=read_values(form),
-        origin=read_origin(form, tables),
-        conversions=read_conversions(form),
+        about=fields.filled_text("about", ""),
+        type=fields.filled_text("type", ""),
+        time=read_time(fields),
+        identity=read_identity(fields, tables),
+        values=read_values(fields),
+        origin=read_origin(fields, tables),
+        conversions=read_conversions(fields),
         place=Place(section.file.name, line, column),
     )
     return (None if problems else interpretation), problems
@@ -127,31 +136,17 @@ def _collect(
 
 def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:
     """The files that the patterns name, sorted; leading outside or to nothing is a fault."""
-    patterns = section.values.get("files", [])
-    if isinstance(patterns, str):
-        patterns = [patterns]
-    if not isinstance(patterns, list) or not all(isinstance(text, str) for text in patterns):
-        problems.append(
-            section.problem(
-                "files",
-                "interpretation.bad_value",
-                "files must be a list of patterns",
-                hint='write files = ["*.interpretation.toml"]',
-            )
-        )
-        return []
+    fields = Fields(section, problems, codes=_CODES)
     home = directory.resolve()
     paths: set[Path] = set()
-    for pattern in patterns:
+    for pattern in fields.texts("files", (), example='["*.interpretation.toml"]'):
         matched = _matching(home, pattern)
         if not matched:
-            problems.append(
-                section.problem(
-                    "files",
-                    "interpretation.no_files",
-                    f"no file of the site matches {pattern[:80]!r}",
-                    hint="patterns are relative to the site and stay inside it",
-                )
+            fields.fault(
+                "files",
+                "interpretation.no_files",
+                f"no file of the site matches {pattern[:80]!r}",
+                hint="patterns are relative to the site and stay inside it",
             )
         paths |= matched
     return sorted(paths)

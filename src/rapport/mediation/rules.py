@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from rapport.core.errors import InvalidInput, nearest_names
+from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.toml import Section
-from rapport.mediation.form import Form
 from rapport.mediation.interpretation import (
     ConversionRule,
     IdentityRule,
@@ -40,14 +39,14 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 _LONGEST_DEADLINE_MS = 60_000
 
 
-def read_time(form: Form) -> TimeRule | None:
+def read_time(fields: Fields) -> TimeRule | None:
     """`time = { field, format, zone }`; absent: the envelope's time."""
-    time = form.table("time", ("field", "format", "zone"), _TIME, optional=True)
+    time = fields.table("time", ("field", "format", "zone"), _TIME)
     if time is None:
         return None
-    field = time.path("field", example='"t"')
-    written = time.text("format", example='"iso8601"')
-    zone = time.text("zone", optional=True)
+    field = time.names("field", example='"t"')
+    written = time.filled_text("format", example='"iso8601"')
+    zone = time.filled_text("zone", "")
     if zone:
         _check(time, "zone", lambda: zone_named(zone))
     if written and written not in _FORMATS:
@@ -55,48 +54,49 @@ def read_time(form: Form) -> TimeRule | None:
     return TimeRule(field, written, zone)
 
 
-def read_identity(form: Form, tables: TableColumns | None) -> IdentityRule:
+def read_identity(fields: Fields, tables: TableColumns | None) -> IdentityRule:
     """`identity = { field, lookup, nobody, otherwise }`."""
     keys = ("field", "lookup", "nobody", "otherwise")
-    identity = form.table("identity", keys, _IDENTITY, optional=False)
+    identity = fields.table("identity", keys, _IDENTITY, needed=True)
     if identity is None:
         return IdentityRule(())
     return IdentityRule(
-        field=identity.path("field", example='"tag"'),
+        field=identity.names("field", example='"tag"'),
         lookup=_read_lookup(identity, tables),
-        nobody=identity.texts("nobody", example='["unknown"]', optional=True),
-        otherwise=_template(identity.text("otherwise", optional=True)),
+        nobody=identity.texts("nobody", (), example='["unknown"]'),
+        otherwise=_template(identity.filled_text("otherwise", "")),
     )
 
 
-def read_values(form: Form) -> tuple[ValueRule, ...]:
+def read_values(fields: Fields) -> tuple[ValueRule, ...]:
     """`value.NAME = { field, unit, to, decimal }`; for a single part `value = { field, ... }`."""
-    values = form.section.values.get("value")
-    if isinstance(values, dict) and "field" in values and not isinstance(values["field"], dict):
-        return (_read_value(form, "value", "value"),)
-    if not isinstance(values, dict) or not values:
-        form.table("value", (), f"{{ x = {_VALUE}, y = ... }}", optional=False)
-        if values == {}:
-            form.fault("value", "interpretation.missing_key", "value names nothing")
+    example = f"{{ x = {_VALUE}, y = ... }}"
+    below = fields.table("value", None, example, needed=True)
+    if below is None:
         return ()
-    below = Form(form.section.section("value"), tuple(values), form.problems)
+    values = below.section.values
+    if "field" in values and not isinstance(values["field"], dict):
+        return (_read_value(fields, "value", "value"),)
+    if not values:
+        hint = f"write value = {example}"
+        fields.fault("value", "interpretation.missing_key", "'value' names nothing", hint=hint)
     return tuple(_read_value(below, name, name) for name in values)
 
 
-def read_origin(form: Form, tables: TableColumns | None) -> OriginRule | None:
+def read_origin(fields: Fields, tables: TableColumns | None) -> OriginRule | None:
     """`relative_to = { table, key, x, y, heading, unit, heading_unit }`."""
     keys = ("table", "key", "x", "y", "heading", "unit", "heading_unit")
-    origin = form.table("relative_to", keys, _ORIGIN, optional=True)
+    origin = fields.table("relative_to", keys, _ORIGIN)
     if origin is None:
         return None
     rule = OriginRule(
-        table=origin.text("table", example='"sensors"'),
-        key=origin.path("key", example='"reader"'),
-        x=origin.text("x", example='"x_m"'),
-        y=origin.text("y", example='"y_m"'),
-        heading=origin.text("heading", optional=True),
-        unit=origin.text("unit", optional=True) or "m",
-        heading_unit=origin.text("heading_unit", optional=True) or "deg",
+        table=origin.filled_text("table", example='"sensors"'),
+        key=origin.names("key", example='"reader"'),
+        x=origin.filled_text("x", example='"x_m"'),
+        y=origin.filled_text("y", example='"y_m"'),
+        heading=origin.filled_text("heading", ""),
+        unit=origin.filled_text("unit", "m"),
+        heading_unit=origin.filled_text("heading_unit", "deg"),
     )
     _check(origin, "unit", lambda: converter(rule.unit, "m"))
     _check(origin, "heading_unit", lambda: converter(rule.heading_unit, "deg"))
@@ -104,61 +104,47 @@ def read_origin(form: Form, tables: TableColumns | None) -> OriginRule | None:
     return rule
 
 
-def read_conversions(form: Form) -> tuple[ConversionRule, ...]:
+def read_conversions(fields: Fields) -> tuple[ConversionRule, ...]:
     """`convert = [{ call, take, give, arguments, deadline }]`, in the order of the file."""
-    entries = form.section.values.get("convert", [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        form.fault(
-            "convert",
-            "interpretation.bad_value",
-            "convert must be a list of tables",
-            f"write convert = {_CONVERT}",
-        )
-        return ()
-    return tuple(_read_conversion(form, entry) for entry in entries)
+    keys = ("call", "take", "give", "arguments", "deadline")
+    return tuple(_read_conversion(entry) for entry in fields.entries("convert", keys, _CONVERT))
 
 
-def _read_value(form: Form, key: str, name: str) -> ValueRule:
-    value = form.table(key, ("field", "unit", "to", "decimal"), _VALUE, optional=False)
+def _read_value(fields: Fields, key: str, name: str) -> ValueRule:
+    value = fields.table(key, ("field", "unit", "to", "decimal"), _VALUE, needed=True)
     if not _VALUE_NAME.fullmatch(name):
-        form.fault(
+        fields.fault(
             key,
             "interpretation.bad_name",
             f"{name[:40]!r} cannot name a value",
-            "use small letters, digits and underscores, beginning with a letter",
+            hint="use small letters, digits and underscores, beginning with a letter",
         )
     if value is None:
         return ValueRule(name, ())
-    unit, to = value.text("unit", optional=True), value.text("to", optional=True)
+    unit, to = value.filled_text("unit", ""), value.filled_text("to", "")
     for key_of_unit, text in (("unit", unit), ("to", to)):
         if text:
             _check(value, key_of_unit, lambda text=text: unit_named(text))
-    decimal = value.text("decimal", optional=True)
-    if decimal not in ("", "point", "comma"):
-        value.fault("decimal", "interpretation.bad_value", 'decimal must be "point" or "comma"')
-        decimal = ""
-    field = value.path("field", example='"dx"')
+    decimal = value.choice("decimal", ("point", "comma"), "")
+    field = value.names("field", example='"dx"')
     return ValueRule(name, field, unit, to, cast("DecimalMark | None", decimal or None))
 
 
-def _read_lookup(form: Form, tables: TableColumns | None) -> TableLookup | None:
+def _read_lookup(fields: Fields, tables: TableColumns | None) -> TableLookup | None:
     example = '{ table = "badges", column = "person" }'
-    lookup = form.table("lookup", ("table", "column"), example, optional=True)
+    lookup = fields.table("lookup", ("table", "column"), example)
     if lookup is None:
         return None
     rule = TableLookup(
-        lookup.text("table", example='"badges"'), lookup.text("column", example='"person"')
+        lookup.filled_text("table", example='"badges"'),
+        lookup.filled_text("column", example='"person"'),
     )
     _check_table(lookup, tables, rule.table, {"column": rule.column})
     return rule
 
 
-def _read_conversion(form: Form, entry: dict[str, Any]) -> ConversionRule:
-    keys = ("call", "take", "give", "arguments", "deadline")
-    # An entry of a list has no path of its own: its faults stand at `convert`.
-    place = (*form.section.path, "convert")
-    rule = Form(Section(form.section.file, place, entry), keys, form.problems)
-    call = rule.text("call", example='"package.module:function"')
+def _read_conversion(rule: Fields) -> ConversionRule:
+    call = rule.filled_text("call", example='"package.module:function"')
     _check_call(rule, call)
     take = rule.texts("take", example='["x", "y"]')
     give = rule.texts("give", example='["x", "y"]')
@@ -167,84 +153,76 @@ def _read_conversion(form: Form, entry: dict[str, Any]) -> ConversionRule:
             rule.fault("", "interpretation.bad_name", f"{name[:40]!r} cannot name a value")
     if rule.has("give") and not give:
         rule.fault("", "interpretation.bad_value", f"the conversion {call!r} gives nothing")
-    deadline_ms = rule.duration_ms("deadline", 1_000)
+    deadline_ms = max(rule.duration_ms("deadline", 1_000), 1)
     if deadline_ms > _LONGEST_DEADLINE_MS:
         rule.fault("deadline", "interpretation.bad_value", "a deadline is at most one minute")
-    return ConversionRule(call, take, give, _arguments(rule, entry), deadline_ms)
+    return ConversionRule(call, take, give, _arguments(rule), deadline_ms)
 
 
-def _arguments(form: Form, entry: dict[str, Any]) -> tuple[tuple[str, Scalar], ...]:
-    values = entry.get("arguments", {})
+def _arguments(fields: Fields) -> tuple[tuple[str, Scalar], ...]:
+    values = fields.section.values.get("arguments", {})
     if not isinstance(values, dict) or not all(
         isinstance(value, (str, int, float, bool)) and name.isidentifier()
         for name, value in values.items()
     ):
-        form.fault(
-            "arguments",
-            "interpretation.bad_value",
-            "arguments must be a table of names with text, numbers, true or false",
-        )
+        wanted = "a table of names with text, numbers, true or false"
+        fields.wrong("arguments", wanted, "arguments = { factor = 2.5 }")
         return ()
     return tuple(sorted(values.items()))
 
 
-def _check_call(form: Form, call: str) -> None:
+def _check_call(fields: Fields, call: str) -> None:
     """Names are checked, nothing is imported: that happens in the worker process."""
     if not call or _FUNCTION.fullmatch(call):
         return
     known = Plugins().names("conversions")
     if call not in known:
         nearest = nearest_names(call, known, 1)
-        form.fault(
+        fields.fault(
             "call",
             "interpretation.unknown_conversion",
             f"there is no conversion {call[:60]!r}",
-            f"did you mean {nearest[0]!r}?"
+            hint=f"did you mean {nearest[0]!r}?"
             if nearest
             else "name a plug-in of the group rapport.conversions, or package.module:function",
         )
 
 
 def _check_table(
-    form: Form, tables: TableColumns | None, table: str, columns: Mapping[str, str]
+    fields: Fields, tables: TableColumns | None, table: str, columns: Mapping[str, str]
 ) -> None:
     if tables is None or not table:
         return
     if table not in tables:
-        form.fault(
+        fields.fault(
             "table",
             "interpretation.unknown_table",
             f"there is no table {table[:60]!r}",
-            _nearest(table, tables),
+            hint=suggest(table, tables),
         )
         return
     for key, column in columns.items():
         if column and column not in tables[table]:
             message = f"table {table!r} has no column {column[:60]!r}"
-            hint = _nearest(column, tables[table])
-            form.fault(key, "interpretation.unknown_column", message, hint)
+            hint = suggest(column, tables[table])
+            fields.fault(key, "interpretation.unknown_column", message, hint=hint)
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
-    nearest = nearest_names(name, known, 1)
-    return f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(sorted(known)[:8])}"
-
-
-def _check(form: Form, key: str, attempt: Any) -> None:
+def _check(fields: Fields, key: str, attempt: Any) -> None:
     try:
         attempt()
     except InvalidInput as error:
-        form.fault_of(key, error)
+        fields.report(key, error)
 
 
-def _check_pattern(form: Form, pattern: str, zone: str) -> None:
+def _check_pattern(fields: Fields, pattern: str, zone: str) -> None:
     if "%" not in pattern:
         nearest = nearest_names(pattern, _FORMATS, 1)
-        form.fault(
+        fields.fault(
             "format",
             "interpretation.bad_value",
             f"there is no time format {pattern[:40]!r}",
-            f"did you mean {nearest[0]!r}?"
+            hint=f"did you mean {nearest[0]!r}?"
             if nearest
             else f"known: {', '.join(_FORMATS)}, or a pattern such as %d/%m/%Y %H:%M:%S",
         )
@@ -253,16 +231,18 @@ def _check_pattern(form: Form, pattern: str, zone: str) -> None:
     try:
         back = datetime.strptime(moment.strftime(bare), bare).replace(tzinfo=UTC)
     except (ValueError, re.error) as error:
-        form.fault("format", "interpretation.bad_value", f"the pattern cannot be read: {error}")
+        fields.fault("format", "interpretation.bad_value", f"the pattern cannot be read: {error}")
         return
     if back.date() != moment.date():
-        form.fault("format", "interpretation.bad_value", "the pattern does not say the whole date")
+        fields.fault(
+            "format", "interpretation.bad_value", "the pattern does not say the whole date"
+        )
     elif not zone and "%z" not in pattern:
-        form.fault(
+        fields.fault(
             "format",
             "time.no_zone",
             "the pattern says no offset from UTC",
-            'add zone = "Europe/Berlin", or "UTC"',
+            hint='add zone = "Europe/Berlin", or "UTC"',
         )
 
 

@@ -1,14 +1,14 @@
 """One running process: started and stopped in order, and the few calls that doors make. [UX-5]
 
-Order of starting: channels, (doors, by the caller), then readers from the last stage to the first,
-so that nobody
-appends for a stage that is not there. Stopping is the reverse: first nothing new comes in, then
-readers finish.
+Order of starting: channels, doors (by the caller), then readers from the last stage to the first,
+so that nobody appends for a stage that is not there. Stopping is the reverse: first nothing new
+comes in, then readers finish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 
 import msgspec
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
 from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.assembly import Assembly
 from rapport.communication.history import Ledger
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
@@ -30,13 +31,6 @@ from rapport.site.site import Site
 _log = structlog.get_logger(__name__)
 
 
-class Worker(msgspec.Struct, frozen=True):
-    """A named reader of the node: `run` works until cancelled."""
-
-    name: str
-    run: Callable[[], Awaitable[None]]
-
-
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """What the wiring puts together."""
 
@@ -47,10 +41,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     bindings: dict[str, SourceBinding]
     mediation: MediationReader
     policy: PolicyEngine
-    workers: tuple[Worker, ...]
-    """Readers from the last stage (adapters) to the first (policy)."""
-    closers: tuple[Callable[[], Awaitable[None]], ...]
-    answer_secret: bytes
+    communication: Assembly
 
 
 class Node:
@@ -64,11 +55,14 @@ class Node:
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
         self._started = False
+        self.doors_close = asyncio.Event()
+        """Set when the doors begin to close: who waits at one is answered with what there is."""
 
     async def start(self) -> None:
         """Starts the readers; events that wait from before are taken up at once."""
-        for worker in self._parts.workers:
-            self._tasks.start(worker.name, worker.run)
+        for name, run in self._parts.communication.work().items():
+            self._tasks.start(name, run)
+        self._tasks.start("policy", self._parts.policy.run)
         self._parts.mediation.start()
         self._started = True
         _log.info("node started", site=self.site.name, policies=sorted(self.site.policies))
@@ -79,8 +73,7 @@ class Node:
             self._started = False
             await self._parts.mediation.stop()
             await self._tasks.stop()
-        for close in self._parts.closers:
-            await close()
+        await self._parts.communication.close()
         await self.channels.close()
         _log.info("node stopped", site=self.site.name)
 
@@ -109,7 +102,7 @@ class Node:
 
     def check_answer_token(self, message: str, peer: str, token: str) -> None:
         """Raises NotAllowed unless the link was made by this node for this person."""
-        if not is_answer_token(self._parts.answer_secret, message, peer, token):
+        if not is_answer_token(self._parts.communication.secret, message, peer, token):
             raise NotAllowed("this link is not valid", code="answer.bad_token")
 
     async def message_text(self, message: str) -> str:
@@ -124,7 +117,7 @@ class Node:
         """Records a person's answer, durably; raises NotAllowed when the token is wrong."""
         await record_answer(
             self.channels,
-            self._parts.answer_secret,
+            self._parts.communication.secret,
             AnswerData(message=message, peer=peer, text=text, token=token),
             now_ms=self.clock.now_ms(),
         )

@@ -1,5 +1,4 @@
-"""Readings on their way into Spark: written once, with arrival order and the verdict late. [PI-2,
-PI-5]"""
+"""Readings on their way into Spark: written once, in arrival order, judged late or not. [PI-5]"""
 
 from __future__ import annotations
 

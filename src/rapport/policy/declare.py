@@ -76,8 +76,7 @@ class _OntologyReader:
         found: Attributes = {}
         attributes = section.section("attributes")
         if not isinstance(section.values.get("attributes", {}), dict):
-            hint = f"write [concepts.{concept}.attributes]"
-            fields.fault("attributes", "site.wrong_type", "'attributes' must be a table", hint=hint)
+            fields.wrong("attributes", "a table", f"[concepts.{concept}.attributes]")
         for name, kind in attributes.values.items():
             if not self._named(name, attributes, name, "attribute"):
                 continue
@@ -165,7 +164,7 @@ class _OntologyReader:
         try:
             return relations.get(function)
         except RapportError as error:
-            fields.fault("function", error.code, error.message, hint=error.hint)
+            fields.report("function", error)
             return None
 
     def _types_fit(

@@ -82,15 +82,23 @@ class PolicyEngine:
         batch: int = 5_000,
         commit_every_ms: int = 200,
         commit_every_events: int = 20_000,
+        quiet_ms: int = 100,
         upstream_is_idle: Callable[[], bool] | None = None,
     ) -> None:
-        """`name` is the source of the detections. `upstream_is_idle` says whether everything
-        received so far has reached `events`; while it has not, the clock does not move time on.
+        """Nothing is read before the first step.
+
+        Args:
+            name: the source of the detections.
+            quiet_ms: the clock moves time on only after so long without an event; while events
+                flow they do it themselves, and nothing is late because of a slow transport.
+            upstream_is_idle: whether everything received so far has reached `events`; while it has
+                not, the clock does not move time on.
         """
         self._channels, self._clock = channels, clock
         self._name, self._ontology = name, ontology
         self._skew_ms, self._batch = skew_ms, batch
         self._commit_every_ms, self._commit_every_events = commit_every_ms, commit_every_events
+        self._quiet_ms = quiet_ms
         self._upstream_is_idle = upstream_is_idle or _always
         self._runner = LocalRunner(plans, pull, lateness_ms=lateness_ms)
         self._subscription: Subscription | None = None
@@ -98,6 +106,7 @@ class PolicyEngine:
         self._uncommitted = 0
         self._is_dirty = False
         self._committed_ns = clock.steady_ns()
+        self._quiet_since_ns = clock.steady_ns() - quiet_ms * 1_000_000
         self._moved_before: deque[TimeMoved] = deque()
         self.counts = EngineCounts()
 
@@ -138,7 +147,8 @@ class PolicyEngine:
         batch = await subscription.next_batch(limit=self._batch, timeout_ms=wait)
         if batch:
             await self._take(batch)
-        elif self._upstream_is_idle():
+            self._quiet_since_ns = self._clock.steady_ns()
+        elif self._quiet_left_ms() <= 0 and self._upstream_is_idle():
             await self._move_on(self._clock.now_ms())
         if self._commit_is_due():
             await self.commit()
@@ -228,18 +238,19 @@ class PolicyEngine:
         self.counts.quarantined += len(events)
 
     async def _move_on(self, now_ms: int) -> None:
-        """Lets time pass as far as something pending needs it, never beyond the clock."""
+        """Lets time pass as far as what is pending needs it, never beyond the clock."""
         while self._moved_before:
             moved = self._moved_before.popleft()
             await self._append(self._runner.advance(moved.time))
-        due = self._runner.pending_until()
-        while due is not None and due <= now_ms:
-            found = self._runner.advance(due)
-            moved = TimeMoved(due, self._position)
-            await self._append(found, moved=moved)
+        found: list[Detection] = []
+        reached: int | None = None
+        while (due := self._runner.pending_until()) is not None and due <= now_ms:
+            found += self._runner.advance(due)
+            reached = due
+        if reached is not None:
+            await self._append(found, moved=TimeMoved(reached, self._position))
             self._is_dirty = True
             self.counts.moved_by_clock += 1
-            due = self._runner.pending_until()
 
     async def _append(
         self,
@@ -261,10 +272,14 @@ class PolicyEngine:
         wait = _LONGEST_WAIT_MS
         due = self._runner.pending_until()
         if due is not None:
-            wait = min(wait, due - self._clock.now_ms())
+            wait = min(wait, max(due - self._clock.now_ms(), self._quiet_left_ms()))
         if self._is_dirty:
             wait = min(wait, self._commit_every_ms - self._since_commit_ms())
         return max(wait, 0)
+
+    def _quiet_left_ms(self) -> int:
+        """How much longer no event must come before the clock may move time on."""
+        return self._quiet_ms - (self._clock.steady_ns() - self._quiet_since_ns) // 1_000_000
 
     def _since_commit_ms(self) -> int:
         return (self._clock.steady_ns() - self._committed_ns) // 1_000_000

@@ -9,6 +9,8 @@ stream's type.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -69,7 +71,8 @@ _READ_ONE: dict[AttributeType, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()
 }
 _READ_MANY: dict[AttributeType, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(list[payload]) for kind, payload in _PAYLOADS.items()
+    kind: msgspec.json.Decoder(GenericAlias(list, (payload,)))
+    for kind, payload in _PAYLOADS.items()
 }
 _FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 
@@ -150,7 +153,7 @@ def _parts(rows: Sequence[_Payload], kind: AttributeType) -> list[pa.Array]:
     count = len(PARTS[kind])
     if _PART_TYPES[kind] != pa.float64():
         return [pa.array([row.value[0] for row in rows], _PART_TYPES[kind])]
-    numbers = (part for row in rows for part in row.value)
+    numbers = chain.from_iterable([row.value for row in rows])
     values = np.fromiter(numbers, np.float64, count * len(rows))
     return [pa.array(np.ascontiguousarray(values[place::count])) for place in range(count)]
 
@@ -168,15 +171,16 @@ def _one_by_one(
             continue
         for column in columns.values():
             column.append(None)
-        for name, value in (
-            ("time", event.time),
-            ("id", event.id),
-            ("stream", event.type),
-            ("key", row.key),
-        ):
+        values: dict[str, Any] = {
+            "time": event.time,
+            "id": event.id,
+            "stream": event.type,
+            "key": row.key,
+        }
+        names = [f"{event.type}.{part}" for part in PARTS[streams[event.type]]]
+        values |= zip(names, row.value, strict=True)
+        for name, value in values.items():
             columns[name][-1] = value
-        for part, value in zip(PARTS[streams[event.type]], row.value, strict=True):
-            columns[f"{event.type}.{part}"][-1] = value
     return pa.RecordBatch.from_pydict(columns, schema=schema), rejected
 
 

@@ -1,4 +1,4 @@
-"""Posting JSON like a small device would: standard library, one request at a time, off the event loop."""
+"""Posting JSON like a small device would: standard library, off the event loop."""
 
 from __future__ import annotations
 

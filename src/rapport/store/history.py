@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS places (
 """
 # One statement for a whole block: SQLite walks the JSON array without holding the interpreter's
 # lock, so feeding
-# runs beside the writers. A statement per row would hand the lock to and fro a million times.
+# runs beside the writers. A statement per row would hand the lock back and forth a million times.
 _FEED = """
 INSERT OR IGNORE INTO places (id, log, position)
 SELECT value, :log, :first + key FROM json_each(:ids)

@@ -1,6 +1,4 @@
-"""Logs and records in memory: for tests, and for channels that need not outlive the process.
-[CH-13]
-"""
+"""Logs and records in memory: for tests, and for what need not outlive the process. [CH-13]"""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Where frames stand in one segment file: a sparse, rebuildable table, and the rule that finds
-whole groups. [CH-13]
-"""
+"""Where frames stand in one segment file, and the rule that finds whole groups. Pure. [CH-13]"""
 
 from __future__ import annotations
 
@@ -123,8 +121,20 @@ class GroupWalk:
 
         Damage behind the last position is what a failed append left there, and no loss.
         """
-        if self._until is not None and self.index.last < self._until - 1:
-            self._commit()
+        if self._until is None or self.index.last >= self._until - 1:
+            return
+        if not self.unfinished:
+            missing = self._until - 1 - self.index.last
+            self.index.holes.append(
+                Hole(self.index.end, self.index.end, self.index.last + 1, missing)
+            )
+        self._commit()
+        self.index.last = self._until - 1
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether bytes after `index.end` belong to no whole group."""
+        return bool(self._frames or self._damage)
 
     def _last(self) -> int:
         return self._frames[-1].header.last if self._frames else self.index.last

@@ -1,8 +1,6 @@
-"""One log as segment files: appending groups with one sync, recovering after a crash, reading,
-trimming. [CH-13]
+"""One log as segment files: appending groups with one sync, reading, trimming. [CH-13]
 
-The one rule of order: a group is written, synced, and only then shown; the next group is written
-after that.
+The one rule of order: a group is written, synced, and only then shown and followed by the next.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from rapport.store.segment_reading import (
     Fault,
     Segment,
     disk_refused,
+    hole_fault,
     load_index,
     read_blocks,
     segments_in,
@@ -41,9 +40,7 @@ _MOST_FAULTS = 1000
 
 
 class SegmentLog:
-    """A log open for writing by this process. Appends come from one thread; reads may come from
-    any.
-    """
+    """A log open for writing by this process. Appends come from one thread, reads from any."""
 
     def __init__(self, name: str, directory: Path, files: Files, segment_bytes: int) -> None:
         self.name = name
@@ -59,7 +56,11 @@ class SegmentLog:
             self._segments = [segment]
         active = self._segments[-1]
         self._file: OpenFile | None = files.open(active.path)
-        recovered = recover(files, name, active, self._file)
+        try:
+            recovered = recover(files, name, active, self._file)
+        except OSError:
+            self._file.close()
+            raise
         self._index, self._allocated = recovered.index, recovered.size
         active.index = recovered.index
         for fault in recovered.faults:
@@ -127,9 +128,7 @@ class SegmentLog:
                 self._index.extend(block.first, block.last, len(frame))
 
     def _distrust(self) -> None:
-        """After a failed write or sync the tail may hold anything: it is cut now, or before the
-        next append.
-        """
+        """A failed write leaves anything behind: it is cut now, or before the next append."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -152,9 +151,7 @@ class SegmentLog:
         return self._file
 
     def _roll(self) -> None:
-        """Closes the full segment and begins the next, whose name is durable before anything is
-        written to it.
-        """
+        """Closes the full segment and begins the next, whose name is durable before its content."""
         file = self._sound_file()
         # Unsynced on purpose: reserved zeros that come back after a power cut do no harm.
         file.truncate(self._index.end)
@@ -201,7 +198,10 @@ class SegmentLog:
             try:
                 found = self._read_segment(segment, offset, end, position, wanted)
             except FileNotFoundError:
-                continue  # trimmed while we looked; begin with what is left
+                if segment not in self._segments:
+                    continue  # trimmed while we looked; begin with what is left
+                self._report(Fault(self.name, str(segment.path), 0, 0, "a missing file"))
+                found = []
             except OSError as error:
                 raise disk_refused(f"cannot read log {self.name!r}", error) from error
             blocks += found
@@ -237,7 +237,7 @@ class SegmentLog:
         finally:
             file.close()
         for damage in found.damage:
-            self._report_damage(segment, damage.offset, damage.end)
+            self._report(hole_fault(self.name, segment, damage))
         if found.blocks:
             with self._guard:
                 self._hint(found.blocks[-1].last, found.next_offset, segment.first)
@@ -248,7 +248,7 @@ class SegmentLog:
             if segment.index is None:
                 index, rebuilt = load_index(self._files, segment, self._end_of(segment))
                 for hole in index.holes:
-                    self._report_damage(segment, hole.offset, hole.end)
+                    self._report(hole_fault(self.name, segment, hole))
                 if rebuilt:
                     self._save_index(segment, index)
                 segment.index = index
@@ -263,9 +263,7 @@ class SegmentLog:
         raise FileNotFoundError(segment.path)
 
     def _hint(self, position: int, offset: int, segment_first: int | None = None) -> None:
-        """Remembers where the block after `position` begins, so that a reader going on finds it at
-        once.
-        """
+        """Remembers where the block after `position` begins, for a reader that goes on there."""
         if len(self._hints) >= _MOST_HINTS:
             self._hints.clear()  # the index finds the rest, a little later
         first = self._segments[-1].first if segment_first is None else segment_first
@@ -323,9 +321,6 @@ class SegmentLog:
                 self._files.sync_directory(self._directory)
         except OSError as error:
             _log.warning("index not saved", log=self.name, path=str(fresh), error=str(error))
-
-    def _report_damage(self, segment: Segment, offset: int, end: int) -> None:
-        self._report(Fault(self.name, str(segment.path), offset, end, "a damaged record"))
 
     def _report(self, fault: Fault) -> None:
         key = (fault.path, fault.offset)

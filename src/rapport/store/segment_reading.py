@@ -1,6 +1,4 @@
-"""Reading blocks out of segment files: shared by the writer's store and by readers in other
-processes. [CH-13]
-"""
+"""Reading blocks out of segment files, for the writing process and for others. [CH-13]"""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from rapport.store.base import Block
 from rapport.store.files import Files
 from rapport.store.frames import HEADER_BYTES, body_is_sound, decode_header
 from rapport.store.scanning import Damage, ReadAt, scan
-from rapport.store.segment_index import GroupWalk, SegmentIndex
+from rapport.store.segment_index import GroupWalk, Hole, SegmentIndex
 
 LOGS = "logs"
 """Directory below the store's that holds one directory per log."""
@@ -56,6 +54,12 @@ class Fault(msgspec.Struct, frozen=True):
             code="log.damaged",
             hint="what stands before and after it is readable; restore the file from a copy",
         )
+
+
+def hole_fault(log: str, segment: Segment, hole: Hole | Damage) -> Fault:
+    """The fault that a hole in a segment is."""
+    reason = "a damaged record" if hole.end > hole.offset else "records are missing"
+    return Fault(log, str(segment.path), hole.offset, hole.end, reason)
 
 
 class Found(msgspec.Struct):

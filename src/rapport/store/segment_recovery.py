@@ -7,7 +7,7 @@ import msgspec
 from rapport.store.files import Files, OpenFile
 from rapport.store.scanning import scan
 from rapport.store.segment_index import GroupWalk, Hole, SegmentIndex
-from rapport.store.segment_reading import Fault, Segment, read_index
+from rapport.store.segment_reading import Fault, Segment, hole_fault, read_index
 
 
 class Recovered(msgspec.Struct):
@@ -26,7 +26,7 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
     size = file.size()
     index = _walk(files, segment, file, size)
     path = str(segment.path)
-    faults = [Fault(log, path, hole.offset, hole.end, "a damaged record") for hole in index.holes]
+    faults = [hole_fault(log, segment, hole) for hole in index.holes]
     tail = file.read_at(index.end, size - index.end).rstrip(b"\0") if index.end < size else b""
     if tail:
         kept = _put_aside(files, segment, index.end, tail)

@@ -1,11 +1,10 @@
-"""Logs as CRC-checked segment files: durable with one sync per append, rebuildable, one writing
-process. [CH-13]
-"""
+"""Logs as CRC-checked segment files: one sync per append, one writing process. [CH-13]"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rapport.core.errors import Corrupt
@@ -89,21 +88,23 @@ class SegmentLogStore:
             lock, self._lock = self._lock, None
         if lock is None:
             return
-        try:
+        with ExitStack() as closing:  # each, even when another one fails; the lock last
+            closing.callback(lock.release)
             for log in logs:
-                log.close()
-        finally:
-            lock.release()
+                closing.callback(log.close)
 
     def _prepare(self, directory: Path) -> Lock:
-        try:
-            self._files.make_directory(directory)
-            lock = self._files.lock(directory)
-            self._files.make_directory(self._root)
-            self._files.sync_directory(directory)
-            self._files.sync_directory(directory.parent)
-        except OSError as error:
-            raise disk_refused(f"cannot open the log store in {directory}", error) from error
+        with ExitStack() as undo:
+            try:
+                self._files.make_directory(directory)
+                lock = self._files.lock(directory)
+                undo.callback(lock.release)
+                self._files.make_directory(self._root)
+                self._files.sync_directory(directory)
+                self._files.sync_directory(directory.parent)
+            except OSError as error:
+                raise disk_refused(f"cannot open the log store in {directory}", error) from error
+            undo.pop_all()
         return lock
 
     def _log(self, name: str) -> SegmentLog:

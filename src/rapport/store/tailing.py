@@ -1,6 +1,4 @@
-"""Reading a log that another process writes: its segments and its tail, without its lock. [design
-17]
-"""
+"""Reading a log that another process writes: segments and tail, without its lock. [CH-13]"""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import TypeVar
 from rapport.core.errors import Corrupt
 from rapport.store.base import Block
 from rapport.store.files import DiskFiles, Files
-from rapport.store.scanning import scan
-from rapport.store.segment_index import GroupWalk, SegmentIndex
+from rapport.store.scanning import Damage, scan
+from rapport.store.segment_index import GroupWalk, Hole, SegmentIndex
 from rapport.store.segment_reading import (
     LOGS,
     Fault,
@@ -22,6 +20,7 @@ from rapport.store.segment_reading import (
     decode_log_name,
     disk_refused,
     encode_log_name,
+    hole_fault,
     load_index,
     read_blocks,
     read_index,
@@ -29,6 +28,8 @@ from rapport.store.segment_reading import (
 )
 
 T = TypeVar("T")
+
+_TRIES = 3
 
 
 class SegmentLogReader:
@@ -82,10 +83,21 @@ class SegmentLogReader:
                 log, _TailedLog(log, self._root / encode_log_name(log), self._files)
             )
             try:
-                tail.refresh()
-                return ask(tail)
+                return self._ask(tail, ask)
             except OSError as error:
                 raise disk_refused(f"cannot read log {log!r}", error) from error
+
+    @staticmethod
+    def _ask(tail: _TailedLog, ask: Callable[[_TailedLog], T]) -> T:
+        """Asks again when the writer trimmed a file between our listing and our opening it."""
+        for _again in range(_TRIES):
+            try:
+                tail.refresh()
+                return ask(tail)
+            except FileNotFoundError:
+                continue
+        tail.refresh()
+        return ask(tail)
 
 
 class _TailedLog:
@@ -149,7 +161,7 @@ class _TailedLog:
             finally:
                 file.close()
             for damage in found.damage:
-                self._note(segment, damage.offset, damage.end)
+                self._note(segment, damage)
             blocks += found.blocks
             wanted -= sum(block.count for block in found.blocks)
             position = found.blocks[-1].last if found.blocks else self._until(number)
@@ -169,9 +181,8 @@ class _TailedLog:
 
     def _note_holes(self, segment: Segment, index: SegmentIndex) -> None:
         for hole in index.holes:
-            self._note(segment, hole.offset, hole.end)
+            self._note(segment, hole)
 
-    def _note(self, segment: Segment, offset: int, end: int) -> None:
-        key = (segment.path.name, offset)
-        fault = Fault(self.name, str(segment.path), offset, end, "a damaged record")
-        self.faults.setdefault(key, fault)
+    def _note(self, segment: Segment, hole: Hole | Damage) -> None:
+        key = (segment.path.name, hole.offset)
+        self.faults.setdefault(key, hole_fault(self.name, segment, hole))

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.errors import Problem, Unsupported, nearest_names
 from rapport.core.schema import PARTS, AttributeType
-from rapport.kernel.fields import Fields
+from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 
 Concepts = Mapping[str, Mapping[str, AttributeType]]
@@ -97,25 +97,20 @@ def _columns(
 ) -> dict[str, tuple[str, ...]]:
     given = section.values.get("columns", {})
     if not isinstance(given, dict):
-        hint = 'write columns = { status = "status" }'
-        fields.fault("columns", "site.wrong_type", "'columns' must be a table", hint=hint)
+        fields.wrong("columns", "a table", 'columns = { status = "status" }')
         return {}
     if concept and concept not in concepts:
-        near = nearest_names(concept, concepts, limit=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(concepts)}"
-        message = f"there is no concept {concept!r}"
+        message, hint = f"there is no concept {concept!r}", suggest(concept, concepts)
         fields.fault("concept", "tables.unknown_concept", message, hint=hint)
         return {}
     if not concept and given:
         hint = "add concept = ..., or leave 'columns' out of a table for look-ups"
         fields.fault("columns", "tables.no_concept", "'columns' needs a concept", hint=hint)
         return {}
-    columns = section.section("columns")
+    columns = Fields(section.section("columns"), fields.problems)
     found = {}
     for attribute in given:
-        names = _one_attribute(
-            Fields(columns, [], known=given), fields, attribute, concept, concepts
-        )
+        names = _one_attribute(columns, fields, attribute, concept, concepts)
         if names:
             found[attribute] = names
     return found
@@ -125,11 +120,9 @@ def _one_attribute(
     columns: Fields, fields: Fields, attribute: str, concept: str, concepts: Concepts
 ) -> tuple[str, ...]:
     names = columns.texts(attribute, ())
-    fields.problems.extend(columns.problems)
     if attribute not in concepts[concept]:
-        near = nearest_names(attribute, concepts[concept], limit=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(concepts[concept])}"
         message = f"the concept {concept!r} has no attribute {attribute!r}"
+        hint = suggest(attribute, concepts[concept])
         fields.fault("columns", "tables.unknown_attribute", message, hint=hint)
         return ()
     kind = concepts[concept][attribute]

@@ -15,10 +15,24 @@ import pyarrow as pa
 from rapport.core.schema import PARTS
 from rapport.kernel.chance import Chance
 from rapport.policy.ontology import Ontology, PushSource, Relationship
+from rapport.policy.relations import relation
 from rapport.tables.instances import Instances
 from rapport.testing.occurrences import Reading
 
 WINDOW_MS = 100
+
+
+@relation(first="point", second="point", parameter="length")
+def in_steps(first: Sequence[float], second: Sequence[float], parameter: float | None) -> bool:
+    """At most so many steps along the grid; no index knows this function."""
+    return abs(first[0] - second[0]) + abs(first[1] - second[1]) <= (parameter or 0.0)
+
+
+@relation(first="point", second="rectangle")
+def on_border(first: Sequence[float], second: Sequence[float], parameter: float | None) -> bool:
+    """At the left wall of a room."""
+    return first[0] == second[0]
+
 
 ONTOLOGY = Ontology(
     concepts={
@@ -29,7 +43,12 @@ ONTOLOGY = Ontology(
     relationships={
         "inside": Relationship("inside", ("person", "position"), ("room", "area"), "inside"),
         "within": Relationship("within", ("person", "position"), ("person", "position"), "within"),
-        "beside": Relationship("beside", ("person", "position"), ("cart", "place"), "within"),
+        "beside": Relationship(
+            "beside", ("person", "position"), ("cart", "place"), "rapport.testing.worlds:in_steps"
+        ),
+        "parked": Relationship(
+            "parked", ("cart", "place"), ("room", "area"), "rapport.testing.worlds:on_border"
+        ),
         "leads": Relationship("leads", ("room", "door"), ("room", "area"), "inside"),
     },
     sources={
@@ -127,6 +146,7 @@ _POSITIVE = (
     "B is beside 1m of K",
     "A is beside 2m of K",
     "A is within 1m of C",
+    "K is parked Q",
 )
 
 

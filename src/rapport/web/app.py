@@ -108,6 +108,7 @@ async def serving(node: Node, *, token: str = "") -> AsyncIterator[str]:
         node.public_url = node.settings.public_url or f"http://{host}:{port}"
         yield node.public_url
     finally:
+        node.doors_close.set()
         server.should_exit = True
         await task
         listener.close()

@@ -1,4 +1,4 @@
-"""The local runner: event-time order within the lateness, late readings, snapshots, changing policies."""
+"""The local runner: order within the lateness, late readings, snapshots, changing policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ WORLD = random_world(Chance(7), events=60)
 
 
 def plan(conditions: str, name: str = "p") -> Plan:
-    text = f"concepts\n  person A\n  room R\n  person B\nconditions\n{conditions}\nactions\n  look\n"
+    text = (
+        f"concepts\n  person A\n  room R\n  person B\nconditions\n{conditions}\nactions\n  look\n"
+    )
     return compile_policy(text, name=name, ontology=ONTOLOGY, window_ms=WINDOW_MS).plan
 
 
@@ -146,5 +148,5 @@ def test_a_plan_that_cannot_be_executed_is_refused_with_the_reason() -> None:
     wrong = msgspec.structs.replace(
         INSIDE, terms=(msgspec.structs.replace(INSIDE.terms[0], first=side),), window_ms=0
     )
-    with pytest.raises(Unsupported, match="which events bring.*window"):
+    with pytest.raises(Unsupported, match=r"which events bring.*window"):
         LocalRunner([wrong], WORLD.pull, lateness_ms=0)

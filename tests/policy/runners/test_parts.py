@@ -89,7 +89,9 @@ def test_spans_are_spread_in_order() -> None:
 def test_a_table_finds_rows_by_code_and_time() -> None:
     table = Table({"end": np.array([1, 2, 2, 5]), "first": np.array([7, 8, 7, 7])})
     codes = np.array([7, 8, 9])
-    start, stop = table.find("first", codes, table.rows_from(2), table.rows_from(np.array([6, 6, 6])))
+    start, stop = table.find(
+        "first", codes, table.rows_from(2), table.rows_from(np.array([6, 6, 6]))
+    )
     owners, places = spread(start, stop)
     assert list(zip(owners.tolist(), table.rows_at("first", places).tolist(), strict=True)) == [
         (0, 2),

@@ -1,10 +1,9 @@
-"""Channels in a directory: segment files for the log, SQLite for cursors, records and the history
-index. [CH-13]
-"""
+"""Channels in a directory: segment files for the log, SQLite for the rest. [CH-13]"""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from rapport.channel.checking import MAX_DATA_BYTES
@@ -12,7 +11,7 @@ from rapport.channel.logged import LoggedChannels
 from rapport.channel.seen import DEDUPE_WINDOW
 from rapport.channel.shared import Parts
 from rapport.channel.writer import QUEUE_BYTES, ThreadWriter
-from rapport.core.errors import RapportError, StoreUnavailable
+from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.store.files import Files
 from rapport.store.history import SqliteHistory
@@ -41,22 +40,30 @@ def open_embedded(
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreUnavailable(f"cannot make {directory}: {error.strerror}") from error
-    log = SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
-    try:
+        raise StoreUnavailable(
+            f"cannot make {directory}: {error.strerror}",
+            code="store.disk_failed",
+            hint="name another directory, or look at the rights of the one above it",
+        ) from error
+    with ExitStack() as undo:
+        log = SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
+        undo.callback(log.close)
         records = SqliteRecordStore(directory / "records.sqlite")
+        undo.callback(records.close)
         history = SqliteHistory(directory / "history.sqlite")
-    except RapportError:
-        log.close()
-        raise
-    parts = Parts(
-        clock=clock,
-        log=log,
-        records=records,
-        history=history,
-        writer=ThreadWriter(name="channel-writer", queue_bytes=queue_bytes),
-        pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
-        dedupe_window=dedupe_window,
-        max_data_bytes=max_data_bytes,
-    )
-    return LoggedChannels(parts)
+        undo.callback(history.close)
+        writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes)
+        undo.callback(writer.stop)
+        parts = Parts(
+            clock=clock,
+            log=log,
+            records=records,
+            history=history,
+            writer=writer,
+            pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
+            dedupe_window=dedupe_window,
+            max_data_bytes=max_data_bytes,
+        )
+        channels = LoggedChannels(parts)
+        undo.pop_all()
+    return channels

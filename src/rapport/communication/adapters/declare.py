@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
 from rapport.communication.addresses import address_fault
-from rapport.communication.reading import PeopleFields, suggest
 from rapport.core.errors import InvalidInput, Problem
+from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
 
@@ -30,12 +30,12 @@ def read_adapters(
                     hint=suggest(name, adapters),
                 )
             )
-    mail = PeopleFields(file.section("adapters", "mail"), problems, MAIL_KEYS)
-    webhook = PeopleFields(file.section("adapters", "webhook"), problems, WEBHOOK_KEYS)
+    mail = Fields(file.section("adapters", "mail"), problems, known=MAIL_KEYS, strict=True)
+    webhook = Fields(file.section("adapters", "webhook"), problems, known=WEBHOOK_KEYS, strict=True)
     return _mail(mail, directory), _webhook(webhook, directory)
 
 
-def _mail(table: PeopleFields, directory: Path) -> MailSettings:
+def _mail(table: Fields, directory: Path) -> MailSettings:
     sender = table.text("sender", MailSettings().sender)
     if fault := address_fault(f"mail:{sender}", ("mail",)):
         table.report("sender", fault)
@@ -46,20 +46,20 @@ def _mail(table: PeopleFields, directory: Path) -> MailSettings:
         user=table.text("user", ""),
         password=_secret("password", table, directory),
         starttls=table.flag("starttls"),
-        timeout_ms=table.duration_of("timeout", MailSettings().timeout_ms),
+        timeout_ms=table.duration_ms("timeout", MailSettings().timeout_ms, least=1),
     )
     return settings
 
 
-def _webhook(table: PeopleFields, directory: Path) -> WebhookSettings:
+def _webhook(table: Fields, directory: Path) -> WebhookSettings:
     settings = WebhookSettings(
         secret=_secret("secret", table, directory),
-        timeout_ms=table.duration_of("timeout", WebhookSettings().timeout_ms),
+        timeout_ms=table.duration_ms("timeout", WebhookSettings().timeout_ms, least=1),
     )
     return settings
 
 
-def _secret(key: str, table: PeopleFields, directory: Path) -> str:
+def _secret(key: str, table: Fields, directory: Path) -> str:
     text = table.text(key, "")
     if not text:
         return ""

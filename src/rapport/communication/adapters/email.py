@@ -7,6 +7,7 @@ The only home of aiosmtplib: its exceptions become outcomes here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -22,6 +23,7 @@ from rapport.core.times import format_time
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SUBJECT_LENGTH = 120
+_GOODBYE_SECONDS = 1
 
 
 class MailAdapter:
@@ -35,21 +37,12 @@ class MailAdapter:
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Taken by the server = sent; a busy or unreachable server is worth a retry."""
-        settings = self._settings
         link = self._link_for(delivery.message, delivery.peer)
         if address_fault(delivery.address, (self.name,)):
             return Failed("the address cannot be used", retry=False)
-        mail = make_mail(delivery, sender=settings.sender, link=link)
+        mail = make_mail(delivery, sender=self._settings.sender, link=link)
         try:
-            _, reply = await aiosmtplib.send(
-                mail,
-                hostname=settings.host,
-                port=settings.port,
-                username=settings.user or None,
-                password=settings.password or None,
-                start_tls=settings.starttls,
-                timeout=settings.timeout_ms / 1_000,
-            )
+            reply = await self._hand_over(mail)
         except aiosmtplib.SMTPRecipientsRefused as error:
             refusal = error.recipients[0]
             return _refused(refusal.code, refusal.message)
@@ -62,6 +55,29 @@ class MailAdapter:
         except (aiosmtplib.SMTPException, OSError, EOFError) as error:
             return Failed(f"the mail server cannot be reached: {clean(str(error))}", retry=True)
         return Sent(clean(reply)[:200])
+
+    async def _hand_over(self, mail: EmailMessage) -> str:
+        """The server's reply. The connection is cut at once when cancelled or refused: the driver's
+        own way out would wait for the goodbye of a server that hangs.
+        """
+        settings = self._settings
+        client = aiosmtplib.SMTP(
+            hostname=settings.host,
+            port=settings.port,
+            username=settings.user or None,
+            password=settings.password or None,
+            start_tls=settings.starttls,
+            timeout=settings.timeout_ms / 1_000,
+        )
+        try:
+            await client.connect()
+            _, reply = await client.send_message(mail)
+            # The mail is taken; however the goodbye goes, it must not be sent again.
+            with suppress(aiosmtplib.SMTPException, OSError):
+                await client.quit(timeout=_GOODBYE_SECONDS)
+            return str(reply)
+        finally:
+            client.close()
 
     async def close(self) -> None:
         """Connections live for one mail only."""

@@ -1,1 +1,1 @@
-"""The secure building: guests in restricted rooms, badge readers and cameras that disagree. [PO-17]"""
+"""The secure building: guests in restricted rooms, readers and cameras that disagree. [PO-17]"""

@@ -1,4 +1,4 @@
-"""The people of the secure building, simulated: a guard who reads mail and clicks, a lead with a phone."""
+"""The people of the secure building, simulated: a guard who reads mail and clicks."""
 
 from __future__ import annotations
 

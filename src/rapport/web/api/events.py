@@ -8,6 +8,8 @@ in
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import msgspec
@@ -82,7 +84,7 @@ async def read(
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
     channel = node.channels.channel(name)
     if wait_ms:
-        await channel.wait_after(after, timeout_ms=wait_ms)
+        await _wait(node, channel.wait_after(after, timeout_ms=wait_ms))
     stored = await channel.read_after(after, limit=limit)
     body = {
         "channel": name,
@@ -93,6 +95,19 @@ async def read(
         "next": stored[-1].position if stored else after,
     }
     return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+async def _wait(node: Node, for_events: Coroutine[Any, Any, bool]) -> None:
+    """Until there is something, the time is over, or the node closes its doors."""
+    waits = [asyncio.ensure_future(for_events), asyncio.ensure_future(node.doors_close.wait())]
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for finished in done:
+            finished.result()
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def _append(node: Node, channel: str, events: list[Event]) -> Response[bytes]:

@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 
 from rapport.policy import relations
-from rapport.policy.plan import CorrelationTerm
+from rapport.policy.plan import CorrelationTerm, TermStep
 from rapport.policy.runners.operators.identities import Mask
 from rapport.policy.runners.operators.join import apart, matching
-from rapport.policy.runners.operators.near import near_rows
+from rapport.policy.runners.operators.near import partner_rows
 from rapport.policy.runners.operators.table import (
     Array,
     Columns,
@@ -28,6 +28,7 @@ from rapport.policy.runners.operators.window import Window
 
 _MOST_ROWS = 1 << 20
 _LARGEST_KEY = 1 << 62
+_NONE = np.zeros(0, np.int64)
 
 
 class Span:
@@ -139,27 +140,32 @@ def _partners(
     step, length = window.plan.terms[term], window.plan.window_ms
     alias = _aliases(window, term)[1 - near]
     times, rows = mine.columns["end"][events], frame["row"]
+    earliest = span.low[rows]
     low = theirs.rows_from(np.maximum(since, times - length + 1))
     high = theirs.rows_from(np.minimum(span.high[rows], times + length))
     if alias in frame:
-        start, stop = theirs.find("code", frame[alias], low, high)
-        owners, places = spread(start, stop)
-        others = theirs.rows_at("code", places)
-    elif "cell" in theirs.columns:
-        owners, others = near_rows(theirs, mine.columns["cell"][events], low, high)
+        owners, places = spread(*theirs.find("code", frame[alias], low, high))
+        pairs = iter([(owners, theirs.rows_at("code", places))])
     else:
-        owners, others = spread(low, np.maximum(low, high))
-    mine_rows = events[owners]
-    values = mine.columns["value"][mine_rows], theirs.columns["value"][others]
-    mask = relations.get(step.function).holds_many(
-        *(values if near == 0 else values[::-1]), step.parameter
-    )
-    mask &= mine.columns["event"][mine_rows] != theirs.columns["event"][others]
-    ends = np.maximum(times[owners], theirs.columns["end"][others])
-    mask &= ends >= span.low[rows[owners]]
-    joined = take(frame, owners[mask])
-    joined[alias] = theirs.columns["code"][others[mask]]
-    return joined
+        cells = mine.columns["cell"][events] if "cell" in mine.columns else None
+        pairs = partner_rows(theirs, cells, low, high)
+    found = [take(frame, _NONE) | {alias: _NONE}]
+    for owners, others in pairs:
+        chosen = _holding(step, (near, mine, theirs), events[owners], others)
+        chosen &= np.maximum(times[owners], theirs.columns["end"][others]) >= earliest[owners]
+        joined = take(frame, owners[chosen])
+        found.append(joined | {alias: theirs.columns["code"][others[chosen]]})
+    return concatenate(found)
+
+
+def _holding(step: TermStep, sides: tuple[int, Table, Table], mine: Rows, theirs: Rows) -> Mask:
+    """Which pairs are two different events for which the function holds."""
+    near, own, other = sides
+    values = own.columns["value"][mine], other.columns["value"][theirs]
+    first, second = values if near == 0 else values[::-1]
+    mask: Mask = relations.get(step.function).holds_many(first, second, step.parameter)
+    mask &= own.columns["event"][mine] != other.columns["event"][theirs]
+    return mask
 
 
 def _pieces(start: Rows, stop: Rows) -> list[slice]:

@@ -11,9 +11,10 @@ import numpy as np
 from rapport.policy import relations
 from rapport.policy.language.tree import Consumption
 from rapport.policy.plan import CorrelationTerm
-from rapport.policy.runners.operators.near import near_rows
-from rapport.policy.runners.operators.table import Columns, Rows, Table, concatenate, spread, take
+from rapport.policy.runners.operators.near import partner_rows
+from rapport.policy.runners.operators.table import Columns, Rows, Table, concatenate, take
 
+_NONE = np.zeros(0, np.int64)
 _FIRST_SIDE = -1
 _SECOND_SIDE = -2
 
@@ -62,13 +63,14 @@ class Correlator:
         new = {name: column[mine.first_new :] for name, column in mine.columns.items()}
         low = theirs.rows_from(new["end"] - self._window + 1)
         high = np.searchsorted(theirs.columns["event"], new["event"]).astype(np.int64)
-        if "cell" in new:
-            owners, rows = near_rows(theirs, new["cell"], low, high)
-        else:
-            owners, rows = spread(low, np.maximum(low, high))
-        values = new["value"][owners], theirs.columns["value"][rows]
-        mask = self._relation.holds_many(*(values if is_first else values[::-1]), self._parameter)
-        owners, rows = owners[mask], rows[mask]
+        parts = [(_NONE, _NONE)]
+        for owners, rows in partner_rows(theirs, new.get("cell"), low, high):
+            values = new["value"][owners], theirs.columns["value"][rows]
+            first, second = values if is_first else values[::-1]
+            mask = self._relation.holds_many(first, second, self._parameter)
+            parts.append((owners[mask], rows[mask]))
+        owners = np.concatenate([part[0] for part in parts])
+        rows = np.concatenate([part[1] for part in parts])
         codes = new["code"][owners], theirs.columns["code"][rows]
         return {
             "first": codes[0] if is_first else codes[1],

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ _AROUND = [(x, y) for x in (-1, 0, 1) for y in (-1, 0, 1)]
 _FURTHEST = 1 << 30
 # A little wider than the reach: two quotients of points just the reach apart may be rounded apart.
 _MARGIN = 1.001
+_MOST_PAIRS = 1 << 21
+_MANY_NEAR = 32
 
 
 def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
@@ -25,6 +28,22 @@ def cells_of(points: npt.NDArray[Any], reach: float) -> Rows:
     cells = bounded.astype(np.int64)
     packed: Rows = cells[:, 0] * (4 * _FURTHEST) + cells[:, 1]
     return packed
+
+
+def partner_rows(
+    table: Table, cells: Rows | None, low: Rows, high: Rows
+) -> Iterator[tuple[Rows, Rows]]:
+    """Pairs (question, row) of the rows in [low, high), only near ones where there are cells; in
+    portions of bounded size.
+    """
+    step = _MOST_PAIRS // (_MANY_NEAR if cells is not None else max(len(table), 1))
+    for first in range(0, len(low), max(step, 1)):
+        some = slice(first, first + max(step, 1))
+        if cells is None:
+            owners, rows = spread(low[some], np.maximum(low[some], high[some]))
+        else:
+            owners, rows = near_rows(table, cells[some], low[some], high[some])
+        yield owners + first, rows
 
 
 def near_rows(table: Table, cells: Rows, low: Rows, high: Rows) -> tuple[Rows, Rows]:

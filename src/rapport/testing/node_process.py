@@ -1,0 +1,78 @@
+"""`rapport up` as a child process, to be killed or stopped while it works. [UX-5]"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from rapport.core.errors import Unavailable
+from rapport.kernel.clock import SystemClock
+
+_ADDRESS = re.compile(r"rapport is up: http://([\d.]+):(\d+)")
+_START_SECONDS, _STOP_SECONDS = 60, 30
+
+
+class NodeProcess:
+    """A node on a free port of the loopback; started again it goes on with the same data.
+
+    `doors` is where it listens now, None while it is down; `told` is all it wrote to stderr. Calls
+    block: from an event loop use a thread.
+    """
+
+    def __init__(self, site: Path) -> None:
+        self._site, self._clock = site, SystemClock()
+        self.doors: tuple[str, int] | None = None
+        self.told: list[str] = []
+
+    def start(self) -> None:
+        """Returns when its doors are open; raises Unavailable when it ends before."""
+        command = [sys.executable, "-m", "rapport.cli.main", "up", "--port", "0"]
+        self._process = subprocess.Popen(
+            [*command, "--site", str(self._site)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        ready = threading.Event()
+        self._listener = threading.Thread(target=self._listen, args=(ready,), daemon=True)
+        self._listener.start()
+        if not ready.wait(_START_SECONDS) or self.doors is None:
+            self.kill()
+            raise Unavailable("".join(self.told[-20:]), code="testing.node_did_not_start")
+
+    def kill(self) -> int:
+        """SIGKILL: nothing is finished; returns the exit code."""
+        self.doors = None
+        self._process.kill()
+        return self._ended()
+
+    def stop(self) -> tuple[int, float]:
+        """SIGTERM: exit code, and the seconds it took."""
+        self.doors = None
+        began_ns = self._clock.steady_ns()
+        self._process.terminate()
+        try:
+            return self._ended(), (self._clock.steady_ns() - began_ns) / 1e9
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def _ended(self) -> int:
+        code = self._process.wait(timeout=_STOP_SECONDS)
+        self._listener.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+        return code
+
+    def _listen(self, ready: threading.Event) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.told.append(line)
+            if found := _ADDRESS.search(line):
+                self.doors = (found[1], int(found[2]))
+                ready.set()
+        ready.set()
