@@ -298,3 +298,22 @@ def test_a_mail_server_that_hangs_does_not_hold_up_the_stop(tmp_path: Path) -> N
                 await mailbox.wait_for(2)
 
     asyncio.run(scenario())
+
+
+def test_who_waits_at_a_door_when_it_closes_is_answered_at_once(site: Path) -> None:
+    def ask(url: str) -> Any:
+        with urllib.request.urlopen(f"{url}/channels/mine/events?wait=60s", timeout=70) as answer:
+            return json.loads(answer.read())
+
+    async def scenario() -> None:
+        node = new_node(site)
+        async with started(node):
+            async with serving(node) as url:
+                waiting = asyncio.create_task(asyncio.to_thread(ask, url))
+                mine = node.channels.channel("mine")
+                await until(lambda: _is(bool(mine.bell._waiters)))
+                began_ns = node.clock.steady_ns()
+            assert node.clock.steady_ns() - began_ns < 3_000_000_000
+            assert await waiting == {"channel": "mine", "events": [], "next": 0}
+
+    asyncio.run(scenario())

@@ -2,8 +2,8 @@
 CO-10]
 
 Every stage appends what it made and names what it made it from, so explaining is walking back
-through the
-channels. A mediated reading keeps the id of its raw event; the order of stages tells the two apart.
+through the channels. A mediated reading keeps the id of its raw event; the order of stages tells
+the two apart.
 """
 
 from __future__ import annotations

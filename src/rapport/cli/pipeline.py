@@ -1,7 +1,8 @@
-"""`rapport pipeline`: history into the lake, and reports on Spark from there. [PI-3, PI-6, CH-16]"""
+"""`rapport pipeline`: history into the lake, and reports on Spark. [PI-3, PI-6, CH-16]"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -37,22 +38,20 @@ def report(
     master: Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")] = None,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
-    """Export, then tell on Spark what happened: detections, deliveries, time from sensor to phone."""
+    """Export, then tell on Spark what happened: detections, deliveries, how long it took."""
     from rapport.cli.local import data_directory
     from rapport.kernel.toml import TomlFile
     from rapport.pipeline.reports import make_report, report_rows
-    from rapport.pipeline.session import spark_session, stop_session
+    from rapport.pipeline.session import running_spark
     from rapport.pipeline.settings import load_spark_settings
 
     directory = site_directory(site)
     exported = export_site(directory)
     stderr().print(f"exported {exported['rows']} rows; starting Spark …")
     section = TomlFile.load(directory / "site.toml").section("spark")
-    spark = spark_session(load_spark_settings(section.values, flags={"master": master}))
-    try:
+    settings = load_spark_settings(section.values, flags={"master": master}, environment=os.environ)
+    with running_spark(settings) as spark:
         made = make_report(spark, data_directory(directory) / "lake")
-    finally:
-        stop_session(spark)
     if json:
         write_json(made)
         return

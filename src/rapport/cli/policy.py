@@ -21,7 +21,7 @@ def show(
     site: SiteOption = None,
     stage: Annotated[Stage, Parameter(help="Which stage to show.")] = "tree",
 ) -> None:
-    """Print one stage of a policy: parsed, in normal form, as tree, as plan, as Spark partitions."""
+    """Print one stage of a policy: parsed, normal form, tree, plan, Spark partitions."""
     from rapport.policy.compiler.compile import compile_draft
     from rapport.policy.compiler.normalize import ecnf_text
     from rapport.policy.compiler.plan_text import plan_text

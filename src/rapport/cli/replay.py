@@ -1,9 +1,11 @@
-"""`rapport replay`: policies over recorded events in event time, in this process or on Spark. [PO-8, UX-3]"""
+"""`rapport replay`: policies over recorded events, in this process or on Spark. [PO-8, UX-3]"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,11 +17,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from rapport.policy.plan import Plan
-    from rapport.policy.replay import Engine, EngineResult
-    from rapport.policy.runners.base import PullData
+    from rapport.policy.replay import ReplayResult
     from rapport.site.site import Site
 
 _SHOWN_PROBLEMS = 20
@@ -44,26 +42,21 @@ def replay(
     from rapport.core.detection import detection_lines
     from rapport.core.errors import Unsupported
     from rapport.policy.replay import recordings_of
-    from rapport.policy.replay import replay as run_replay
     from rapport.site.site import load_site
 
     if as_live:
         raise Unsupported("--as-live", "this version", hint="plain replay orders by event time")
     loaded = load_site(site_directory(site), policies=policy)
-    plans = [compiled.plan for compiled in loaded.policies.values()]
-    if not plans:
+    if not loaded.policies:
         raise InvalidInput("the site has no policies", code="replay.no_policies")
-    lateness_ms = loaded.lateness_ms if lateness is None else parse_duration(lateness)
-    recordings = recordings_of(loaded.ontology, loaded.directory, events or ())
-    with _engine(engine, loaded, lateness_ms, partitions, master) as chosen, _watched() as seen:
-        result = run_replay(
+    with _engine(engine, loaded, partitions, master) as run, _watched() as seen:
+        result = run(
             loaded.ontology,
             loaded.tables,
-            plans,
-            recordings,
-            lateness_ms=lateness_ms,
+            [compiled.plan for compiled in loaded.policies.values()],
+            recordings_of(loaded.ontology, loaded.directory, events or ()),
+            lateness_ms=loaded.lateness_ms if lateness is None else parse_duration(lateness),
             batch=batch,
-            engine=chosen,
             stop_after=stop_after,
             resume=resume,
             state_directory=loaded.data_directory / "replay",
@@ -73,38 +66,29 @@ def replay(
     _write(detection_lines(result.detections), out)
     for problem in result.problems[:_SHOWN_PROBLEMS]:
         show_problem(problem)
-    _summarise(len(result.detections), result.events, len(result.late), len(result.problems))
+    _summarise(result)
     return int(bool(result.problems))
 
 
 @contextmanager
 def _engine(
-    name: str, site: Site, lateness_ms: int, partitions: int | None, master: str | None
-) -> Iterator[Engine | None]:
-    """The engine to hand to the replay; None is the local runner."""
+    name: str, site: Site, partitions: int | None, master: str | None
+) -> Iterator[Callable[..., ReplayResult]]:
+    """What runs the replay: this process, or a Spark session that lives as long as the block."""
     if name == "local":
-        yield None
+        from rapport.policy.replay import replay as replay_here
+
+        yield replay_here
         return
-    from rapport.pipeline.detect import replay_spark
-    from rapport.pipeline.session import spark_session, stop_session
+    from rapport.pipeline.replay import replay_recorded
+    from rapport.pipeline.session import running_spark
     from rapport.pipeline.settings import load_spark_settings
-    from rapport.policy.replay import EngineResult
 
-    settings = load_spark_settings(site.file.section("spark").values, flags={"master": master})
-    spark = spark_session(settings)
-
-    def run(
-        plans: Sequence[Plan], pull: PullData, readings: Iterable[pa.RecordBatch]
-    ) -> EngineResult:
-        made = replay_spark(
-            spark, plans, pull, readings, lateness_ms=lateness_ms, partitions=partitions
-        )
-        return EngineResult(detections=made.detections, late=made.late, events=made.events)
-
-    try:
-        yield run
-    finally:
-        stop_session(spark)
+    settings = load_spark_settings(
+        site.file.section("spark").values, flags={"master": master}, environment=os.environ
+    )
+    with running_spark(settings) as spark:
+        yield partial(replay_recorded, spark, partitions=partitions)
 
 
 @contextmanager
@@ -128,10 +112,12 @@ def _write(lines: bytes, out: Path | None) -> None:
         raise InvalidInput(f"cannot write {out}: {error.strerror}", code="cli.no_file") from None
 
 
-def _summarise(detections: int, events: int, late: int, problems: int) -> None:
-    parts = [f"{detections:,} detections in {events:,} events"]
-    if late:
-        parts.append(f"{late:,} late and left out")
-    if problems:
-        parts.append(f"{problems:,} rows could not be read")
+def _summarise(result: ReplayResult) -> None:
+    parts = [f"{len(result.detections):,} detections in {result.events:,} events"]
+    if result.late:
+        parts.append(f"{len(result.late):,} late and left out")
+    if result.problems:
+        parts.append(f"{len(result.problems):,} rows could not be read")
+    if result.stopped:
+        parts.append("stopped; go on with --resume")
     stderr().print("; ".join(parts))

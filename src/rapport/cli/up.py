@@ -1,20 +1,26 @@
-"""`rapport up`: runs a node until it is told to stop; SIGTERM drains, SIGKILL loses nothing
-acknowledged. [UX-5]
+"""`rapport up`: runs a node until it is told to stop. [UX-5]
+
+SIGTERM and Ctrl-C drain: doors close, readers finish what they hold. SIGKILL loses nothing that was
+acknowledged; the next start takes it up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import load_settings
+from rapport.kernel.settings import load_settings, read_secret
 from rapport.kernel.telemetry import configure_logs
+
+if TYPE_CHECKING:
+    from rapport.kernel.settings import NodeSettings
+    from rapport.site.site import Site
 
 
 def up(
@@ -26,6 +32,8 @@ def up(
     log_json: Annotated[bool, Parameter(help="Logs as JSON lines.")] = False,
 ) -> None:
     """Run a node: doors, mediation, policies, deliveries."""
+    import uvloop
+
     from rapport.site.site import load_site
 
     configure_logs(json=log_json)
@@ -34,13 +42,11 @@ def up(
     settings = load_settings(loaded.file.section("node"), flags=flags)
     token = ""
     if settings.token_file:
-        from rapport.kernel.settings import read_secret
-
         token = read_secret(f"file:{settings.token_file}", loaded.directory)
-    _run(_serve(loaded, settings, token))
+    uvloop.run(_serve(loaded, settings, token))
 
 
-async def _serve(loaded: object, settings: object, token: str) -> None:
+async def _serve(loaded: Site, settings: NodeSettings, token: str) -> None:
     from rapport.node.wiring import make_node
     from rapport.web.app import serving
 
@@ -48,7 +54,7 @@ async def _serve(loaded: object, settings: object, token: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    node = make_node(loaded, settings, SystemClock())  # type: ignore[arg-type]
+    node = make_node(loaded, settings, SystemClock())
     try:
         async with serving(node, token=token) as url:
             await node.start()
@@ -56,12 +62,3 @@ async def _serve(loaded: object, settings: object, token: str) -> None:
             await stop.wait()
     finally:
         await node.stop()
-
-
-def _run(work: object) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(work)  # type: ignore[arg-type]
-    else:
-        uvloop.run(work)  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 """The ledger as people ask for it: for every message and person the newest state, read from `log`.
-[CO-10, CO-13]
+[CO-10]
 
 Built by reading the log from the start and kept up to date by `refresh`; nothing here is stored,
 so it can never say anything else than the log does. Medium states stand at an address, a person's

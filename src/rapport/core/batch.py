@@ -1,8 +1,8 @@
 """Events as columns: the form in which rooms hand many events on. [CH-1]
 
 An `EventBatch` is an Arrow record batch of envelope columns. Payload bytes stay raw; a room that
-needs typed
-columns derives them once (`policy/readings.py`), so no reader pays for another's decoding.
+needs typed columns derives them once (`policy/readings.py`), so no reader pays for another's
+decoding.
 """
 
 from __future__ import annotations

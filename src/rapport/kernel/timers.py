@@ -2,9 +2,8 @@
 [design 14]
 
 A timer is a record, written before `set` returns. `due` is asked by its owner, which acts and then
-calls
-`done`; acting twice after a crash between the two is the owner's to make harmless (deterministic
-ids).
+calls `done`; acting twice after a crash between the two is the owner's to make harmless
+(deterministic ids).
 """
 
 from __future__ import annotations

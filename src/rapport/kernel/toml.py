@@ -1,9 +1,9 @@
 """TOML with places: values from the standard library, line and column by a second look at the text.
 [UX-2]
 
-`tomllib` forgets where things stood, yet every fault in a site file must name its line.
-`place_of` finds
-the line of a key by scanning headers and keys; it is called only when there is a fault to report.
+`tomllib` forgets where things stood, yet every fault in a site file must name its line. `place_of`
+finds the line of a key by scanning headers and keys; it is called only when there is a fault to
+report.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The two shapes of keeping: a log of blocks and a map of records. [CH-13]
 
 Both are synchronous: they are called from the channel's writer thread or from short calls of
-low-rate code.
-"Returned" means durable, for every back end that claims to be persistent.
+low-rate code. "Returned" means durable, for every back end that claims to be persistent.
 """
 
 from __future__ import annotations
@@ -45,10 +44,9 @@ class LogStore(Protocol):
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
         """Whole blocks holding records after `position`, in order, until `max_records` is reached
-        (at least one
-        block if there is any). The first block may begin at or before `position`. Cost does not
-        depend on the
-        length of the log. An unknown log is empty."""
+        (at least one block if there is any). The first block may begin at or before `position`.
+        Cost does not depend on the length of the log. An unknown log is empty.
+        """
 
     def last_position(self, log: str) -> int:
         """Position of the last durable record; 0 when there is none."""

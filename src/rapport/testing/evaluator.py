@@ -52,14 +52,30 @@ class _Evaluation:
         self.tree = tree
         self.window = tree.window_ms if tree.window_ms is not None else window_ms
         self.world = KnownWorld(tree, ontology, pull, readings, self.window)
-        self.positive, self.mixed, self.absent = _sorted_by_kind(normal_form(tree.condition))
+        clauses = self._openable(normal_form(tree.condition))
+        self.positive, self.mixed, self.absent = _sorted_by_kind(clauses)
         if not self.positive:
-            # Nothing can open the NOT children of mixed clauses: they count as if they were not
-            # there.
-            self.positive = [_without_absence(clause) for clause in self.mixed]
-            self.mixed = []
+            self.positive, self.mixed = [_without_absence(each) for each in self.mixed], []
         if not self.positive:
             raise InvalidInput("nothing can open the absence", code="policy.nothing_opens")
+
+    def _openable(self, clauses: list[Clause]) -> list[Clause]:
+        """Rule 4: absence of events that nothing can open counts as if it were not there."""
+        if any(all(self._occurs(child) for child in clause) for clause in clauses):
+            return clauses
+        kept = [
+            tuple(child for child in clause if self._occurs(child) or self._is_fact(child))
+            for clause in clauses
+        ]
+        if not all(kept):
+            raise InvalidInput("nothing can open the absence", code="policy.nothing_opens")
+        return kept
+
+    def _is_fact(self, child: Child) -> bool:
+        return isinstance(child, Literal) and not self.world.has_events(child.term)
+
+    def _occurs(self, child: Child) -> bool:
+        return not _is_absent(child) and not self._is_fact(child)
 
     def detections(self) -> list[Detection]:
         found = [self._decide(match, when) for match, when in self._minimal_matches()]

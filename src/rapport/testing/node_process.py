@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import TracebackType
 
 from rapport.core.errors import Unavailable
 from rapport.kernel.clock import SystemClock
@@ -20,25 +21,38 @@ class NodeProcess:
     """A node on a free port of the loopback; started again it goes on with the same data.
 
     `doors` is where it listens now, None while it is down; `told` is all it wrote to stderr. Calls
-    block: from an event loop use a thread.
+    block: from an event loop use a thread. As a context manager it leaves no process behind.
     """
 
     def __init__(self, site: Path) -> None:
         self._site, self._clock = site, SystemClock()
+        self._process: subprocess.Popen[str] | None = None
         self.doors: tuple[str, int] | None = None
         self.told: list[str] = []
+
+    def __enter__(self) -> NodeProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
 
     def start(self) -> None:
         """Returns when its doors are open; raises Unavailable when it ends before."""
         command = [sys.executable, "-m", "rapport.cli.main", "up", "--port", "0"]
-        self._process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             [*command, "--site", str(self._site)],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "NO_COLOR": "1"},
         )
         ready = threading.Event()
-        self._listener = threading.Thread(target=self._listen, args=(ready,), daemon=True)
+        self._listener = threading.Thread(target=self._listen, args=(process, ready), daemon=True)
         self._listener.start()
         if not ready.wait(_START_SECONDS) or self.doors is None:
             self.kill()
@@ -47,30 +61,36 @@ class NodeProcess:
     def kill(self) -> int:
         """SIGKILL: nothing is finished; returns the exit code."""
         self.doors = None
-        self._process.kill()
-        return self._ended()
+        process = self._running()
+        process.kill()
+        return self._ended(process)
 
     def stop(self) -> tuple[int, float]:
         """SIGTERM: exit code, and the seconds it took."""
         self.doors = None
         began_ns = self._clock.steady_ns()
-        self._process.terminate()
+        process = self._running()
+        process.terminate()
         try:
-            return self._ended(), (self._clock.steady_ns() - began_ns) / 1e9
+            return self._ended(process), (self._clock.steady_ns() - began_ns) / 1e9
         except subprocess.TimeoutExpired:
             self.kill()
             raise
 
-    def _ended(self) -> int:
-        code = self._process.wait(timeout=_STOP_SECONDS)
+    def _running(self) -> subprocess.Popen[str]:
+        assert self._process is not None, "start() comes first"
+        return self._process
+
+    def _ended(self, process: subprocess.Popen[str]) -> int:
+        code = process.wait(timeout=_STOP_SECONDS)
         self._listener.join()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
+        assert process.stderr is not None
+        process.stderr.close()
         return code
 
-    def _listen(self, ready: threading.Event) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+    def _listen(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
             self.told.append(line)
             if found := _ADDRESS.search(line):
                 self.doors = (found[1], int(found[2]))

@@ -167,7 +167,7 @@ def random_policy(chance: Chance) -> str:
 
 
 def _random_line(chance: Chance) -> str:
-    kind = chance.randint(0, 8)
+    kind = chance.randint(0, 9)
     if kind < 2:
         return _term(chance)
     if kind < 4:
@@ -178,6 +178,8 @@ def _random_line(chance: Chance) -> str:
         pair = f"({_term(chance)} {chance.choice(('AND', 'OR'))} {_term(chance)})"
         sides = chance.sample([pair, _term(chance)], 2)
         return " FOLLOWED-BY ".join(sides)
+    if kind == 9:
+        return f"{chance.choice(_POSITIVE)} OR R is {chance.choice(('', 'not '))}leads Q"
     if kind == 7:
         return " FOLLOWED-BY ".join(_term(chance) for _ in range(3))
     return f"{_term(chance)} OR ({_term(chance)} FOLLOWED-BY {_term(chance)})"

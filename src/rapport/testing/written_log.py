@@ -56,13 +56,13 @@ class WrittenLog:
                 found.setdefault((line["message"], line["address"]), []).append(state)
         return found
 
-    def said_of(self, message: str) -> Counter[tuple[str, str]]:
-        """How often the ledger said what of whom; of the message itself where nobody is named."""
-        return Counter(
-            (line.get("peer", ""), state)
-            for line, state in self._ledger()
-            if line["message"] == message and not line.get("address")
-        )
+    def said(self) -> dict[str, Counter[tuple[str, str]]]:
+        """Per message how often the ledger said what (state) of whom (peer, empty: of itself)."""
+        found: dict[str, Counter[tuple[str, str]]] = {}
+        for line, state in self._ledger():
+            if not line.get("address"):
+                found.setdefault(line["message"], Counter())[line.get("peer", ""), state] += 1
+        return found
 
     def _ledger(self) -> list[tuple[Any, str]]:
         """The data and the state of every ledger line."""

@@ -2,9 +2,8 @@
 CH-15]
 
 A page on the internet can make a browser post to loopback. Two checks stop it: the Host must be one
-the node
-answers to (against DNS rebinding), and a request that carries an Origin must come from that same
-host.
+the node answers to (against DNS rebinding), and a request that carries an Origin must come from
+that same host.
 """
 
 from __future__ import annotations

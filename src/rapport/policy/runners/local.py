@@ -4,7 +4,7 @@ PO-8]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from rapport.policy.runners.operators import make_operator
 _SNAPSHOT = 1
 _BEGIN_OF_TIME = -END_OF_TIME
 _MANY_TIES = 4
+_NO_READINGS = pa.RecordBatch.from_pydict({"time": pa.array([], pa.int64())})
 _EVENT_ORDER = [(name, "ascending") for name in ("time", "id", "stream", "key")]
 
 
@@ -202,7 +203,7 @@ class LocalRunner:
             if ready is not None:
                 found += operator.process(ready, watermark)
             else:
-                found += _decide_due(operator, watermark, self._empty)
+                found += _decide_due(operator, watermark)
         return sorted(found, key=detection_order) if len(self._operators) > 1 else found
 
     def _take_ready(self, watermark: int) -> pa.RecordBatch:
@@ -219,17 +220,6 @@ class LocalRunner:
             return in_event_order(whole.slice(0, count))
         self._buffer = [whole.filter(pa.array(~ready))]
         return in_event_order(whole.filter(pa.array(ready)))
-
-    def _empty(self) -> pa.RecordBatch:
-        fields = [
-            ("time", pa.int64()),
-            ("id", pa.string()),
-            ("stream", pa.string()),
-            ("key", pa.string()),
-        ]
-        return pa.RecordBatch.from_pydict(
-            {name: [] for name, _ in fields}, schema=pa.schema(fields)
-        )
 
 
 def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
@@ -261,11 +251,11 @@ def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDAr
     order[places] = rows[pc.sort_indices(tied, sort_keys=_EVENT_ORDER).to_numpy()]
 
 
-def _decide_due(
-    operator: Operator, watermark: int, empty: Callable[[], pa.RecordBatch]
-) -> list[Detection]:
+def _decide_due(operator: Operator, watermark: int) -> list[Detection]:
     due = operator.pending_until()
-    return operator.process(empty(), watermark) if due is not None and due <= watermark else []
+    if due is None or due > watermark:
+        return []
+    return operator.process(_NO_READINGS, watermark)
 
 
 def _pack_buffer(batches: list[pa.RecordBatch]) -> bytes:

@@ -2,8 +2,7 @@
 it. [PO-17]
 
 Every scene plays in a room of its own, so all play at once. `EXPECTED` is what a careful person
-would raise an
-alarm about; everything else must stay quiet.
+would raise an alarm about; everything else must stay quiet.
 """
 
 from __future__ import annotations

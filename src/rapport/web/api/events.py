@@ -2,8 +2,7 @@
 [CH-12]
 
 A device that knows nothing of CloudEvents posts its own JSON to `/sources/NAME`; it lands untouched
-in
-`raw.NAME`. Every door answers only after the events are on disk.
+in `raw.NAME`. Every door answers only after the events are on disk.
 """
 
 from __future__ import annotations

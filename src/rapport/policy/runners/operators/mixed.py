@@ -79,13 +79,14 @@ class MixedClauses:
         chosen, found = self._earliest(take(rows, ready), np.flatnonzero(ready), clause)
         open_rows = np.ones(len(due), np.bool_)
         open_rows[chosen] = False
-        waits = absence_waits(self._window, clause)
-        judged = np.flatnonzero(open_rows & (due | (not waits)))
-        absent = self._by_absence(take(rows, judged), clause, waits)
+        judged = np.flatnonzero(open_rows & due)
+        absent = self._by_absence(take(rows, judged), clause)
         open_rows[judged] = False
         return concatenate([found, absent, take(rows, open_rows)])
 
-    def _by_absence(self, rows: Columns, clause: Alternatives, waits: bool) -> Columns:
+    def _by_absence(self, rows: Columns, clause: Alternatives) -> Columns:
+        """The rows for which nothing positive came and the absent children hold."""
+        waits = absence_waits(self._window, clause)
         bound = _bound(rows)
         rows = take(rows, absence_holds(self._window, clause, bound, rows["t0"]))
         at = rows["t0"] + (self._window.plan.window_ms if waits else 0)

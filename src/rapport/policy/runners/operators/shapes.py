@@ -11,7 +11,7 @@ import itertools
 import msgspec
 
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.policy.plan import Absent, Clause, ConstraintTerm, Plan, Positive, Sequence
+from rapport.policy.plan import Absent, Child, Clause, ConstraintTerm, Plan, Positive, Sequence
 
 _MOST_CHOICES = 2_000
 
@@ -121,7 +121,7 @@ def shape_of(plan: Plan) -> Shape:
     """Takes a plan apart; raises InvalidInput when nothing can open its absence, Unsupported when
     it is too wide.
     """
-    clauses = [_alternatives(clause) for clause in plan.clauses]
+    clauses = [_alternatives(clause) for clause in _openable(plan)]
     positive = tuple(clause for clause in clauses if not clause.counterexamples)
     mixed = tuple(clause for clause in clauses if clause.counterexamples and clause.parts)
     absent = tuple(clause for clause in clauses if not clause.parts)
@@ -136,6 +136,31 @@ def shape_of(plan: Plan) -> Shape:
         positive = tuple(Alternatives(clause.parts, ()) for clause in mixed)
         mixed = ()
     return Shape(positive, mixed, absent, _combinations(plan, positive))
+
+
+def _openable(plan: Plan) -> list[Clause]:
+    """The clauses; without absence of events when no clause of events alone can open it."""
+    if any(all(_occurs(plan, child) for child in clause.children) for clause in plan.clauses):
+        return list(plan.clauses)
+    kept = [
+        Clause(tuple(c for c in clause.children if _occurs(plan, c) or _is_fact(plan, c)))
+        for clause in plan.clauses
+    ]
+    return [
+        left if left.children else clause for left, clause in zip(kept, plan.clauses, strict=True)
+    ]
+
+
+def _is_fact(plan: Plan, child: Child) -> bool:
+    if isinstance(child, Sequence):
+        return False
+    return isinstance(plan.terms[child.term], ConstraintTerm)
+
+
+def _occurs(plan: Plan, child: Child) -> bool:
+    if isinstance(child, Sequence):
+        return not (child.first_negated and child.second_negated)
+    return isinstance(child, Positive) and not _is_fact(plan, child)
 
 
 def _alternatives(clause: Clause) -> Alternatives:

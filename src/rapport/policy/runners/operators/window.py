@@ -126,8 +126,9 @@ class Window:
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
-        # The first event of a pair may lie another window back.
-        self.events.trim(before - self.plan.window_ms, at_once=at_once)
+        # An open match names causes that ended up to a window before it, pairs began another
+        # before.
+        self.events.trim(before - 2 * self.plan.window_ms, at_once=at_once)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number):
                 table.trim(before, at_once=at_once)
