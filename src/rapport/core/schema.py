@@ -1,4 +1,4 @@
-"""The types an attribute can have, and the flat parts each is made of. [PO-1, ME-1]"""
+"""The types an attribute can have, and the flat parts each is made of. [PO-1]"""
 
 from __future__ import annotations
 

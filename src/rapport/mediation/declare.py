@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rapport.core.errors import Problem, SiteError
 from rapport.kernel.fields import FaultCodes, Fields
+from rapport.kernel.paths import files_matching, is_inside
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.interpretation import ROOT, Interpretation, Place
 from rapport.mediation.rules import (
@@ -140,7 +141,8 @@ def _files(section: Section, directory: Path, problems: list[Problem]) -> list[P
     home = directory.resolve()
     paths: set[Path] = set()
     for pattern in fields.texts("files", (), example='["*.interpretation.toml"]'):
-        matched = _matching(home, pattern)
+        found = files_matching(home, pattern)
+        matched = {path.resolve() for path in found if is_inside(path, home)}
         if not matched:
             fields.fault(
                 "files",
@@ -150,11 +152,3 @@ def _files(section: Section, directory: Path, problems: list[Problem]) -> list[P
             )
         paths |= matched
     return sorted(paths)
-
-
-def _matching(home: Path, pattern: str) -> set[Path]:
-    try:
-        found = [path.resolve() for path in home.glob(pattern)]
-    except (ValueError, NotImplementedError):  # an empty or absolute pattern
-        return set()
-    return {path for path in found if path.is_file() and path.is_relative_to(home)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rapport.core.errors import Problem, nearest_names
 from rapport.kernel.fields import Fields
+from rapport.kernel.paths import is_file, is_inside
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place
@@ -44,12 +45,12 @@ def check_recorded_events(parts: SiteParts) -> list[Problem]:
         target = parts.directory / source.events
         if not source.events:
             continue
-        inside = target.resolve().is_relative_to(parts.directory.resolve())
-        if not inside and not Path(source.events).is_absolute():
+        outside = not is_inside(target, parts.directory)
+        if outside and not Path(source.events).is_absolute():
             message = f"{source.events!r} leads out of the site directory"
             hint = "write an absolute path if that is meant"
             problems.append(section.problem("events", "site.outside", message, hint=hint))
-        elif not target.is_file():
+        elif not is_file(target):
             problems.append(_no_events(parts, name, source.events))
     return problems
 

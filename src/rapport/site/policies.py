@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.core.errors import PolicyError, Problem, UnknownName
 from rapport.kernel.fields import Fields
+from rapport.kernel.paths import files_matching, is_file
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.language.parser import parse_policy
@@ -110,11 +111,8 @@ def _matching(pattern: str, directory: Path, fields: Fields) -> list[Path]:
             "files", "site.outside", message, hint="write an absolute path of one .dpl file"
         )
         return []
-    try:
-        paths = [given] if given.is_absolute() else sorted(directory.glob(pattern))
-    except (ValueError, NotImplementedError):
-        paths = []
-    paths = [path for path in paths if path.is_file()]
+    named = [given] if is_file(given) else []
+    paths = named if given.is_absolute() else files_matching(directory, pattern)
     if not paths:
         hint = "a policy is a file that ends in .dpl"
         fields.fault(

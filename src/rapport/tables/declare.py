@@ -11,6 +11,7 @@ import msgspec
 from rapport.core.errors import Problem, Unsupported, nearest_names
 from rapport.core.schema import PARTS, AttributeType
 from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.paths import is_file, is_inside
 from rapport.kernel.toml import Section, TomlFile
 
 Concepts = Mapping[str, Mapping[str, AttributeType]]
@@ -80,11 +81,10 @@ def _declaration(
 
 def _check_path(fields: Fields, path: str, directory: Path) -> None:
     target = directory / path
-    inside = target.resolve().is_relative_to(directory.resolve())
-    if not inside and not Path(path).is_absolute():
+    if not is_inside(target, directory) and not Path(path).is_absolute():
         message = f"{path!r} leads out of the site directory"
         fields.fault("csv", "site.outside", message, hint="write an absolute path if that is meant")
-    elif not target.is_file():
+    elif not is_file(target):
         near = nearest_names(path, [found.name for found in directory.glob("*.csv")], limit=1)
         hint = (
             f"did you mean {near[0]!r}?" if near else "the path is relative to the site directory"

@@ -41,7 +41,7 @@ def test_events_of_the_workload_are_its_readings() -> None:
 
 @pytest.mark.parametrize("conditions", [ALONE, TOGETHER])
 def test_the_workload_is_executed_as_the_evaluator_says(conditions: str) -> None:
-    building, work = Building(15, 49, 6), walk(15, 49, 1_300, 6)
+    building, work = Building(20, 16, 7), walk(20, 16, 600, 7)
     tree = parse_policy(f"{CONCEPTS}{conditions}actions\n  raise alarm\n", name="bench")
     readings = [
         Reading(

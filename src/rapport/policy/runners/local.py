@@ -22,7 +22,8 @@ from rapport.policy.runners.operators import make_operator
 _SNAPSHOT = 1
 _BEGIN_OF_TIME = -END_OF_TIME
 _MANY_TIES = 4
-_NO_READINGS = pa.RecordBatch.from_pydict({"time": pa.array([], pa.int64())})
+# Not pa.array: it would load pandas (half a second) as soon as a node is imported.
+_NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
 _EVENT_ORDER = [(name, "ascending") for name in ("time", "id", "stream", "key")]
 
 
