@@ -14,7 +14,7 @@ from rapport.core.codec import (
     encode_cloudevent,
 )
 from rapport.core.errors import Corrupt, InvalidInput, RapportError
-from rapport.core.event import Event, StoredEvent, make_event
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 
 NAMES = st.text(
     st.characters(
@@ -115,6 +115,12 @@ def test_data_that_is_not_json_is_refused_when_it_is_read() -> None:
     with pytest.raises(InvalidInput) as caught:
         event.payload()
     assert caught.value.code == "event.bad_data"
+
+
+@given(st.lists(st.text(" %2050ab", min_size=1, max_size=6), max_size=3))
+def test_causes_survive_the_header_whatever_the_ids_hold(ids: list[str]) -> None:
+    event = Event("s", "1", "t", "", 0, headers={CAUSE: cause_text(*ids)})
+    assert event.causes() == tuple(ids)
 
 
 def test_numbers_of_extensions_keep_their_text() -> None:

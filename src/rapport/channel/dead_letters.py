@@ -10,7 +10,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
-from rapport.core.event import CAUSE, Event, StoredEvent, make_event
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 
 DEAD_LETTERS = "dead_letters"
@@ -76,7 +76,7 @@ def dead_letter(
         subject=f"{channel}/{reader}",
         time=stored.event.time,
         data=failure,
-        headers={CAUSE: stored.event.id},
+        headers={CAUSE: cause_text(stored.event.id)},
     )
 
 

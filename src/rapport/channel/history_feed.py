@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 import msgspec
-import structlog
 
 from rapport.channel.seen import decode_identities
 from rapport.core.errors import RapportError
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
 from rapport.store.history import HistoryIndex
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _READ_RECORDS = 20_000
 LAG_EVENTS = 10_000

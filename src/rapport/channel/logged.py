@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import structlog
-
 from rapport.channel.checking import check_channel_name, check_reader_name
 from rapport.channel.logged_channel import LoggedChannel
 from rapport.channel.shared import Parts, Shared
@@ -11,8 +9,9 @@ from rapport.channel.subscriptions import Cursor, LoggedSubscription, cursor_cha
 from rapport.channel.writer import closed_error
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
+from rapport.kernel.telemetry import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class LoggedChannels:

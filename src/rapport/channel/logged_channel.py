@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-import structlog
 
 from rapport.channel.channel import Appended
 from rapport.channel.checking import check_events
@@ -19,9 +18,10 @@ from rapport.channel.writer import closed_error
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event, StoredEvent
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _REBUILD_RECORDS = 50_000
 _LOOK_AHEAD = 256

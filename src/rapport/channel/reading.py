@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-import structlog
-
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, bury
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 ATTEMPTS = 3
 """Failures of a handler on one event before it becomes a dead letter."""

@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-import structlog
-
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
 from rapport.communication.actions import Action, same_phrase
@@ -27,6 +25,7 @@ from rapport.communication.transaction import TABLE, Outgoing, Transaction, appe
 from rapport.core.errors import Unavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 from rapport.kernel.timers import Timers
 from rapport.store.base import RecordStore
 
@@ -40,7 +39,7 @@ _LOOK_AGAIN_MS = 60_000
 _LONGEST_SLEEP_MS = 30_000
 """The wall clock is looked at this often: one that was set delays no deadline for long."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class CommunicationEngine:

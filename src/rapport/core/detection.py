@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from rapport.core.event import CAUSE, Event, make_event
+from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 
 DETECTED = "rapport.policy.detected"
@@ -50,7 +50,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
                 "bindings": dict(sorted(self.bindings.items())),
                 "causes": self.causes,
             },
-            headers={CAUSE: " ".join(id for _, id in self.causes)},
+            headers={CAUSE: cause_text(*(id for _, id in self.causes))},
         )
 
     @staticmethod

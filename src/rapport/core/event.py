@@ -14,7 +14,7 @@ MAX_NAME = 256
 """Longest id, source, type or subject, in characters."""
 
 CAUSE = "cause"
-"""Header that names the ids of the events this one follows from, separated by spaces."""
+"""Header that names the events this one follows from; written by `cause_text`."""
 INTERPRETATION = "interpretation"
 """Header `name@version` of the interpretation that gave the event its meaning."""
 
@@ -53,7 +53,20 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def causes(self) -> tuple[str, ...]:
         """Ids of the events this one names as its causes."""
-        return tuple(self.headers.get(CAUSE, "").split())
+        return tuple(_unescaped(text) for text in self.headers.get(CAUSE, "").split())
+
+
+def cause_text(*ids: str) -> str:
+    """Ids as the `cause` header keeps them: separated by spaces, spaces in them escaped.
+
+    >>> cause_text("e 1", "50%")
+    'e%201 50%25'
+    """
+    return " ".join(id.replace("%", "%25").replace(" ", "%20") for id in ids)
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("%20", " ").replace("%25", "%")
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):

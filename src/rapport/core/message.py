@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import CAUSE, Event, make_event
+from rapport.core.event import CAUSE, Event, cause_text, make_event
 
 MESSAGE = "rapport.message"
 
@@ -99,7 +99,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             subject=str(self.receiver) if self.receiver else "",
             time=time,
             data=msgspec.to_builtins(written) | extra,
-            headers={CAUSE: " ".join(causes)} if causes else {},
+            headers={CAUSE: cause_text(*causes)} if causes else {},
         )
 
     @staticmethod

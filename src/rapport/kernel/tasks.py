@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 30_000
 _CALM_MS = 1_000

@@ -12,6 +12,21 @@ import structlog
 _SECRET_WORDS = ("password", "secret", "token", "authorization", "credential", "api_key")
 
 
+def _to_stderr(*_arguments: Any) -> structlog.PrintLogger:
+    """Looked up at each entry, as whoever runs us may put another stream in its place."""
+    return structlog.PrintLogger(sys.stderr)
+
+
+if not structlog.is_configured():
+    # Until a command says otherwise: stdout belongs to data.
+    structlog.configure(logger_factory=_to_stderr)
+
+
+def get_logger(name: str) -> Any:
+    """The logger of a module; call it with a short event and named values."""
+    return structlog.get_logger(name)
+
+
 def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
     """One line per log entry on stderr; JSON for machines, coloured only on a terminal."""
     renderer: Any = (
@@ -28,7 +43,7 @@ def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_to_stderr,
         cache_logger_on_first_use=False,
     )
 

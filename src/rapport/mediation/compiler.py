@@ -171,7 +171,7 @@ def _result(resolved: Resolved) -> list[str]:
     return [
         "headers = {",
         "    **raw.headers,",
-        "    'cause': raw.id,",
+        "    'cause': cause_text(raw.id),",
         f"    'interpretation': {interpretation.stamp()!r},",
         f"    'rawchannel': {binding.raw_channel!r},",
         "    'rawposition': str(position),",

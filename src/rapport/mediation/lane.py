@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import InterpretationError, InvalidInput
 from rapport.core.event import Event, StoredEvent
+from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.rejection import Rejection
@@ -23,7 +23,7 @@ _LIMIT = 1_000
 _BLOCKING_LIMIT = 20
 """Where each event may take a deadline long, short batches get what is done out soon."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class GivesMeaning(Protocol):

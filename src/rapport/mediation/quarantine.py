@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.codec import to_cloudevent
-from rapport.core.event import CAUSE, INTERPRETATION, Event
+from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text
 from rapport.core.ids import content_id
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.rejection import Rejection
@@ -34,7 +34,11 @@ def rejection_event(rejection: Rejection, source: str, *, copy_raw: bool = True)
         "interpretation": rejection.interpretation,
         "raw": _raw_form(raw) if copy_raw else {"source": raw.source, "id": raw.id},
     }
-    headers = {CAUSE: raw.id, "rawchannel": channel, "rawposition": str(rejection.position)}
+    headers = {
+        CAUSE: cause_text(raw.id),
+        "rawchannel": channel,
+        "rawposition": str(rejection.position),
+    }
     if rejection.interpretation:
         headers[INTERPRETATION] = rejection.interpretation
     return Event(

@@ -76,7 +76,7 @@ class MediationReader:
         return self._lanes[source]
 
     def is_idle(self) -> bool:
-        """Whether everything received has its meaning: policies let the clock move time on only then.
+        """Whether everything received has its meaning: only then may the clock move time on.
 
         A source found behind at every look for ten seconds is not waited for any longer.
         """

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from rapport.core.errors import RapportError
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import Event, StoredEvent, cause_text
 from rapport.mediation import fields
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.compiler import generate
@@ -96,6 +96,7 @@ _SHARED: Mapping[str, Any] = {
     "float": float,
     "str": str,
     "Event": Event,
+    "cause_text": cause_text,
     "MISSING": fields.MISSING,
     "decode_object": fields.decode_object,
     "encode": _ENCODE,

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-import structlog
 
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
@@ -23,12 +22,13 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.reader import MediationReader
 from rapport.policy.engine import PolicyEngine
 from rapport.site.site import Site
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):

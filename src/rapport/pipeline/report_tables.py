@@ -61,7 +61,8 @@ SELECT found.id, found.policy, found.due_at, found.detected_at,
        max(reading.time) AS sensor_at, max(reading.received) AS received_at
 FROM {detections} found
 LEFT JOIN {readings} reading
-       ON reading.id = found.cause AND reading.received <= found.detected_at
+       ON reading.id = replace(replace(found.cause, '%20', ' '), '%25', '%')
+      AND reading.received <= found.detected_at
 GROUP BY found.id, found.policy, found.due_at, found.detected_at
 """
 

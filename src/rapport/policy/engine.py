@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
-import structlog
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Corrupt, Problem
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine_events import (
     TIME_TYPE,
     TimeMoved,
@@ -34,7 +34,7 @@ from rapport.policy.readings import split_events
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 ALLOWED_SKEW_MS = 60_000
 _LONGEST_WAIT_MS = 1_000

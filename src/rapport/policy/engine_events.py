@@ -12,7 +12,7 @@ import msgspec
 from rapport.core.codec import to_cloudevent
 from rapport.core.detection import Cause
 from rapport.core.errors import Problem
-from rapport.core.event import CAUSE, Event, make_event
+from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 
 LATE_TYPE = "rapport.policy.late"
@@ -36,7 +36,7 @@ def late_event(source: str, cause: Cause) -> Event:
         type=LATE_TYPE,
         time=time,
         data={"id": id, "time": time},
-        headers={CAUSE: id},
+        headers={CAUSE: cause_text(id)},
     )
 
 
@@ -65,7 +65,7 @@ def quarantine_event(source: str, event: Event, problem: Problem) -> Event:
             "hint": problem.hint,
             "event": _as_members(event),
         },
-        headers={CAUSE: event.id},
+        headers={CAUSE: cause_text(event.id)},
     )
 
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import structlog
-
 from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block
 from rapport.store.files import Files, OpenFile
 from rapport.store.frames import MAX_BODY_BYTES, encode_frame
@@ -29,7 +28,7 @@ from rapport.store.segment_reading import (
 )
 from rapport.store.segment_recovery import recover
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 _ALLOCATE_BYTES = 4 * 1024 * 1024
 """Room reserved ahead. Reserved room makes a sync a third cheaper: the file's size need not change

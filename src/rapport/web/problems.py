@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import msgspec
-import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from rapport.core.errors import RapportError, Unavailable
+from rapport.kernel.telemetry import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 PROBLEM_JSON = "application/problem+json"
 
 

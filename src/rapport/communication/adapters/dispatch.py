@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import msgspec
-import structlog
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import bury
@@ -31,6 +30,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
 _BATCH = 100
@@ -38,7 +38,7 @@ _COMMIT_EVERY = 50
 _MOST_STARTS = 10
 """A delivery during which the process ended this often is taken for the reason and given up."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Dispatch:
