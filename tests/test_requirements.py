@@ -1,4 +1,6 @@
-"""docs/requirements.md is true: every requirement once, existing modules and tests, tags that agree."""
+"""docs/requirements.md is true: every requirement once, existing modules and tests, tags that
+agree.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def tags_of(path: Path) -> set[str]:
     """Tags in square brackets of the module's docstring."""
     text = path.read_text()
     docstring = text.split('"""')[1] if text.startswith('"""') else ""
-    return {tag for brackets in re.findall(r"\[([^\]]+)\]", docstring) for tag in TAG.findall(brackets)}
+    return {
+        tag for brackets in re.findall(r"\[([^\]]+)\]", docstring) for tag in TAG.findall(brackets)
+    }
 
 
 def test_every_requirement_stands_in_the_list_once() -> None:

@@ -1,6 +1,6 @@
 """Rapport: people, devices and services that understand each other.
 
-The rooms of the product are described in ARCHITECTURE.md; `rapport.core` holds the words they share.
+ARCHITECTURE.md describes the rooms of the product; `rapport.core` holds the words they share.
 """
 
 __version__ = "0.1.0"

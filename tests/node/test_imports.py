@@ -1,4 +1,6 @@
-"""What a process must not load: import-linter follows written imports only, this looks at what happened."""
+"""What a process must not load: import-linter follows written imports only, this looks at what
+happened.
+"""
 
 import subprocess
 import sys

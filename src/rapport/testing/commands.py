@@ -11,8 +11,8 @@ ROOT = Path(__file__).resolve().parents[3]
 FAST = "not spark and not slow and not long"
 
 STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("format", ("ruff", "format", "--check", "--quiet", ".")),
-    ("lint", ("ruff", "check", "--quiet", ".")),
+    ("format", ("ruff", "format", "--check", "--quiet", "src", "tests")),
+    ("lint", ("ruff", "check", "--quiet", "src", "tests")),
     ("spelling", ("codespell", "src", "docs", "README.md", "ARCHITECTURE.md")),
     ("imports", ("lint-imports",)),
     ("types", ("mypy",)),
