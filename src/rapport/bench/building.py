@@ -152,6 +152,7 @@ def _readings(
         pa.array(times),
         pa.array([f"e{number}" for number in range(count)], pa.string()),
         pa.repeat(pa.scalar(STREAM), count),
+        pa.repeat(pa.scalar("positions"), count),
         pa.array(who + 1).cast(pa.string()),
         pa.array(np.ascontiguousarray(at[:, 0])),
         pa.array(np.ascontiguousarray(at[:, 1])),

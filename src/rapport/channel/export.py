@@ -24,6 +24,7 @@ from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.core.ids import content_id
 from rapport.core.times import format_time
+from rapport.kernel.paths import sync_path
 
 MANIFEST = "manifest.json"
 BRONZE = "bronze"
@@ -141,9 +142,9 @@ def replaced_file(path: Path) -> Iterator[Path]:
     try:
         _make_directory(path.parent)
         yield temporary
-        _sync(temporary)
+        sync_path(temporary)
         temporary.rename(path)
-        _sync(path.parent)
+        sync_path(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise StoreUnavailable(
@@ -288,12 +289,4 @@ def _make_directory(path: Path) -> None:
         return
     _make_directory(path.parent)
     path.mkdir(exist_ok=True)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(path.parent)

@@ -9,7 +9,6 @@ idempotency key for every attempt.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
@@ -25,6 +24,7 @@ from rapport.communication.transaction import TABLE, Outgoing, Transaction, appe
 from rapport.core.errors import Unavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.kernel.timers import Timers
 from rapport.store.base import RecordStore
@@ -170,22 +170,12 @@ class CommunicationEngine:
 
     async def _wait(self) -> None:
         """Until there is something to read or a timer is due."""
-        waits = [
-            asyncio.ensure_future(self._channels.channel(name).wait_after(self._positions[name]))
-            for name in _INPUTS
+        events = [
+            self._channels.channel(name).wait_after(self._positions[name]) for name in _INPUTS
         ]
-        waits.append(asyncio.ensure_future(self._sleep_until_due()))
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for finished in done:
-                finished.result()
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        await first_of(*events, self._sleep_until_due())
 
-    async def _sleep_until_due(self) -> bool:
+    async def _sleep_until_due(self) -> None:
         due_ms = self._timers.next_due_ms()
         left_ms = _LONGEST_SLEEP_MS if due_ms is None else due_ms - self._clock.now_ms()
         await self._clock.sleep(min(max(left_ms, 0), _LONGEST_SLEEP_MS))
-        return True

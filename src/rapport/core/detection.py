@@ -1,4 +1,6 @@
-"""A detected situation, and the exact text form in which every runner reports it. [PO-7, PO-8]"""
+"""A detected situation, one that cannot be judged, and the exact text form in which every runner
+reports detections. [PO-7, PO-8]
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 
 DETECTED = "rapport.policy.detected"
+UNDECIDED = "rapport.policy.undecided"
 
 Cause = tuple[int, str]
 """Event time and id of a causing event; ordered by time, then id by code points."""
@@ -60,6 +63,67 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
         return detection
 
 
+class Undecided(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be a detection, had the absence it rests on been seen and not merely unheard of:
+    the sources in `silent` (sorted) promised events and gave none. Never a detection.
+    """
+
+    policy: str
+    time: int
+    bindings: dict[str, str]
+    causes: tuple[Cause, ...]
+    silent: tuple[str, ...]
+    version: str = ""
+
+    def id(self) -> str:
+        """The same doubt always has the same id, and never that of a detection."""
+        would_be = Detection(
+            policy=self.policy,
+            version=self.version,
+            time=self.time,
+            bindings=self.bindings,
+            causes=self.causes,
+        )
+        return content_id("undecided", would_be.id(), *self.silent)
+
+    def to_event(self, *, source: str) -> Event:
+        """The doubt as an event of the channel `detections`."""
+        return make_event(
+            source=source,
+            id=self.id(),
+            type=UNDECIDED,
+            subject=f"policy/{self.policy}",
+            time=self.time,
+            data={
+                "policy": self.policy,
+                "version": self.version,
+                "time": self.time,
+                "bindings": dict(sorted(self.bindings.items())),
+                "causes": self.causes,
+                "silent": self.silent,
+            },
+            headers={CAUSE: cause_text(*(id for _, id in self.causes))},
+        )
+
+    @staticmethod
+    def of(detection: Detection, silent: tuple[str, ...]) -> Undecided:
+        """What a detection becomes when these sources should have been heard."""
+        return Undecided(
+            policy=detection.policy,
+            version=detection.version,
+            time=detection.time,
+            bindings=detection.bindings,
+            causes=detection.causes,
+            silent=silent,
+        )
+
+    @staticmethod
+    def from_event(event: Event) -> Undecided:
+        """What `to_event` wrote."""
+        undecided: Undecided = event.payload_as(Undecided)
+        return undecided
+
+
 class _Line(msgspec.Struct):
     """Field order is the key order of the fixed output format."""
 
@@ -80,12 +144,18 @@ def identity_order(identity: str) -> tuple[int, int, str]:
     return (1, 0, identity)
 
 
-def detection_order(detection: Detection) -> tuple[object, ...]:
+def detection_order(detection: Detection | Undecided) -> tuple[object, ...]:
     """Sort key of the fixed output: time, policy, (alias, id) pairs, causes as (time, id)."""
     pairs = tuple(
         (alias, identity_order(identity)) for alias, identity in sorted(detection.bindings.items())
     )
     return (detection.time, detection.policy, pairs, detection.causes)
+
+
+def each_once(undecided: Iterable[Undecided]) -> list[Undecided]:
+    """The undecided ones in the order of the output, each once."""
+    unique = {item.id(): item for item in undecided}
+    return sorted(unique.values(), key=lambda item: (*detection_order(item), item.silent))
 
 
 def detection_line(detection: Detection) -> bytes:

@@ -1,7 +1,8 @@
-"""Questions to the file system that cannot raise, for paths that people wrote. [UX-2]"""
+"""Small doings with files: questions that cannot raise, and making names durable. [UX-2]"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -28,3 +29,12 @@ def files_matching(directory: Path, pattern: str) -> list[Path]:
     except (OSError, ValueError, NotImplementedError):  # empty, absolute, or too long
         return []
     return [path for path in found if is_file(path)]
+
+
+def sync_path(path: Path) -> None:
+    """Makes a file's content, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -76,3 +76,16 @@ class Tasks:
             self._well_again_ns[name] = self._clock.steady_ns() + calm_ns
             await self._clock.sleep(pause_ms)
             pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
+
+
+async def first_of(*works: Awaitable[object]) -> None:
+    """Returns when the first has ended, raising what it raised; the others are cancelled."""
+    waits = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for finished in done:
+            finished.result()
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

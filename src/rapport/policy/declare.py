@@ -22,6 +22,7 @@ _SOURCE_KEYS = (
     "key",
     "value",
     "interpretation",
+    "period",
 )
 
 Attributes = dict[str, AttributeType]
@@ -217,6 +218,7 @@ class _OntologyReader:
             value=fields.texts("value", None if speaks_root else ()),
             events=fields.text("events", ""),
             interpretation=interpretation,
+            period_ms=fields.duration_ms("period", 0, least=1),
         )
 
     def _value_fits(self, fields: Fields, source: PushSource, kind: AttributeType) -> None:

@@ -32,6 +32,8 @@ class PushSource(msgspec.Struct, frozen=True, kw_only=True):
     """Recorded events for replay, relative to the site."""
     interpretation: str = ""
     """Empty: the source speaks root units."""
+    period_ms: int = 0
+    """The source promises some event at least this often; 0: it promises nothing."""
 
     @property
     def stream(self) -> str:

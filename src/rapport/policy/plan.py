@@ -10,10 +10,12 @@ so the same plan runs in the node and on Spark.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from rapport.core.ids import content_id
-from rapport.policy.language.tree import Consumption, Operator
+from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 
 
 class Constraint(msgspec.Struct, frozen=True):
@@ -109,6 +111,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     window_ms: int
     consumption: Consumption = "chronicle"
     distinct: tuple[tuple[str, str], ...] = ()
+    when_unsure: WhenUnsure = "hold"
 
     def version(self) -> str:
         """A name for exactly this plan: changes when anything in it does."""
@@ -118,6 +121,23 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """The `concept.attribute` streams this plan reads, sorted."""
         sides = [side for term in self.terms for side in (term.first, term.second)]
         return tuple(sorted({side.stream for side in sides if side.stream is not None}))
+
+    def absent_streams(self) -> frozenset[str]:
+        """The streams of all terms whose absence is asked for, alone or beside other things."""
+        terms: set[int] = set()
+        for child in (child for clause in self.clauses for child in clause.children):
+            if isinstance(child, Absent):
+                terms.add(child.term)
+            elif isinstance(child, Sequence):
+                terms |= {child.first} if child.first_negated else set()
+                terms |= {child.second} if child.second_negated else set()
+        return self.streams_of(terms)
+
+    def streams_of(self, terms: Iterable[int]) -> frozenset[str]:
+        """The streams these terms read."""
+        chosen = [self.terms[term] for term in terms]
+        sides = [side for term in chosen for side in (term.first, term.second)]
+        return frozenset(side.stream for side in sides if side.stream is not None)
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances this plan looks up, sorted."""

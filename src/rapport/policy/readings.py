@@ -2,13 +2,13 @@
 PO-7]
 
 A reading says that an instance of a concept had a value of an event-based attribute at a time. A
-batch of them is an Arrow record batch: time, id, stream, key, then one column per part of every
-stream's type.
+batch of them is an Arrow record batch: time, id, stream, source, key, then one column per part of
+every stream's type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from types import GenericAlias
 from typing import Any
@@ -78,11 +78,12 @@ _FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 
 
 def readings_schema(ontology: Ontology) -> pa.Schema:
-    """The columns of readings: four of every stream, then `<concept>.<attribute>.<part>`."""
+    """The columns of readings: five of every stream, then `<concept>.<attribute>.<part>`."""
     fields = [
         ("time", pa.int64()),
         ("id", pa.string()),
         ("stream", pa.string()),
+        ("source", pa.string()),
         ("key", pa.string()),
     ]
     for stream, kind in sorted(ontology.streams().items()):
@@ -118,6 +119,7 @@ def split_events(
     """
     streams = ontology.streams()
     schema = readings_schema(ontology)
+    named = ontology.sources.keys()
     kinds = {event.type for event in events}
     if not kinds <= streams.keys():
         events = [event for event in events if event.type in streams]
@@ -126,8 +128,9 @@ def split_events(
         stream = kinds.pop()
         columns = _columns_at_once(events, streams[stream])
         if columns is not None:
-            return _batch(schema, stream, events, *columns), []
-    return _one_by_one(events, streams, schema)
+            sources = _sources(events, named)
+            return _batch(schema, stream, sources, events, *columns), []
+    return _one_by_one(events, streams, named, schema)
 
 
 def _columns_at_once(
@@ -159,7 +162,10 @@ def _parts(rows: Sequence[_Payload], kind: AttributeType) -> list[pa.Array]:
 
 
 def _one_by_one(
-    events: Sequence[Event], streams: dict[str, AttributeType], schema: pa.Schema
+    events: Sequence[Event],
+    streams: dict[str, AttributeType],
+    named: Collection[str],
+    schema: pa.Schema,
 ) -> tuple[pa.RecordBatch, list[tuple[Event, Problem]]]:
     rejected: list[tuple[Event, Problem]] = []
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
@@ -175,6 +181,7 @@ def _one_by_one(
             "time": event.time,
             "id": event.id,
             "stream": event.type,
+            "source": _source(event, named),
             "key": row.key,
         }
         names = [f"{event.type}.{part}" for part in PARTS[streams[event.type]]]
@@ -199,8 +206,30 @@ def _look_closer(event: Event, kind: AttributeType) -> tuple[_Payload | None, Pr
     return row, None
 
 
+def _sources(events: Sequence[Event], named: Collection[str]) -> pa.Array:
+    """The source of each event; mostly they share one."""
+    given = {event.source for event in events}
+    if len(given) == 1 and given <= set(named):
+        return pa.repeat(pa.scalar(given.pop()), len(events))
+    return pa.array([_source(event, named) for event in events], pa.string())
+
+
+def _source(event: Event, named: Collection[str]) -> str:
+    """The push source the event came from. Whoever publishes an envelope of his own may call
+    himself as he likes; then the raw channel it came in by has the name.
+    """
+    if event.source in named:
+        return event.source
+    return event.headers.get("rawchannel", "").removeprefix("raw.") or event.source
+
+
 def _batch(
-    schema: pa.Schema, stream: str, events: Sequence[Event], keys: pa.Array, parts: list[pa.Array]
+    schema: pa.Schema,
+    stream: str,
+    sources: pa.Array,
+    events: Sequence[Event],
+    keys: pa.Array,
+    parts: list[pa.Array],
 ) -> pa.RecordBatch:
     """A batch of one stream; the columns of other streams are null."""
     count = len(events)
@@ -209,9 +238,10 @@ def _batch(
         pa.array([event.time for event in events], pa.int64()),
         pa.array([event.id for event in events], pa.string()),
         pa.repeat(pa.scalar(stream), count),
+        sources,
         keys,
     ]
-    for field in list(schema)[4:]:
+    for field in list(schema)[len(arrays) :]:
         arrays.append(own[field.name] if field.name in own else pa.nulls(count, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

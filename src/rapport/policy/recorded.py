@@ -71,7 +71,7 @@ def read_recorded(
     try:
         raw = reader(path, wanted, report or _refuse)
         for rows in in_batches(raw, batch):
-            yield _as_readings(rows, source.stream, wanted, schema)
+            yield _as_readings(rows, source, wanted, schema)
     except OSError as error:
         raise SiteError([unreadable(path, error)]) from None
 
@@ -101,13 +101,15 @@ def _refuse(problem: Problem) -> None:
 
 
 def _as_readings(
-    rows: pa.RecordBatch, stream: str, wanted: Wanted, schema: pa.Schema
+    rows: pa.RecordBatch, source: PushSource, wanted: Wanted, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The columns time, id, key and parts of one source as readings."""
-    own = {f"{stream}.{part}": f"part{place}" for place, part in enumerate(PARTS[wanted.kind])}
+    parts = enumerate(PARTS[wanted.kind])
+    own = {f"{source.stream}.{part}": f"part{place}" for place, part in parts}
     arrays = [rows.column("time"), rows.column("id")]
-    arrays += [pa.repeat(pa.scalar(stream), len(rows)), rows.column("key")]
-    for field in list(schema)[4:]:
+    arrays += [pa.repeat(pa.scalar(name), len(rows)) for name in (source.stream, source.name)]
+    arrays.append(rows.column("key"))
+    for field in list(schema)[len(arrays) :]:
         name = own.get(field.name)
         arrays.append(pa.nulls(len(rows), field.type) if name is None else rows.column(name))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -14,6 +14,7 @@ import msgspec
 from rapport.core.detection import Cause, Detection
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.ids import content_id
+from rapport.kernel.paths import sync_path
 from rapport.policy.plan import Plan
 
 _VERSION = 1
@@ -51,7 +52,7 @@ def save_state(directory: Path, state: ReplayState) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(directory / _FILE)
-        _sync_directory(directory)
+        sync_path(directory)
     except OSError as error:
         raise StoreUnavailable(
             f"cannot keep the state of the replay in {directory}: {error.strerror}"
@@ -91,11 +92,3 @@ def _digest_file(path: Path) -> str:
             return hashlib.file_digest(file, "blake2b").hexdigest()
     except OSError:
         return "unreadable"  # reading it will say so with its name
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

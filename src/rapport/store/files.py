@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rapport.core.errors import StoreUnavailable
+from rapport.kernel.paths import sync_path
 
 LOCK_NAME = "lock"
 _CANNOT_ALLOCATE = frozenset((errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EDQUOT))
@@ -160,11 +161,7 @@ class DiskFiles:
         path.mkdir(exist_ok=True)
 
     def sync_directory(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)
 
     def names(self, path: Path) -> list[str]:
         try:

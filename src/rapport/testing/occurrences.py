@@ -37,6 +37,8 @@ class Reading(msgspec.Struct, frozen=True):
     stream: str
     key: str
     value: tuple[float | str | bool, ...]
+    source: str = ""
+    """Empty: the one that gives the stream in `worlds`."""
 
     @property
     def cause(self) -> Cause:

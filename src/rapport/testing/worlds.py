@@ -198,6 +198,7 @@ def readings_batch(readings: Sequence[Reading], ontology: Ontology = ONTOLOGY) -
         "time": [reading.time for reading in readings],
         "id": [reading.id for reading in readings],
         "stream": [reading.stream for reading in readings],
+        "source": [reading.source or _GIVEN_BY[reading.stream] for reading in readings],
         "key": [reading.key for reading in readings],
     }
     for stream, kind in ontology.streams().items():

@@ -23,6 +23,7 @@ def plan_text(plan: Plan) -> str:
     lines = [f"policy {plan.policy}", f"window {format_duration(plan.window_ms)}"]
     lines += [f"consume {plan.consumption}"]
     lines += [f"distinct {first}, {second}" for first, second in plan.distinct]
+    lines += [f"when unsure {plan.when_unsure}"] if plan.when_unsure != "hold" else []
     lines += ["terms", *(f"  {number} {_term(term)}" for number, term in enumerate(plan.terms))]
     clauses = (" or ".join(map(_child, clause.children)) for clause in plan.clauses)
     lines += ["clauses", *(f"  {clause}" for clause in clauses)]

@@ -45,6 +45,7 @@ def make_plan(draft: Draft, faults: Faults) -> Draft:
         window_ms=draft.tree.window_ms or draft.window_ms,
         consumption=draft.tree.consumption,
         distinct=draft.tree.distinct,
+        when_unsure=draft.tree.when_unsure,
     )
     _check_sequences(draft, plan, steps, faults)
     return msgspec.structs.replace(draft, plan=_without_unused(plan))

@@ -44,8 +44,6 @@ def _form_at_start(cursor: Cursor, aliases: frozenset[str]) -> _Form | None:
         return _Form(
             "limiting how often a policy fires (at most once per ...)", "leave the line out"
         )
-    if cursor.reads("when", "unsure"):
-        return _Form("choosing what happens when unsure", "leave the line out")
     return None
 
 

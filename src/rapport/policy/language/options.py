@@ -1,5 +1,6 @@
-"""The optional lines of ours among the conditions: `within 5 s`, `consume recent`, `distinct A, B`.
-[PO-3]"""
+"""The optional lines of ours among the conditions: `within 5 s`, `consume recent`, `distinct A, B`,
+`when unsure fire`. [PO-3]
+"""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ from rapport.core.times import parse_duration
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.language.tokens import Token
-from rapport.policy.language.tree import Consumption, Place
+from rapport.policy.language.tree import Consumption, Place, WhenUnsure
 
-OPTION_WORDS = ("within", "consume", "distinct")
+OPTION_WORDS = ("within", "consume", "distinct", "when")
 _LONGEST_WINDOW_MS = 366 * 86_400_000
 _MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
+_WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
 
 
 class Options:
@@ -25,6 +27,7 @@ class Options:
         self.window_ms: int | None = None
         self.consumption: Consumption = "chronicle"
         self.distinct: list[tuple[str, str]] = []
+        self.when_unsure: WhenUnsure = "hold"
         self._seen: dict[str, Place] = {}
 
     def read(self, tokens: list[Token], aliases: frozenset[str]) -> bool:
@@ -37,6 +40,8 @@ class Options:
             self._once("within", cursor.take().place, lambda: self._window(cursor))
         elif cursor.reads("consume"):
             self._once("consume", cursor.take().place, lambda: self._consume(cursor))
+        elif cursor.reads("when"):
+            self._once("when unsure", cursor.take().place, lambda: self._unsure(cursor))
         elif cursor.reads("distinct"):
             cursor.take()
             self._distinct(cursor, aliases)
@@ -91,6 +96,20 @@ class Options:
                 "policy.bad_consumption", "expected 'chronicle' or 'recent'", place, hint
             )
         self.consumption = _MODES[mode.text.lower()]
+
+    def _unsure(self, cursor: Cursor) -> None:
+        unsure, choice = cursor.take_if("word"), cursor.take_if("word")
+        said = [word.text.lower() for word in (unsure, choice) if word is not None]
+        if len(said) == 2 and said[0] == "unsure" and said[1] in _WHEN_UNSURE:
+            self.when_unsure = _WHEN_UNSURE[said[1]]
+            return
+        wrong = choice if said[:1] == ["unsure"] else unsure
+        raise SyntaxFault(
+            "policy.bad_when_unsure",
+            "expected 'when unsure fire' or 'when unsure hold'",
+            wrong.place if wrong else cursor.place(),
+            "fire: absence counts even if a source that should have been heard was silent",
+        )
 
     def _distinct(self, cursor: Cursor, aliases: frozenset[str]) -> None:
         names = [self._alias(cursor, aliases)]

@@ -47,6 +47,7 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
         window_ms=options.window_ms,
         consumption=options.consumption,
         distinct=tuple(options.distinct),
+        when_unsure=options.when_unsure,
     )
 
 

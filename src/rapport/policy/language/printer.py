@@ -81,6 +81,8 @@ def _options(tree: PolicyTree) -> list[str]:
     options = [f"distinct {first}, {second}" for first, second in tree.distinct]
     if tree.consumption != "chronicle":
         options.append(f"consume {tree.consumption}")
+    if tree.when_unsure != "hold":
+        options.append(f"when unsure {tree.when_unsure}")
     if tree.window_ms is not None:
         options.append(f"within {format_duration(tree.window_ms)}")
     return options

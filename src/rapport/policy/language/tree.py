@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 Consumption = Literal["chronicle", "recent"]
+WhenUnsure = Literal["hold", "fire"]
 Operator = Literal["=", "!=", "<", ">", "<=", ">="]
 
 
@@ -99,3 +100,5 @@ class PolicyTree(msgspec.Struct, frozen=True, kw_only=True):
     """None: the site's window."""
     consumption: Consumption = "chronicle"
     distinct: tuple[tuple[str, str], ...] = ()
+    when_unsure: WhenUnsure = "hold"
+    """What becomes of absence that a silent source might have refuted."""

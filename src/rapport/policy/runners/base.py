@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from rapport.core.detection import Detection
+from rapport.core.detection import Detection, Undecided
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 
@@ -35,6 +35,9 @@ class Operator(Protocol):
         """Takes readings sorted by (time, id), none before the previous watermark and all before
         this one, and
         returns what became certain: every detection with a time below `watermark`."""
+
+    def take_undecided(self) -> list[Undecided]:
+        """What would have been detected since the last call, had a source not been silent."""
 
     def pending_until(self) -> int | None:
         """The time at which something pending will be decided even if no event comes; None when
@@ -62,6 +65,9 @@ class Runner(Protocol):
 
     def finish(self) -> list[Detection]:
         """Lets time run on until everything pending is decided (the end of a recorded stream)."""
+
+    def take_undecided(self) -> list[Undecided]:
+        """What would have been detected since the last call, had a source not been silent."""
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""

@@ -4,7 +4,7 @@ PO-8]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,13 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.core.detection import Cause, Detection, detection_order
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
 from rapport.core.errors import Corrupt, DuplicateName, UnknownName
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
 from rapport.policy.runners.operators import make_operator
+from rapport.policy.runners.silence import Silence, SilenceState
 
-_SNAPSHOT = 1
+_SNAPSHOT = 2
 _BEGIN_OF_TIME = -END_OF_TIME
 _MANY_TIES = 4
 # Not pa.array: it would load pandas (half a second) as soon as a node is imported.
@@ -38,6 +40,7 @@ class _Saved(msgspec.Struct):
     buffer: bytes
     operators: dict[str, bytes]
     plans: dict[str, str]
+    silence: dict[str, SilenceState]
 
 
 class LocalRunner:
@@ -47,10 +50,23 @@ class LocalRunner:
     watermark at its arrival is late: counted, kept in `late_readings` until taken, otherwise left
     out. Readings strictly below the watermark are handed to the operators in order of (time, id by
     code points).
+
+    Of `sources` only those with a period matter: absence that depends on one that was silent is
+    undecided, kept until `take_undecided`.
     """
 
-    def __init__(self, plans: Sequence[Plan], pull: PullData, *, lateness_ms: int) -> None:
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        pull: PullData,
+        *,
+        lateness_ms: int,
+        sources: Mapping[str, PushSource] | None = None,
+    ) -> None:
         self._pull, self._lateness = pull, lateness_ms
+        self._sources = sources or {}
+        self._silence = Silence(self._sources)
+        self._undecided: list[Undecided] = []
         self._operators: dict[str, Operator] = {}
         self._latest = self._watermark = _BEGIN_OF_TIME
         self._buffer: list[pa.RecordBatch] = []
@@ -73,7 +89,9 @@ class LocalRunner:
     def renewed(self) -> LocalRunner:
         """A runner with the same plans that has seen nothing yet."""
         plans = [operator.plan for operator in self._operators.values()]
-        return LocalRunner(plans, self._pull, lateness_ms=self._lateness)
+        return LocalRunner(
+            plans, self._pull, lateness_ms=self._lateness, sources=self._sources
+        )
 
     def policies(self) -> dict[str, str]:
         """Names and versions of the plans running."""
@@ -85,7 +103,7 @@ class LocalRunner:
         """
         if plan.policy in self._operators:
             raise DuplicateName(f"policy {plan.policy!r} is running already")
-        self._operators[plan.policy] = make_operator(plan, self._pull)
+        self._operators[plan.policy] = make_operator(plan, self._pull, self._silence)
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan and forgets what it was waiting for. Raises UnknownName."""
@@ -139,6 +157,11 @@ class LocalRunner:
         taken, self.late_readings = self.late_readings, []
         return taken
 
+    def take_undecided(self) -> list[Undecided]:
+        """What would have been detected since the last call, had a source not been silent."""
+        taken, self._undecided = self._undecided, []
+        return each_once(taken) if len(taken) > 1 else taken
+
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""
         saved = _Saved(
@@ -150,15 +173,18 @@ class LocalRunner:
             _pack_buffer(self._buffer),
             {name: operator.snapshot() for name, operator in self._operators.items()},
             self.policies(),
+            self._silence.state(),
         )
         return msgspec.msgpack.encode(saved)
 
     def restore(self, snapshot: bytes) -> None:
         """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
         saved = _read(snapshot)
-        if saved.plans != self.policies() or saved.lateness_ms != self._lateness:
+        periods = {name: state.period_ms for name, state in saved.silence.items()}
+        same_plans = saved.plans == self.policies() and periods == self._silence.periods()
+        if not same_plans or saved.lateness_ms != self._lateness:
             raise Corrupt(
-                "the snapshot was made with other policies or another lateness",
+                "the snapshot was made with other policies, periods or another lateness",
                 code="policy.other_plan",
                 hint="start anew, or with the policies the snapshot was made with",
             )
@@ -181,6 +207,7 @@ class LocalRunner:
         for name in policies:
             self._operators[name].restore(saved.operators[name])
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
+        self._silence.restore(saved.silence, saved.watermark)
         self._buffer = _unpack_buffer(saved.buffer)
         times = [int(pc.min(batch.column("time")).as_py()) for batch in self._buffer]
         self._oldest = min(times, default=END_OF_TIME)
@@ -199,12 +226,14 @@ class LocalRunner:
         ready: pa.RecordBatch | None = None
         if self._oldest < watermark:
             ready = self._take_ready(watermark)
+            self._silence.take(ready)
         found: list[Detection] = []
         for operator in self._operators.values():
             if ready is not None:
                 found += operator.process(ready, watermark)
             else:
                 found += _decide_due(operator, watermark)
+            self._undecided += operator.take_undecided()
         return sorted(found, key=detection_order) if len(self._operators) > 1 else found
 
     def _take_ready(self, watermark: int) -> pa.RecordBatch:

@@ -7,8 +7,6 @@ in `raw.NAME`. Every door answers only after the events are on disk.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +18,7 @@ from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
 from rapport.core.event import Event, check_envelope
 from rapport.core.ids import content_id
 from rapport.core.times import parse_duration, parse_time
+from rapport.kernel.tasks import first_of
 from rapport.node.node import Node
 from rapport.web.dependencies import NodeDependency
 
@@ -83,7 +82,8 @@ async def read(
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
     channel = node.channels.channel(name)
     if wait_ms:
-        await _wait(node, channel.wait_after(after, timeout_ms=wait_ms))
+        # A node that closes its doors answers with what there is.
+        await first_of(channel.wait_after(after, timeout_ms=wait_ms), node.doors_close.wait())
     stored = await channel.read_after(after, limit=limit)
     body = {
         "channel": name,
@@ -94,19 +94,6 @@ async def read(
         "next": stored[-1].position if stored else after,
     }
     return Response(msgspec.json.encode(body), media_type="application/json")
-
-
-async def _wait(node: Node, for_events: Coroutine[Any, Any, bool]) -> None:
-    """Until there is something, the time is over, or the node closes its doors."""
-    waits = [asyncio.ensure_future(for_events), asyncio.ensure_future(node.doors_close.wait())]
-    try:
-        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for finished in done:
-            finished.result()
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def _append(node: Node, channel: str, events: list[Event]) -> Response[bytes]:

@@ -17,7 +17,8 @@ class MixedClauses:
     """Decides the mixed clauses of matches in the order written, as far as the events known allow.
 
     A match waiting here is a row with `t0`, `when` (satisfied so far), `next` (the clause to
-    decide), and a column for every alias and term it may ever have; -1 stands for none.
+    decide), a column for every alias and term it may ever have (-1 stands for none), and `bare<n>`:
+    whether the clause n was satisfied by absence alone.
     """
 
     def __init__(self, window: Window, shape: Shape) -> None:
@@ -30,6 +31,7 @@ class MixedClauses:
         aliases = {f"@{side.alias}" for step in steps for side in (step.first, step.second)}
         timed = sorted(term for term in terms if not window.is_constraint(term))
         columns = [f"{name}{term}" for term in timed for name in ("end", "event", "other")]
+        self._bare = tuple(f"bare{number}" for number in range(len(shape.mixed)))
         self.names = (*sorted(aliases), *columns, *(f"has{term}" for term in sorted(terms)))
 
     def admit(self, frame: Columns, terms: tuple[int, ...], when: Array) -> Columns:
@@ -38,6 +40,7 @@ class MixedClauses:
         waiting = {name: frame.get(name, np.full(rows, -1)) for name in self.names}
         waiting |= {f"has{term}": np.ones(rows, np.int64) for term in terms}
         ends = [frame[f"end{term}"] for term in terms if f"end{term}" in frame]
+        waiting |= {name: np.zeros(rows, np.int64) for name in self._bare}
         return waiting | {
             "t0": np.maximum.reduce(ends),
             "when": when,
@@ -55,7 +58,7 @@ class MixedClauses:
             here = waiting["next"] == number
             parts = [take(waiting, ~here)]
             parts += [
-                self._decide(take(waiting, rows), clause, watermark)
+                self._decide(take(waiting, rows), number, clause, watermark)
                 for rows in self._alike(waiting, np.flatnonzero(here))
             ]
             waiting = concatenate(parts)
@@ -72,7 +75,9 @@ class MixedClauses:
         groups = groups.ravel()
         return [rows[groups == group] for group in range(int(groups.max()) + 1)]
 
-    def _decide(self, rows: Columns, clause: Alternatives, watermark: int) -> Columns:
+    def _decide(
+        self, rows: Columns, number: int, clause: Alternatives, watermark: int
+    ) -> Columns:
         """One clause for rows that have the same terms."""
         due = self.due(rows) <= watermark
         ready = due if self._patient else np.ones(len(due), np.bool_)
@@ -81,6 +86,7 @@ class MixedClauses:
         open_rows[chosen] = False
         judged = np.flatnonzero(open_rows & due)
         absent = self._by_absence(take(rows, judged), clause)
+        absent[f"bare{number}"] = np.ones(count(absent), np.int64)
         open_rows[judged] = False
         return concatenate([found, absent, take(rows, open_rows)])
 
@@ -132,7 +138,7 @@ class MixedClauses:
 
     def _what_they_have(self, rows: Columns) -> Columns:
         """The rows without columns of terms and aliases they do not have; numbered."""
-        frame = {name: rows[name] for name in ("t0", "when", "next")} | _bound(rows)
+        frame = {name: rows[name] for name in ("t0", "when", "next", *self._bare)} | _bound(rows)
         for name in self.names:
             if name.startswith("has") and _is_there(rows[name]):
                 term = name.removeprefix("has")

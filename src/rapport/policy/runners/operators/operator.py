@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rapport.core.detection import Detection, detection_order
+from rapport.core.detection import Detection, Undecided, detection_order, each_once
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.plan import Plan, Sequence
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
@@ -23,6 +23,7 @@ from rapport.policy.runners.operators.decide import (
     latest_end,
     matched_at,
 )
+from rapport.policy.runners.operators.doubt import make_doubt
 from rapport.policy.runners.operators.join import new_rows
 from rapport.policy.runners.operators.mixed import MixedClauses
 from rapport.policy.runners.operators.shapes import Shape, shape_of
@@ -30,24 +31,28 @@ from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.operators.table import Array, Columns, concatenate, count, take
 from rapport.policy.runners.operators.window import Window
+from rapport.policy.runners.silence import Silence
 
-_SNAPSHOT = 1
+_SNAPSHOT = 2
 
 
-def make_operator(plan: Plan, pull: PullData) -> Operator:
+def make_operator(plan: Plan, pull: PullData, silence: Silence | None = None) -> Operator:
     """An operator for the plan, looking instances up in `pull`; raises Unsupported with all
     reasons.
+
+    `silence` must have taken the same readings before the operator processes them; without it no
+    absence is in doubt.
     """
     reasons = check_supported(plan)
     if reasons:
         raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
-    return PlanOperator(plan, pull)
+    return PlanOperator(plan, pull, silence)
 
 
 class PlanOperator:
     """One plan, executing; holds its window, and the matches that are not yet decided."""
 
-    def __init__(self, plan: Plan, pull: PullData) -> None:
+    def __init__(self, plan: Plan, pull: PullData, silence: Silence | None = None) -> None:
         self.plan = plan
         self._version = plan.version()
         self._shape: Shape = shape_of(plan)
@@ -59,6 +64,8 @@ class PlanOperator:
         self._deferred = [
             self._shape.waits_after_first(number) for number in range(len(self._shape.combinations))
         ]
+        self._doubt = make_doubt(plan, self._shape, silence)
+        self._undecided: list[Undecided] = []
         self._open: dict[int, Columns] = {}
         self._waiting: Columns | None = None
         self._next_due: int | None = None
@@ -81,6 +88,10 @@ class PlanOperator:
             self._trim(watermark)
         self._watermark = watermark
         return _once(found) if len(found) > 1 else found
+
+    def take_undecided(self) -> list[Undecided]:
+        taken, self._undecided = self._undecided, []
+        return each_once(taken) if len(taken) > 1 else taken
 
     def pending_until(self) -> int | None:
         return self._next_due
@@ -206,7 +217,7 @@ class PlanOperator:
         names = [name for name in frame if name.startswith(("event", "other"))]
         ordinals = np.column_stack([frame[name] for name in names])
         causes = self._window.events.causes(ordinals[ordinals >= 0])
-        return [
+        found = [
             Detection(
                 policy=self.plan.policy,
                 time=time,
@@ -216,6 +227,19 @@ class PlanOperator:
             )
             for time, bound, events in zip(times.tolist(), bindings, ordinals.tolist(), strict=True)
         ]
+        return self._certain(found, frame)
+
+    def _certain(self, found: list[Detection], frame: Columns) -> list[Detection]:
+        """What no silent source makes doubtful; the rest is kept as undecided."""
+        if self._doubt is None:
+            return found
+        doubts = self._doubt.silent(found, frame)
+        self._undecided += [
+            Undecided.of(item, silent)
+            for item, silent in zip(found, doubts, strict=True)
+            if silent
+        ]
+        return [item for item, silent in zip(found, doubts, strict=True) if not silent]
 
     def _bindings(self, frame: Columns) -> list[dict[str, str]]:
         """Aliases and ids of each row; -1 stands for an alias the row does not have."""
