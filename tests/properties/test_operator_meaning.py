@@ -6,11 +6,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.detection import Detection, detection_lines
+from rapport.core.detection import Detection, Undecided, detection_lines, each_once
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.ontology import Ontology
 from rapport.policy.runners.local import LocalRunner
-from rapport.testing.evaluator import evaluate
+from rapport.testing.evaluator import evaluate, judge
 from rapport.testing.occurrences import Reading
 from rapport.testing.worlds import (
     ONTOLOGY,
@@ -19,6 +20,7 @@ from rapport.testing.worlds import (
     random_policy,
     random_world,
     readings_batch,
+    with_periods,
 )
 
 SIZES = (1, 2, 3, 7, 100)
@@ -43,22 +45,37 @@ def judged(policy: Compiled, world: World) -> bytes:
 
 
 def run(chance: Chance, policy: Compiled, world: World, lateness_ms: int) -> list[Detection]:
+    return run_with(chance, policy, world, ONTOLOGY, lateness_ms)[0]
+
+
+def run_with(
+    chance: Chance, policy: Compiled, world: World, ontology: Ontology, lateness_ms: int
+) -> tuple[list[Detection], list[Undecided]]:
     """Shuffled within the lateness, cut anywhere, saved and restored now and then."""
+
+    def fresh() -> LocalRunner:
+        return LocalRunner(
+            [policy.plan], world.pull, lateness_ms=lateness_ms, sources=ontology.sources
+        )
+
     arrivals: list[Reading] = sorted(
         world.readings, key=lambda reading: reading.time + chance.randint(0, lateness_ms)
     )
-    runner = LocalRunner([policy.plan], world.pull, lateness_ms=lateness_ms)
+    runner = fresh()
     found: list[Detection] = []
+    undecided: list[Undecided] = []
     while arrivals:
         size = chance.choice(SIZES)
-        found += runner.feed(readings_batch(arrivals[:size]))
+        found += runner.feed(readings_batch(arrivals[:size], ontology))
+        undecided += runner.take_undecided()
         arrivals = arrivals[size:]
         if chance.randint(0, 2) == 0:
             saved = runner.snapshot()
-            runner = LocalRunner([policy.plan], world.pull, lateness_ms=lateness_ms)
+            runner = fresh()
             runner.restore(saved)
     assert runner.late == 0
-    return found + runner.finish()
+    found += runner.finish()
+    return found, undecided + runner.take_undecided()
 
 
 @given(st.integers(0, 2**32))
@@ -68,6 +85,39 @@ def test_the_runner_finds_what_the_evaluator_finds(seed: int) -> None:
     policy = compiled_policy(chance, chance.choice((1, 20, WINDOW_MS, WINDOW_MS, 1_000)))
     lateness_ms = chance.choice((0, 0, 30, 150))
     assert detection_lines(run(chance, policy, world, lateness_ms)) == judged(policy, world)
+
+
+def plainly(undecided: list[Undecided]) -> list[Undecided]:
+    """Without the version, which the evaluator does not know."""
+    return each_once(msgspec.structs.replace(item, version="") for item in undecided)
+
+
+@given(st.integers(0, 2**32))
+def test_what_a_silent_source_leaves_open_is_undecided_as_the_evaluator_says(seed: int) -> None:
+    chance = Chance(seed)
+    world, ontology = with_periods(chance, random_world(chance, events=chance.randint(5, 45)))
+    policy = compiled_policy(chance, chance.choice((20, WINDOW_MS, WINDOW_MS, 1_000)))
+    lateness_ms = chance.choice((0, 0, 30, 150))
+    found, undecided = run_with(chance, policy, world, ontology, lateness_ms)
+    verdict = judge(
+        policy.tree, ontology, world.pull, world.readings, window_ms=policy.plan.window_ms
+    )
+    assert detection_lines(found) == detection_lines(verdict.detections)
+    assert plainly(undecided) == verdict.undecided
+
+
+def test_random_worlds_leave_some_things_open_and_decide_others() -> None:
+    """Else the comparison would prove nothing."""
+    some = both = 0
+    for seed in range(150):
+        chance = Chance(seed)
+        world, ontology = with_periods(chance, random_world(chance))
+        policy = compiled_policy(chance)
+        verdict = judge(policy.tree, ontology, world.pull, world.readings, window_ms=WINDOW_MS)
+        some += bool(verdict.undecided)
+        both += bool(verdict.undecided and verdict.detections)
+    assert some > 20
+    assert both > 5
 
 
 @given(st.integers(0, 2**32))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.terminal import stdout, write_table
+from rapport.cli.terminal import show_table, stdout
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import configure_logs
@@ -59,7 +59,7 @@ async def _demo(site: Path, keep: bool, spark: bool) -> int:
 def _introduce() -> None:
     from rapport.scenarios.secure_building.scenes import scenes
 
-    write_table(
+    show_table(
         "The scenes, all played at once (a guest may not be alone in a restricted room for 5 s)",
         ("scene", "deserves"),
         [(scene.title, scene.verdict) for scene in scenes()],
@@ -67,7 +67,7 @@ def _introduce() -> None:
 
 
 def _show(played: Played) -> None:
-    write_table(
+    show_table(
         "Alarms raised: as they should be"
         if played.as_expected()
         else "Alarms raised: NOT as expected",
@@ -82,7 +82,7 @@ def _show(played: Played) -> None:
             for found in played.detections
         ],
     )
-    write_table(
+    show_table(
         "The ledger: who was told, who answered",
         ("person", "address", "state", "message"),
         [

@@ -44,15 +44,19 @@ def write_bytes(raw: bytes) -> None:
 
 def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; plain tab-separated lines when it is not a terminal."""
-    rows = list(rows)
-    if not sys.stdout.isatty():
-        for row in [columns, *rows]:
-            print("\t".join(row))
+    if sys.stdout.isatty():
+        show_table(title, columns, rows)
         return
+    for row in [columns, *rows]:
+        print("\t".join(row))
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table for people, also where nobody can see colours."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold")
+    table = Table(title=title, title_justify="left", header_style="bold", title_style="bold")
     for column in columns:
         table.add_column(column)
     for row in rows:

@@ -10,16 +10,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rapport.core.detection import Detection, detection_order, identity_order
+import msgspec
+
+from rapport.core.detection import (
+    Detection,
+    Undecided,
+    detection_order,
+    each_once,
+    identity_order,
+)
 from rapport.core.errors import InvalidInput
 from rapport.policy.language.tree import PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.runners.base import PullData
 from rapport.testing.normal_form import Child, Clause, Literal, Pair, TermKey, normal_form
 from rapport.testing.occurrences import KnownWorld, Occurrence, Reading
+from rapport.testing.silent import silent_sources
 
 Bindings = dict[str, str]
 Assignment = Mapping[TermKey, Occurrence]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is detected, and what cannot be told because a source was silent."""
+
+    detections: list[Detection]
+    undecided: list[Undecided]
 
 
 def evaluate(
@@ -35,7 +51,34 @@ def evaluate(
     The cost is exponential in the number of terms; raises InvalidInput for absence that nothing can
     open.
     """
-    return _Evaluation(tree, ontology, pull, readings, window_ms).detections()
+    return judge(tree, ontology, pull, readings, window_ms=window_ms, periods={}).detections
+
+
+def judge(
+    tree: PolicyTree,
+    ontology: Ontology,
+    pull: PullData,
+    readings: Iterable[Reading],
+    *,
+    window_ms: int,
+    periods: Mapping[str, int] | None = None,
+) -> Verdict:
+    """The same with what is undecided; periods are those of the ontology's sources unless given."""
+    if periods is None:
+        periods = {name: one.period_ms for name, one in ontology.sources.items() if one.period_ms}
+    known = list(readings)
+    evaluation = _Evaluation(tree, ontology, pull, known, window_ms)
+    detections: list[Detection] = []
+    undecided: list[Undecided] = []
+    for detection, absent in evaluation.found():
+        start, end = detection.time - evaluation.window, detection.time
+        silent = silent_sources(ontology, periods, known, absent, start, end)
+        if silent and tree.when_unsure == "hold":
+            undecided.append(Undecided.of(detection, silent))
+        else:
+            detections.append(detection)
+    unique = {detection.id(): detection for detection in detections}
+    return Verdict(sorted(unique.values(), key=detection_order), each_once(undecided))
 
 
 class _Evaluation:
@@ -77,10 +120,10 @@ class _Evaluation:
     def _occurs(self, child: Child) -> bool:
         return not _is_absent(child) and not self._is_fact(child)
 
-    def detections(self) -> list[Detection]:
+    def found(self) -> list[tuple[Detection, set[str]]]:
+        """What survives, each with the streams whose silence would make it doubtful."""
         found = [self._decide(match, when) for match, when in self._minimal_matches()]
-        unique = {detection.id(): detection for detection in found if detection is not None}
-        return sorted(unique.values(), key=detection_order)
+        return [item for item in found if item is not None]
 
     # Rule 3: matches.
 
@@ -234,8 +277,17 @@ class _Evaluation:
 
     # Rules 4 and 7: deciding a match.
 
-    def _decide(self, match: Assignment, when: int) -> Detection | None:
+    def _decide(self, match: Assignment, when: int) -> tuple[Detection, set[str]] | None:
         t0 = _t0(match)
+        absent = [
+            part.term
+            for clause in (*self.positive, *self.mixed, *self.absent)
+            for child in clause
+            if isinstance(child, Pair) and not _is_absent(child)
+            for part in (child.first, child.second)
+            if part.negated
+        ]
+        absent += [term for clause in self.absent for term in _absent_terms(clause)]
         bindings = _bindings(match.values())
         time = max(when, t0)
         for clause in self.absent:
@@ -253,13 +305,15 @@ class _Evaluation:
                 return None
             time = max(time, satisfied)
             taken.update(chosen[0] if chosen else {})
+            absent += [] if chosen else _absent_terms(clause)
         causes = sorted({event.cause for item in taken.values() for event in item.events})
-        return Detection(
+        detection = Detection(
             policy=self.tree.name,
             time=time,
             bindings=_bindings(taken.values()),
             causes=tuple(causes),
         )
+        return detection, {stream for term in absent for stream in self.world.streams(term)}
 
     def _earliest(
         self, clause: Clause, taken: Assignment, t0: int
@@ -318,6 +372,10 @@ def _needed(child: Child) -> list[TermKey]:
 def _refuting(child: Child) -> list[TermKey]:
     """The terms any of which, occurring, refutes an absent child."""
     return [child.term] if isinstance(child, Literal) else [child.first.term, child.second.term]
+
+
+def _absent_terms(clause: Clause) -> list[TermKey]:
+    return [term for child in clause if _is_absent(child) for term in _refuting(child)]
 
 
 def _with_same_first(clause: Clause, child: Pair) -> list[Pair]:

@@ -38,7 +38,7 @@ class Reading(msgspec.Struct, frozen=True):
     key: str
     value: tuple[float | str | bool, ...]
     source: str = ""
-    """Empty: the one that gives the stream in `worlds`."""
+    """Empty: whichever gives the stream."""
 
     @property
     def cause(self) -> Cause:
@@ -93,7 +93,11 @@ class KnownWorld:
 
     def has_events(self, term: TermKey) -> bool:
         """Whether events decide the term (else it is a fact of the tables)."""
-        return any(side.stream is not None for side in self._sides(term))
+        return bool(self.streams(term))
+
+    def streams(self, term: TermKey) -> set[str]:
+        """The streams whose events decide the term."""
+        return {side.stream for side in self._sides(term) if side.stream is not None}
 
     def occurrences(self, term: TermKey) -> list[Occurrence]:
         """Occurrences where the term stands positive: correlations use events up."""

@@ -104,6 +104,26 @@ def random_world(chance: Chance, *, events: int = 40) -> World:
     return World(pull, tuple(readings))
 
 
+def with_periods(chance: Chance, world: World) -> tuple[World, Ontology]:
+    """The same world told by two sources per stream, some of which promise to be heard."""
+    sources = dict(ONTOLOGY.sources)
+    for first, second in (("badges", "beacons"), ("carts", "scales")):
+        sources[second] = msgspec.structs.replace(sources[first], name=second)
+    sources = {
+        name: msgspec.structs.replace(
+            source, period_ms=chance.choice((0, 1, 20, 49, 50, WINDOW_MS, 3 * WINDOW_MS, 1_000))
+        )
+        for name, source in sources.items()
+    }
+    told, last = [], {"person.position": "badges", "cart.place": "carts"}
+    for reading in world.readings:
+        if chance.randint(0, 3) == 0:  # mostly the same one goes on, so that the other is silent
+            own = [name for name, source in sources.items() if source.stream == reading.stream]
+            last[reading.stream] = chance.choice(own)
+        told.append(msgspec.structs.replace(reading, source=last[reading.stream]))
+    return World(world.pull, tuple(told)), msgspec.structs.replace(ONTOLOGY, sources=sources)
+
+
 def _random_rooms(chance: Chance) -> Instances:
     names = ["r1", "r2", "9", "r10"][: chance.randint(2, 4)]
     areas, doors = [], []
@@ -194,11 +214,12 @@ def readings_batch(readings: Sequence[Reading], ontology: Ontology = ONTOLOGY) -
     """Readings as the record batch that runners take, in the order given."""
     from rapport.policy.readings import readings_schema
 
+    given_by = {source.stream: name for name, source in ontology.sources.items()}
     columns: dict[str, list[object]] = {
         "time": [reading.time for reading in readings],
         "id": [reading.id for reading in readings],
         "stream": [reading.stream for reading in readings],
-        "source": [reading.source or _GIVEN_BY[reading.stream] for reading in readings],
+        "source": [reading.source or given_by[reading.stream] for reading in readings],
         "key": [reading.key for reading in readings],
     }
     for stream, kind in ontology.streams().items():

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
+from rapport.policy.runners.base import END_OF_TIME
 
 _WINDOWS_BACK = 8
 """A detection comes at most two windows after its time, rests on the window before it, and reads
@@ -113,13 +114,13 @@ class Silence:
         """Takes over what is known; a source whose period is new or another is heard from the
         watermark on.
         """
-        begun = any(state.last is not None for state in states.values())
+        began = watermark if watermark > -END_OF_TIME else None
         for name, state in self._states.items():
             saved = states.get(name)
             if saved is not None and saved.period_ms == state.period_ms:
                 self._states[name] = saved
-            elif begun or not states:
-                self._states[name] = SilenceState(state.period_ms, watermark, [])
+            else:
+                self._states[name] = SilenceState(state.period_ms, began, [])
 
     def _forget(self, before: int) -> None:
         for state in self._states.values():
