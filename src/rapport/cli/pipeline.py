@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,8 @@ def report(
         write_json(made)
         return
     for table in report_rows(made):
+        if not sys.stdout.isatty():
+            print(f"# {table.title}")
         write_table(table.title, table.columns, table.rows)
 
 

@@ -47,5 +47,5 @@ def show(
     else:
         from rapport.pipeline.partitioning import explain_partitioning
 
-        text = explain_partitioning(plan)
+        text = explain_partitioning(plan, loaded.ontology.sources)
     write_bytes(text.rstrip("\n").encode() + b"\n")

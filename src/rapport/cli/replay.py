@@ -114,6 +114,9 @@ def _write(lines: bytes, out: Path | None) -> None:
 
 def _summarise(result: ReplayResult) -> None:
     parts = [f"{len(result.detections):,} detections in {result.events:,} events"]
+    if result.undecided:
+        silent = sorted({name for item in result.undecided for name in item.silent})
+        parts.append(f"{len(result.undecided):,} undecided (silent: {', '.join(silent)})")
     if result.late:
         parts.append(f"{len(result.late):,} late and left out")
     if result.problems:
