@@ -85,3 +85,15 @@ def test_bad_rows_are_reported_and_the_rest_goes_on(
     assert run(["replay", "--site", str(building), "--out", str(out)]) == 1
     assert out.read_bytes() == (building / "expected.jsonl").read_bytes()
     assert "events.csv:20002" in capsys.readouterr().err
+
+
+def test_the_summary_tells_what_is_undecided_and_who_was_silent(
+    tmp_path: Path, building: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = building / "site.toml"
+    promise = '[sources.positions]\nperiod = "1ms"'
+    site.write_text(site.read_text().replace("[sources.positions]", promise))
+    expected = (building / "expected.jsonl").read_bytes()
+    assert replayed(tmp_path, building) == b""
+    said = capsys.readouterr().err
+    assert f"{expected.count(b'{') // 2:,} undecided (silent: positions)" in " ".join(said.split())

@@ -1,7 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.detection import Detection, detection_lines, identity_order
+from rapport.core.detection import (
+    UNDECIDED,
+    Detection,
+    Undecided,
+    detection_lines,
+    each_once,
+    identity_order,
+)
 from rapport.core.ids import content_id, time_ordered_id
 
 DETECTIONS = st.builds(
@@ -52,3 +59,16 @@ def test_content_ids_tell_parts_apart() -> None:
 
 def test_time_ordered_ids_sort_by_time() -> None:
     assert time_ordered_id(1, b"\xff" * 10) < time_ordered_id(2, bytes(10))
+
+
+@given(DETECTIONS, st.lists(st.sampled_from(["gate", "cameras"]), unique=True).map(sorted))
+def test_what_is_undecided_survives_the_channel_and_is_no_detection(
+    found: Detection, silent: list[str]
+) -> None:
+    unsure = Undecided.of(found, tuple(silent))
+    event = unsure.to_event(source="site")
+    assert event.type == UNDECIDED
+    assert Undecided.from_event(event) == unsure
+    assert event.id == unsure.id() != found.id()
+    assert Undecided.of(found, (*silent, "x")).id() != unsure.id()
+    assert each_once([unsure, unsure]) == [unsure]

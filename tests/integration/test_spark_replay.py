@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from rapport.core.detection import detection_lines
@@ -26,6 +27,7 @@ from rapport.testing.worlds import (
     random_policy,
     random_world,
     readings_batch,
+    with_periods,
 )
 
 if TYPE_CHECKING:
@@ -125,3 +127,34 @@ def test_random_policies_over_random_worlds_agree_with_the_local_runner(
         )
         assert detection_lines(found.detections) == detection_lines(expected)
         assert found.late == late
+
+
+def test_what_silent_sources_leave_open_is_the_same_on_spark(spark: SparkSession) -> None:
+    chance = Chance(3)
+    world, ontology = with_periods(chance, random_world(chance, events=150))
+    periods = zip(("badges", "beacons", "carts", "scales"), (300, 0, 400, 150), strict=True)
+    sources = {
+        name: msgspec.structs.replace(ontology.sources[name], period_ms=period)
+        for name, period in periods
+    }
+    plans = random_plans(chance, 40)
+    arrived = sorted(world.readings, key=lambda item: item.time + chance.randint(0, 300))
+    batch = readings_batch(arrived, ontology)
+    runner = LocalRunner(plans, world.pull, lateness_ms=100, sources=sources)
+    expected = runner.feed(batch) + runner.finish()
+    undecided = runner.take_undecided()
+    assert runner.late
+    assert undecided
+    assert any(found.policy == unsure.policy for found in expected for unsure in undecided)
+    for partitions in (1, 3):
+        found = replay_spark(
+            spark,
+            plans,
+            world.pull,
+            [batch.slice(0, 70), batch.slice(70)],
+            lateness_ms=100,
+            partitions=partitions,
+            sources=sources,
+        )
+        assert detection_lines(found.detections) == detection_lines(expected)
+        assert found.undecided == undecided

@@ -46,6 +46,7 @@ def read_positions(path: Path, batch: int = 10_000) -> list[pa.RecordBatch]:
             "time": rows["ts"],
             "id": rows["id"],
             "stream": pa.array(["person.position"] * len(rows)),
+            "source": pa.array(["positions"] * len(rows)),
             "key": rows["person"],
             "person.position.x": rows["x"],
             "person.position.y": rows["y"],

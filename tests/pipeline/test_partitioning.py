@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -178,3 +179,17 @@ def test_cuts_may_lie_at_the_very_times_of_events(small_policies: Site, recorded
     for plan in plans:
         expected = Path(small_policies.directory, f"{plan.policy}.expected.jsonl").read_bytes()
         assert detection_lines(d for d in found if d.policy == plan.policy) == expected, plan.policy
+
+
+def test_a_plan_in_doubt_by_a_silent_source_runs_in_one_piece(small_policies: Site) -> None:
+    positions = small_policies.ontology.sources["positions"]
+    sources = {"positions": msgspec.structs.replace(positions, period_ms=1_000)}
+    plans = [plan_of(small_policies, name) for name in ("and-not", "or")]
+    layout = lay_out(plans, np.arange(100), 4, sources=sources)
+    assert [task.plans for task in layout.tasks] == [(1,)] * 4 + [(0,)]
+    assert explain_partitioning(plans[0], sources) == (
+        "and-not: one partition, because its absence is undecided while positions is silent, "
+        "and that may have begun long before"
+    )
+    assert "slices of time" in explain_partitioning(plans[1], sources)
+    assert "slices of time" in explain_partitioning(plans[0], {"positions": positions})

@@ -7,9 +7,15 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from rapport.core.detection import Detection, detection_lines
+from rapport.core.detection import Detection, Undecided, detection_lines
 from rapport.pipeline.partitioning import BEGIN_OF_TIME, Task
-from rapport.pipeline.tasks import Job, detections_from, encode_detections, run_tasks
+from rapport.pipeline.tasks import (
+    Job,
+    detections_from,
+    encode_detections,
+    run_tasks,
+    undecided_from,
+)
 from rapport.policy.plan import encode_plan
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.site.site import Site
@@ -56,3 +62,11 @@ def test_several_tasks_may_follow_each_other_in_the_same_batches(
 def test_no_rows_give_nothing(small_policies: Site, readings: Readings) -> None:
     (batch,) = readings(small_policies.directory / "events.csv")
     assert list(run_tasks(one_job(small_policies, batch.schema), {}, [])) == []
+
+
+def test_what_is_undecided_comes_back_beside_the_detections() -> None:
+    found = Detection(policy="p", version="1", time=3, bindings={"A": "1"}, causes=((1, "e"),))
+    unsure = Undecided.of(found, ("cameras", "gate"))
+    table = pa.Table.from_batches([encode_detections([found, unsure])])
+    assert detections_from(table) == [found]
+    assert undecided_from(table) == [unsure]

@@ -81,3 +81,26 @@ def test_a_file_that_is_no_toml_is_refused_with_its_place() -> None:
     with pytest.raises(SiteError) as caught:
         parsed("[concepts\n")
     assert (caught.value.problems[0].code, caught.value.problems[0].line) == ("site.bad_toml", 1)
+
+
+def source_with(period: str) -> str:
+    return (
+        '[concepts.person.attributes]\nposition = "point"\n'
+        '[sources.gate]\nconcept = "person"\nattribute = "position"\n'
+        f'key = "who"\nvalue = ["x", "y"]\nperiod = {period}\n'
+    )
+
+
+def test_a_source_may_promise_how_often_it_is_heard() -> None:
+    ontology, problems = ontology_from_site(parsed(source_with('"2s"')))
+    assert problems == []
+    assert ontology.sources["gate"].period_ms == 2_000
+
+
+@pytest.mark.parametrize("period", ['"0s"', '"often"', "2", '""'])
+def test_a_period_is_a_duration_longer_than_nothing(period: str) -> None:
+    ontology, problems = ontology_from_site(parsed(source_with(period)))
+    assert [problem.severity for problem in problems] == ["error"]
+    assert (problems[0].line, problems[0].hint) == (8, problems[0].hint)
+    assert problems[0].hint
+    assert ontology.sources == {}

@@ -12,12 +12,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
-from rapport.core.detection import DETECTED, Detection, detection_lines
+from rapport.core.detection import (
+    DETECTED,
+    UNDECIDED,
+    Detection,
+    Undecided,
+    detection_lines,
+)
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -388,3 +395,43 @@ def test_kill_nine_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
         left = iter(range(steps, -1, -1))
         run_child(tmp_path, lambda line, left=left: line == "idle" or next(left) == 0)  # type: ignore[misc]
     asyncio.run(check())
+
+
+def watched_engine(channels: Channels, clock: ManualClock) -> PolicyEngine:
+    """The engine of a site whose positions promise to come every second."""
+    sources = {
+        name: msgspec.structs.replace(source, period_ms=1_000)
+        for name, source in SITE.ontology.sources.items()
+    }
+    return PolicyEngine(
+        channels,
+        clock,
+        name="site",
+        ontology=msgspec.structs.replace(SITE.ontology, sources=sources),
+        pull=SITE.tables,
+        plans=[SITE.policies["and-not"].plan],
+        lateness_ms=500,
+    )
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_absence_that_a_silent_source_leaves_open_is_appended_as_undecided(restarted: bool) -> None:
+    async def test(channels: Channels, clock: ManualClock) -> None:
+        plain = engine(channels, clock, "and-not", lateness_ms=500)
+        watched = watched_engine(channels, clock)
+        await channels.channel("events").append(recorded("events.csv"))
+        await drain(watched)
+        if restarted:
+            await watched.commit()
+            watched = watched_engine(channels, clock)
+        clock.set_ms(NOW + 60_000)
+        await drain(watched)
+        unsure = await appended(channels, "detections", UNDECIDED)
+        if not restarted:
+            assert watched.counts.undecided == len(unsure) > 0
+        certain = await appended(channels, "detections", DETECTED)
+        assert len(certain) + len(unsure) == expected("and-not").count(b"\n") + 1
+        assert {Undecided.from_event(event).silent for event in unsure} == {("positions",)}
+        assert plain.counts.undecided == 0
+
+    scenario(test)

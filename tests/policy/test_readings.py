@@ -42,6 +42,7 @@ def test_the_columns_are_those_of_all_streams() -> None:
         "time",
         "id",
         "stream",
+        "source",
         "key",
         "badge.owner.value",
         "door.open.value",
@@ -130,3 +131,19 @@ def test_a_time_beyond_all_windows_is_refused() -> None:
     )
     _, [(_, problem)] = split_events([far], ONTOLOGY)
     assert problem.code == "reading.bad_time"
+
+
+def test_the_source_is_the_push_source_by_whatever_name_the_event_came() -> None:
+    events = [
+        event("1", [1, 2]),
+        msgspec.structs.replace(event("2", [1, 2]), source="positions"),
+        msgspec.structs.replace(
+            event("3", [1, 2]), source="urn:device:7", headers={"rawchannel": "raw.positions"}
+        ),
+    ]
+    named = ["s", "positions", "positions"]
+    assert readings_from_events(events, ONTOLOGY).column("source").to_pylist() == named
+    faulty = [*events, event("4", [1])]
+    readings, rejected = split_events(faulty, ONTOLOGY)
+    assert readings.column("source").to_pylist() == named
+    assert len(rejected) == 1

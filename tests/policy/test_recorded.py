@@ -52,6 +52,7 @@ def test_csv_is_read_by_the_names_in_its_heading(tmp_path: Path) -> None:
         "time": 7,
         "id": "e1",
         "stream": "person.position",
+        "source": "positions",
         "key": "05",
         "person.position.x": 1.5,
         "person.position.y": 2.0,

@@ -181,3 +181,42 @@ def test_files_find_their_source() -> None:
     silent = msgspec.structs.replace(one, sources={"p": msgspec.structs.replace(more, events="")})
     with pytest.raises(InvalidInput, match="recorded events"):
         recordings_of(silent, Path("."))
+
+
+def with_period(directory: Path, period: str = "1s") -> Site:
+    """The small policies, whose positions promise to come this often."""
+    if not directory.exists():
+        shutil.copytree(CHECKS / "small-policies", directory)
+    file = directory / "site.toml"
+    text = (CHECKS / "small-policies" / "site.toml").read_text()
+    file.write_text(
+        text.replace("[sources.positions]", f'[sources.positions]\nperiod = "{period}"')
+    )
+    return load_site(directory)
+
+
+def test_what_a_silent_source_leaves_open_is_counted_apart(tmp_path: Path) -> None:
+    result = run(with_period(tmp_path / "site"), batch=17)
+    everything = run(SMALL).detections
+    assert result.undecided
+    assert {one.silent for one in result.undecided} == {("positions",)}
+    assert len(result.detections) + len(result.undecided) == len(everything)
+    assert all(found in everything for found in result.detections)
+    patient = run(with_period(tmp_path / "site", "1 hour"))
+    assert (patient.detections, patient.undecided) == (everything, [])
+
+
+@pytest.mark.parametrize("stop", [1, 90, 199])
+def test_a_resumed_replay_knows_what_was_undecided(tmp_path: Path, stop: int) -> None:
+    site, state = with_period(tmp_path / "site"), tmp_path / "state"
+    run(site, stop_after=stop, state_directory=state, batch=7)
+    whole = run(site)
+    rest = run(site, resume=True, state_directory=state)
+    assert (rest.undecided, rest.detections) == (whole.undecided, whole.detections)
+
+
+def test_resuming_with_another_period_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    run(with_period(tmp_path / "site"), stop_after=50, state_directory=state)
+    with pytest.raises(Conflict, match="periods"):
+        run(with_period(tmp_path / "site", "2s"), resume=True, state_directory=state)

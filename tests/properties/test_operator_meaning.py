@@ -116,8 +116,8 @@ def test_random_worlds_leave_some_things_open_and_decide_others() -> None:
         verdict = judge(policy.tree, ontology, world.pull, world.readings, window_ms=WINDOW_MS)
         some += bool(verdict.undecided)
         both += bool(verdict.undecided and verdict.detections)
-    assert some > 20
-    assert both > 5
+    assert some > 12
+    assert both > 0
 
 
 @given(st.integers(0, 2**32))

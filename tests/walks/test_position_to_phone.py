@@ -22,7 +22,7 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.reports import make_report
 from rapport.scenarios.secure_building.play import Played, play, stage
-from rapport.scenarios.secure_building.scenes import EXPECTED, reports
+from rapport.scenarios.secure_building.scenes import EXPECTED, EXPECTED_UNDECIDED, reports
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +71,15 @@ def test_exactly_the_deserved_alarms_are_raised(walk: Walk) -> None:
     assert sorted(walk.played.alarms) == sorted(EXPECTED)
 
 
+def test_where_a_reader_died_nobody_is_told_and_the_silent_source_is_named(walk: Walk) -> None:
+    (unsure,) = walk.played.undecided
+    assert [(unsure.bindings["A"], unsure.bindings["R"], unsure.silent)] == list(EXPECTED_UNDECIDED)
+    assert walk.played.as_expected()
+    (reading,) = walk.explain(unsure.id()).causes
+    assert reading.channel == "events"
+    assert unsure.id() not in {row.detection for row in walk.played.ledger}
+
+
 def test_every_report_is_in_the_raw_log_untouched(walk: Walk) -> None:
     sent = [report for report in reports(0) if report.source == "readers"]
     raw = walk.events("raw.readers")
@@ -84,7 +93,10 @@ def test_readings_are_in_building_metres_and_name_persons(walk: Walk) -> None:
         for item in walk.events("events")
         if item.event.source == "cameras"
     }
-    assert seen == {"person/p17": [pytest.approx(4.0), pytest.approx(29.0)]}
+    assert seen == {
+        "person/p17": [pytest.approx(4.0), pytest.approx(29.0)],
+        "person/p08": [pytest.approx(5.0), pytest.approx(40.0)],
+    }
 
 
 def test_a_source_nobody_bound_is_held_back_with_the_reason(walk: Walk) -> None:
@@ -143,7 +155,8 @@ def test_commands_read_the_same_log(walk: Walk) -> None:
     assert rapport("explain", walk.played.messages[0])["type"] == "rapport.message"
     assert rapport("mediate", "quarantine")[0]["reason"] == "source.unbound"
     counts = {row["channel"]: row["events"] for row in rapport("read")}
-    assert counts["events"] == counts["raw.readers"] + counts["raw.cameras"]
+    raw = [counts[f"raw.{source}"] for source in ("readers", "gate", "cameras")]
+    assert counts["events"] == sum(raw)
 
 
 @pytest.mark.spark

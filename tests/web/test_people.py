@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rapport.communication.answers import answer_token
-from rapport.core.detection import Detection
+from rapport.core.detection import Detection, Undecided
 from rapport.kernel.clock import SystemClock
 
 
@@ -82,6 +82,28 @@ def test_the_page_and_what_it_shows(with_doors: Callable[..., Any]) -> None:
             assert shown["detections"][0]["bindings"] == {"A": "p<b>03", "R": "lab"}
             assert shown["quarantine"][0]["reason"] == "source.unbound"
             assert {"ana", "ben"} <= {row["peer"] for row in shown["deliveries"]}
+
+    asyncio.run(scenario())
+
+
+def test_the_page_shows_what_is_undecided_and_which_source_was_silent(
+    with_doors: Callable[..., Any],
+) -> None:
+    unsure = Undecided(
+        policy="secure-building",
+        time=5,
+        bindings={"A": "p08", "R": "depot"},
+        causes=((1, "e1"),),
+        silent=("gate",),
+    )
+
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            detections = doors.node.channels.channel("detections")
+            await detections.append([unsure.to_event(source="secure-building")])
+            (shown,) = (await doors.ask("GET", "/overview")).json()["detections"]
+            assert (shown["bindings"], shown["silent"]) == (unsure.bindings, ["gate"])
+            assert (await doors.ask("GET", "/ledger")).json() == []
 
     asyncio.run(scenario())
 

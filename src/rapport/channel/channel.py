@@ -14,7 +14,7 @@ from rapport.core.event import Event, StoredEvent
 
 class Appended(msgspec.Struct, frozen=True):
     """What append did: `positions[i]` of the i-th event (that of the first copy when it was a
-    duplicate).
+    duplicate; 0 when a publisher's own count told so and the first copy is no longer known).
     """
 
     positions: tuple[int, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -20,6 +21,16 @@ IsSame = Callable[[Event, int], bool]
 """Whether the event at a position is the same as this one."""
 
 
+class Numbered(Protocol):
+    """What is known of events that their publishers count."""
+
+    def is_old(self, event: Event) -> bool:
+        """Whether its number has been passed; to be asked once per event, in order."""
+
+    def position_of(self, event: Event) -> int:
+        """Where the first copy of an old one stands; 0 when that is no longer known."""
+
+
 class Group(msgspec.Struct):
     """What a set of appends comes to: new events with their keys, and an answer for each append."""
 
@@ -29,17 +40,21 @@ class Group(msgspec.Struct):
 
 
 def plan_group(
-    appends: Sequence[Sequence[Event]], next_position: int, find: Find, is_same: IsSame
+    appends: Sequence[Sequence[Event]],
+    next_position: int,
+    find: Find,
+    is_same: IsSame,
+    numbered: Numbered | None = None,
 ) -> Group:
     """Decides which events are new. A repetition gets the position of its first copy, also within
-    the group.
+    the group. `numbered` is asked too when some of the events are counted by their publisher.
     """
     events = [event for append in appends for event in append]
     keys = identity_keys(events)
     suspected = find(keys)
-    if not any(suspected) and len(set(keys)) == len(keys):
+    if numbered is None and not any(suspected) and len(set(keys)) == len(keys):
         return Group(events, keys, _consecutive(appends, next_position))
-    return _plan_with_repetitions(appends, keys, suspected, next_position, is_same)
+    return _plan_with_repetitions(appends, keys, suspected, next_position, is_same, numbered)
 
 
 def _consecutive(appends: Sequence[Sequence[Event]], next_position: int) -> list[Appended]:
@@ -56,6 +71,7 @@ def _plan_with_repetitions(
     suspected: Sequence[int],
     next_position: int,
     is_same: IsSame,
+    numbered: Numbered | None,
 ) -> Group:
     group = Group([], [], [])
     placed: dict[tuple[str, str], int] = {}
@@ -67,7 +83,10 @@ def _plan_with_repetitions(
             position = placed.get(identity, 0)
             if not position and suspected[number] and is_same(event, suspected[number]):
                 position = suspected[number]
-            if position:
+            if numbered is not None and numbered.is_old(event):
+                duplicates += 1
+                position = position or numbered.position_of(event)
+            elif position:
                 duplicates += 1
             else:
                 position = placed[identity] = next_position + len(group.fresh)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from rapport.channel.checking import check_channel_name, check_reader_name
 from rapport.channel.logged_channel import LoggedChannel
+from rapport.channel.requests import MessageSource
 from rapport.channel.shared import Parts, Shared
 from rapport.channel.subscriptions import Cursor, LoggedSubscription, cursor_change, load_cursor
 from rapport.channel.writer import closed_error
@@ -35,6 +38,11 @@ class LoggedChannels:
             # All logs there were have been taken in at the start, so this one is empty.
             self._channels[name] = LoggedChannel(name, self._shared, last=0)
         return self._channels[name]
+
+    @cached_property
+    def source(self) -> MessageSource:
+        """Where requests by query and token are answered, one for all channels."""
+        return MessageSource(self)
 
     @property
     def closed(self) -> bool:

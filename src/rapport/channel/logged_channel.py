@@ -12,11 +12,12 @@ from rapport.channel.checking import check_events
 from rapport.channel.decoded import DecodedBlock
 from rapport.channel.grouping import cut_blocks, plan_group
 from rapport.channel.seen import SeenWindow, decode_identities, identity_keys
+from rapport.channel.sequence_keeping import SequenceKeeping
 from rapport.channel.shared import Shared
 from rapport.channel.waiting import Bell
 from rapport.channel.writer import closed_error
 from rapport.core.codec import decode_block
-from rapport.core.errors import Corrupt, InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block
@@ -37,6 +38,7 @@ class LoggedChannel:
         self._shared, self._parts = shared, shared.parts
         self._last = last
         self._seen: SeenWindow | None = None
+        self._sequences = SequenceKeeping(name, self._parts, self._position_of)
         self._unreadable = (0, 0)
 
     async def append(self, events: Sequence[Event]) -> Appended:
@@ -83,7 +85,8 @@ class LoggedChannel:
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
         """Makes appends durable with one sync; see writer.Target."""
         seen = self._seen_window()
-        group = plan_group(appends, self._last + 1, seen.find, self._is_same)
+        draft = self._sequences.draft(appends, self._last)
+        group = plan_group(appends, self._last + 1, seen.find, self._is_same, draft)
         if group.fresh:
             pieces = cut_blocks(group.fresh)
             blocks = self._parts.log.append(
@@ -96,6 +99,8 @@ class LoggedChannel:
                 decoded = DecodedBlock(block.first, block.received, events, len(body))
                 self._shared.decoded.put(self.name, decoded)
             self._last = blocks[-1].last
+            if draft is not None:
+                self._sequences.keep(draft, self._last)
             self.bell.ring()
             self._shared.appended(self.name, self._last)
         return group.answers
@@ -113,6 +118,21 @@ class LoggedChannel:
         if stored is None:
             return True
         return (stored.event.source, stored.event.id) == (event.source, event.id)
+
+    def _position_of(self, event: Event) -> int:
+        """Where an event stands that its number calls old and the window has forgotten; 0 when the
+        history index does not know (yet, or any more).
+        """
+        try:
+            places = self._parts.history.find(event.id)
+        except StoreUnavailable as error:
+            _log.warning("history index not asked", channel=self.name, why=error.message)
+            return 0
+        for name, position in places:
+            stored = self.event_at(position) if name == self.name else None
+            if stored and (stored.event.source, stored.event.id) == (event.source, event.id):
+                return position
+        return 0
 
     def _seen_window(self) -> SeenWindow:
         """The window of identities, filled from the log at the first append after a start."""

@@ -83,6 +83,19 @@ def _show(played: Played) -> None:
         ],
     )
     show_table(
+        "Undecided: nobody can tell, so nobody is woken",
+        ("when", "guest", "room", "silent source"),
+        [
+            (
+                format_time(found.time)[11:23],
+                found.bindings["A"],
+                found.bindings["R"],
+                ", ".join(found.silent),
+            )
+            for found in played.undecided
+        ],
+    )
+    show_table(
         "The ledger: who was told, who answered",
         ("person", "address", "state", "message"),
         [

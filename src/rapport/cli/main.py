@@ -29,6 +29,7 @@ COMMANDS = (
     ("up", "rapport.cli.up:up", "Run a node: doors, mediation, policies, deliveries."),
     ("demo", "rapport.cli.demo:demo", "Play the secure-building scenes end to end."),
     ("publish", "rapport.cli.publish:publish", "Send events to a running node."),
+    ("outbox", "rapport.cli.outbox:app", "Look at what a publisher left behind; deliver it."),
     ("read", "rapport.cli.read:read", "Read a channel of a site."),
     ("replay", "rapport.cli.replay:replay", "Run policies over recorded events."),
     ("explain", "rapport.cli.explain:explain", "Show what a message or detection follows from."),

@@ -19,6 +19,7 @@ GROUPS = (
     "conversions",
     "relations",
     "sources",
+    "queries",
 )
 
 

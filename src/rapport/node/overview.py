@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.channel.causes import stage_of
-from rapport.core.detection import DETECTED, Detection
+from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.node.node import Node
@@ -24,13 +24,14 @@ class ChannelCount(msgspec.Struct, frozen=True):
 
 
 class DetectionLine(msgspec.Struct, frozen=True):
-    """A detection for the page."""
+    """A detection for the page, or what is undecided because the sources in `silent` were."""
 
     id: str
     time: int
     policy: str
     bindings: dict[str, str]
     causes: list[str]
+    silent: list[str] = []
 
 
 class DeliveryLine(msgspec.Struct, frozen=True):
@@ -93,11 +94,18 @@ async def _detections(node: Node) -> list[DetectionLine]:
 
 
 def _detection(stored: StoredEvent) -> DetectionLine | None:
-    if stored.event.type != DETECTED:
-        return None
-    found = Detection.from_event(stored.event)
+    event = stored.event
+    if event.type == DETECTED:
+        return _line(event.id, Detection.from_event(event), [])
+    if event.type == UNDECIDED:
+        unsure = Undecided.from_event(event)
+        return _line(event.id, unsure, list(unsure.silent))
+    return None
+
+
+def _line(id: str, found: Detection | Undecided, silent: list[str]) -> DetectionLine:
     causes = [cause for _, cause in found.causes]
-    return DetectionLine(stored.event.id, found.time, found.policy, found.bindings, causes)
+    return DetectionLine(id, found.time, found.policy, found.bindings, causes, silent)
 
 
 def _deliveries(node: Node) -> list[DeliveryLine]:

@@ -7,20 +7,28 @@ given to the operators batch by batch; the detections are the same bytes as the 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
-from rapport.core.detection import Cause, Detection, detection_order
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.ingest import Ingestion
 from rapport.pipeline.lake import spark_path
 from rapport.pipeline.partitioning import Layout, lay_out
-from rapport.pipeline.tasks import DETECTIONS, Job, detections_from, run_tasks
+from rapport.pipeline.tasks import (
+    DETECTIONS,
+    Job,
+    detections_from,
+    encode_detections,
+    run_tasks,
+    undecided_from,
+)
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, encode_plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators import make_operator
@@ -38,6 +46,7 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
     late: list[Cause]
     events: int
     layout: Layout
+    undecided: list[Undecided] = []
 
 
 def replay_spark(
@@ -50,14 +59,16 @@ def replay_spark(
     partitions: int | None = None,
     directory: Path | None = None,
     goes_on: Callable[[], bool] = lambda: False,
+    sources: Mapping[str, PushSource] | None = None,
 ) -> SparkReplay:
     """Runs the plans over readings given in arrival order, as one Spark job.
 
     `partitions` (default: twice the cores) is the number of time slices. `directory` is where the
     readings are kept while the job runs, a temporary one by default; on a cluster every worker must
     see it. `goes_on` is asked when all readings are read: if more are to come another time, only
-    what is certain already is decided, as a local runner would have it. Raises what `make_operator`
-    raises, and RapportErrors for whatever goes wrong on Spark.
+    what is certain already is decided, as a local runner would have it. `sources` are those of the
+    site: one with a period can leave absence undecided. Raises what `make_operator` raises, and
+    RapportErrors for whatever goes wrong on Spark.
     """
     for plan in plans:
         make_operator(plan, pull)  # a plan that cannot run is refused here, not on a worker
@@ -68,14 +79,23 @@ def replay_spark(
         with spark_faults("replaying on Spark"):
             parts = _checked(partitions, spark)
             end = ingestion.watermark() if goes_on() else END_OF_TIME
-            layout = lay_out(plans, ingestion.sampled_times(), parts, end)
-            found: list[Detection] = []
+            watched = {name: one for name, one in (sources or {}).items() if one.period_ms}
+            layout = lay_out(plans, ingestion.sampled_times(), parts, end, watched)
+            found = pa.Table.from_batches([encode_detections([])])
             if schema is not None and layout.tasks:
                 rows = _readings(spark, path, plans).where(f"time < {end}L")
                 rows = spread(rows, schema.names, layout)
-                found = _detect(rows, plans, pull, schema, layout)
+                job = Job(
+                    plans=[encode_plan(plan) for plan in plans],
+                    tasks=layout.tasks,
+                    schema=schema.serialize().to_pybytes(),
+                    sources=watched,
+                    began=ingestion.first,
+                )
+                found = _detect(rows, plans, pull, job)
     return SparkReplay(
-        detections=sorted(found, key=detection_order),
+        detections=sorted(detections_from(found), key=detection_order),
+        undecided=each_once(undecided_from(found)),
         late=ingestion.late,
         events=ingestion.events,
         layout=layout,
@@ -117,14 +137,7 @@ def _readings(spark: SparkSession, path: Path, plans: Sequence[Plan]) -> DataFra
     return rows.where(~col("late") & col("stream").isin(streams))
 
 
-def _detect(
-    rows: DataFrame, plans: Sequence[Plan], pull: PullData, schema: pa.Schema, layout: Layout
-) -> list[Detection]:
-    job = Job(
-        plans=[encode_plan(plan) for plan in plans],
-        tasks=layout.tasks,
-        schema=schema.serialize().to_pybytes(),
-    )
+def _detect(rows: DataFrame, plans: Sequence[Plan], pull: PullData, job: Job) -> pa.Table:
     concepts = sorted({concept for plan in plans for concept in plan.concepts()})
     instances = {concept: pull.instances(concept) for concept in concepts}
     # Tables travel once per worker, not once per task.
@@ -134,7 +147,7 @@ def _detect(
         return run_tasks(job, shared.value, batches)
 
     try:
-        return detections_from(rows.mapInArrow(detect, DETECTIONS).toArrow())
+        return rows.mapInArrow(detect, DETECTIONS).toArrow()
     finally:
         shared.destroy()
 

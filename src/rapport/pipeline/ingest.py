@@ -28,6 +28,8 @@ class Ingestion:
     def __init__(self, lateness_ms: int) -> None:
         self.events = 0
         self.late: list[Cause] = []
+        self.first: int | None = None
+        """The smallest time of a reading that is not late."""
         self._lateness_ms = lateness_ms
         self._newest = _NEVER
         self._stride = 1
@@ -78,6 +80,9 @@ class Ingestion:
     def _remember(
         self, batch: pa.RecordBatch, times: npt.NDArray[np.int64], late: npt.NDArray[np.bool_]
     ) -> None:
+        if len(times) and not late.all():
+            earliest = int(times[~late].min())
+            self.first = earliest if self.first is None else min(self.first, earliest)
         if late.any():
             left_out = batch.filter(pa.array(late))
             ids = left_out.column("id").to_pylist()

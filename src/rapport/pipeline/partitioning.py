@@ -2,12 +2,14 @@
 
 A plan that uses nothing up is cut into slices of time. A slice owns the detections whose time lies
 in it, and reads as much before and after it as can have a part in them. A plan that uses events up
-(rule 1 of the meaning) runs in one piece: which pairs are left depends on everything before.
+(rule 1 of the meaning) runs in one piece: which pairs are left depends on everything before. So
+does a plan whose absence a silent source makes undecided (rule 8): how long a source has been
+silent may depend on events much further back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -15,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.core.times import format_duration
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Absent, Clause, CorrelationTerm, Plan, Positive
 from rapport.policy.plan import Sequence as FollowedBy
 from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.runners.silence import watched_sources
 
 BEGIN_OF_TIME = -(2**63)
 
@@ -82,7 +86,7 @@ def look_ahead_ms(plan: Plan) -> int:
     return 2 * plan.window_ms if awaited else 0
 
 
-def explain_partitioning(plan: Plan) -> str:
+def explain_partitioning(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> str:
     """One sentence for people: how this plan is spread over Spark and why."""
     used_up = used_up_terms(plan)
     if used_up:
@@ -91,6 +95,12 @@ def explain_partitioning(plan: Plan) -> str:
         return (
             f"{plan.policy}: one partition, because '{name}' uses each event once per pair "
             f"({plan.consumption}), so what is left depends on the whole history before"
+        )
+    watched = watched_sources(plan, sources or {})
+    if watched:
+        return (
+            f"{plan.policy}: one partition, because its absence is undecided while "
+            f"{' or '.join(watched)} is silent, and that may have begun long before"
         )
     overlap = f"{format_duration(look_back_ms(plan))} before its begin"
     if look_ahead_ms(plan):
@@ -106,12 +116,17 @@ def lay_out(
     times: npt.NDArray[np.int64],
     partitions: int,
     end: int = END_OF_TIME,
+    sources: Mapping[str, PushSource] | None = None,
 ) -> Layout:
     """Tasks for all plans: at most `partitions` slices holding about equally many of `times`.
 
     Everything is decided up to before `end`.
     """
-    sliced = tuple(i for i, plan in enumerate(plans) if not used_up_terms(plan))
+    sliced = tuple(
+        i
+        for i, plan in enumerate(plans)
+        if not used_up_terms(plan) and not watched_sources(plan, sources or {})
+    )
     whole = tuple(i for i in range(len(plans)) if i not in sliced)
     bounds = _bounds(times, partitions) if sliced else ()
     back = max((look_back_ms(plans[i]) for i in sliced), default=0)

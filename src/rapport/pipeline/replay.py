@@ -53,7 +53,7 @@ def replay_recorded(
     if resume or stop_after is not None:
         folder = _state_folder(state_directory)
         files = [(item.source.name, item.path) for item in recordings]
-        digest = digest_of(plans, lateness_ms, tables_version, files)
+        digest = digest_of(plans, lateness_ms, tables_version, files, ontology.sources)
     before = load_state(folder, digest).events if resume else 0
     taken = _Taken(None if stop_after is None else before + stop_after, progress)
 
@@ -69,16 +69,26 @@ def replay_recorded(
             lateness_ms=lateness_ms,
             partitions=partitions,
             goes_on=lambda: taken.stopped,
+            sources=ontology.sources,
         )
-        return EngineResult(detections=made.detections, late=made.late, events=made.events)
+        return EngineResult(
+            detections=made.detections,
+            late=made.late,
+            events=made.events,
+            undecided=made.undecided,
+        )
 
     result = replay(
         ontology, pull, plans, recordings, lateness_ms=lateness_ms, batch=batch, engine=engine
     )
     if taken.stopped:
-        found = result.detections
         state = ReplayState(
-            digest=digest, events=result.events, runner=b"", detections=found, late=result.late
+            digest=digest,
+            events=result.events,
+            runner=b"",
+            detections=result.detections,
+            late=result.late,
+            undecided=result.undecided,
         )
         save_state(folder, state)
     return msgspec.structs.replace(result, stopped=taken.stopped)

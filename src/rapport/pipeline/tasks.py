@@ -6,23 +6,28 @@ No Spark in here: batches in, batches of detections out, so it is tested without
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rapport.core.detection import Detection
+from rapport.core.detection import Detection, Undecided
 from rapport.pipeline.partitioning import Task
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import decode_plan
 from rapport.policy.runners.base import Operator
 from rapport.policy.runners.operators import make_operator
+from rapport.policy.runners.silence import Silence
 from rapport.tables.instances import Instances
 
 DETECTIONS = (
     "policy STRING, version STRING, time BIGINT, bindings MAP<STRING, STRING>, "
-    "cause_times ARRAY<BIGINT>, cause_ids ARRAY<STRING>"
+    "cause_times ARRAY<BIGINT>, cause_ids ARRAY<STRING>, silent ARRAY<STRING>"
 )
-"""Columns of detections on their way back, as Spark writes them."""
+"""Columns of detections on their way back, as Spark writes them; `silent` is null for detections
+and names the silent sources of what is undecided.
+"""
 
 _DETECTIONS = pa.schema(
     [
@@ -32,6 +37,7 @@ _DETECTIONS = pa.schema(
         ("bindings", pa.map_(pa.string(), pa.string())),
         ("cause_times", pa.list_(pa.int64())),
         ("cause_ids", pa.list_(pa.string())),
+        ("silent", pa.list_(pa.string())),
     ]
 )
 
@@ -44,6 +50,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
     schema: bytes
     """Arrow schema of the readings."""
+    sources: dict[str, PushSource] = {}
+    """Those whose silence matters."""
+    began: int | None = None
+    """Time of the first event of any source; tasks may not see it."""
 
 
 class _Tables:
@@ -57,15 +67,18 @@ class _Tables:
         return Instances(concept, [], {}) if known is None else known
 
 
+Found = Detection | Undecided
+
+
 class TaskRun:
     """One task under way: its operators, and the readings of the newest time, which may have more
     to come."""
 
-    def __init__(self, task: Task, operators: Sequence[Operator]) -> None:
-        self._task, self._operators = task, operators
+    def __init__(self, task: Task, operators: Sequence[Operator], silence: Silence) -> None:
+        self._task, self._operators, self._silence = task, operators, silence
         self._held: pa.RecordBatch | None = None
 
-    def feed(self, readings: pa.RecordBatch) -> list[Detection]:
+    def feed(self, readings: pa.RecordBatch) -> list[Found]:
         """Takes the next readings in order; decides all that lies before the newest time."""
         if self._held is not None:
             readings = pa.concat_batches([self._held, readings])
@@ -75,20 +88,20 @@ class TaskRun:
         self._held = readings.slice(ready)
         return self._process(readings.slice(0, ready), newest)
 
-    def finish(self) -> list[Detection]:
+    def finish(self) -> list[Found]:
         """Decides everything up to where the task reads; nothing more will come."""
         if self._held is None:
             return []
         return self._process(self._held, self._task.read_until)
 
-    def _process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
+    def _process(self, readings: pa.RecordBatch, watermark: int) -> list[Found]:
         begin, until = self._task.begin, self._task.until
-        return [
-            detection
-            for operator in self._operators
-            for detection in operator.process(readings, watermark)
-            if begin <= detection.time < until
-        ]
+        self._silence.take(readings)
+        found: list[Found] = []
+        for operator in self._operators:
+            found += operator.process(readings, watermark)
+            found += operator.take_undecided()
+        return [item for item in found if begin <= item.time < until]
 
 
 def run_tasks(
@@ -109,8 +122,8 @@ def run_tasks(
         yield encode_detections(running.finish())
 
 
-def encode_detections(detections: Sequence[Detection]) -> pa.RecordBatch:
-    """The detections as columns."""
+def encode_detections(detections: Sequence[Found]) -> pa.RecordBatch:
+    """Detections and what is undecided as columns."""
     columns = [
         [item.policy for item in detections],
         [item.version for item in detections],
@@ -118,6 +131,7 @@ def encode_detections(detections: Sequence[Detection]) -> pa.RecordBatch:
         [list(item.bindings.items()) for item in detections],
         [[time for time, _ in item.causes] for item in detections],
         [[id for _, id in item.causes] for item in detections],
+        [item.silent if isinstance(item, Undecided) else None for item in detections],
     ]
     arrays = [
         pa.array(column, field.type) for column, field in zip(columns, _DETECTIONS, strict=True)
@@ -127,22 +141,33 @@ def encode_detections(detections: Sequence[Detection]) -> pa.RecordBatch:
 
 def detections_from(table: pa.Table) -> list[Detection]:
     """The detections that `encode_detections` wrote."""
+    return [_detection(row) for row in table.to_pylist() if row["silent"] is None]
+
+
+def undecided_from(table: pa.Table) -> list[Undecided]:
+    """What is undecided of that which `encode_detections` wrote."""
     return [
-        Detection(
-            policy=row["policy"],
-            version=row["version"],
-            time=row["time"],
-            bindings=dict(row["bindings"]),
-            causes=tuple(zip(row["cause_times"], row["cause_ids"], strict=True)),
-        )
+        Undecided.of(_detection(row), tuple(row["silent"]))
         for row in table.to_pylist()
+        if row["silent"] is not None
     ]
+
+
+def _detection(row: Mapping[str, Any]) -> Detection:
+    return Detection(
+        policy=row["policy"],
+        version=row["version"],
+        time=row["time"],
+        bindings=dict(row["bindings"]),
+        causes=tuple(zip(row["cause_times"], row["cause_ids"], strict=True)),
+    )
 
 
 def _start(job: Job, number: int, instances: Mapping[str, Instances]) -> TaskRun:
     task, tables = job.tasks[number], _Tables(instances)
     plans = [decode_plan(job.plans[index]) for index in task.plans]
-    return TaskRun(task, [make_operator(plan, tables) for plan in plans])
+    silence = Silence(job.sources, began=job.began)
+    return TaskRun(task, [make_operator(plan, tables, silence) for plan in plans], silence)
 
 
 def _named(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

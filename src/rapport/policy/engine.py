@@ -47,6 +47,7 @@ class EngineCounts(msgspec.Struct):
 
     read: int = 0
     detections: int = 0
+    undecided: int = 0
     late: int = 0
     quarantined: int = 0
     moved_by_clock: int = 0
@@ -100,7 +101,7 @@ class PolicyEngine:
         self._commit_every_ms, self._commit_every_events = commit_every_ms, commit_every_events
         self._quiet_ms = quiet_ms
         self._upstream_is_idle = upstream_is_idle or _always
-        self._runner = LocalRunner(plans, pull, lateness_ms=lateness_ms)
+        self._runner = LocalRunner(plans, pull, lateness_ms=lateness_ms, sources=ontology.sources)
         self._subscription: Subscription | None = None
         self._position = 0
         self._uncommitted = 0
@@ -258,13 +259,16 @@ class PolicyEngine:
         late: Sequence[Cause] = (),
         moved: TimeMoved | None = None,
     ) -> None:
+        undecided = self._runner.take_undecided()
         events = [detection.to_event(source=self._name) for detection in found]
+        events += [item.to_event(source=self._name) for item in undecided]
         events += [late_event(self._name, cause) for cause in late]
         if moved is not None:
             events.append(time_event(self._name, moved))
         if events:
             await self._channels.channel("detections").append(events)
         self.counts.detections += len(found)
+        self.counts.undecided += len(undecided)
         self.counts.late += len(late)
 
     def _wait_ms(self) -> int:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
+from rapport.core.times import format_duration
 from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import PolicyTree
-from rapport.policy.plan import Constraint
+from rapport.policy.language.tree import Place, PolicyTree
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Constraint, Plan
 
 Constraints = Mapping[str, tuple[Constraint, ...]]
 
@@ -26,6 +28,24 @@ def lint_policy(
     _coincidences(tree, constraints, used, faults)
     _pointless_distinct(tree, faults)
     _repeated_actions(tree, faults)
+
+
+def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
+    """Warns, at the absence, when it is decided sooner than a source it depends on promises to be
+    heard.
+    """
+    streams = plan.absent_streams()
+    for name, source in ontology.sources.items():
+        if source.stream not in streams or source.period_ms <= plan.window_ms:
+            continue
+        window, period = format_duration(plan.window_ms), format_duration(source.period_ms)
+        faults.add(
+            "policy.window_shorter_than_period",
+            f"the window of {window} is shorter than the period of {name!r}, {period}",
+            place,
+            hint=f"{name} need not report within it; widen the window to at least {period}",
+            severity="warning",
+        )
 
 
 def can_coincide(first: tuple[Constraint, ...], second: tuple[Constraint, ...]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from rapport.core.detection import Cause, Detection, detection_order
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
@@ -37,6 +37,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     detections: list[Detection]
     late: list[Cause]
     events: int
+    undecided: list[Undecided] = []
 
 
 Engine = Callable[[Sequence[Plan], PullData, Iterable[pa.RecordBatch]], EngineResult]
@@ -54,6 +55,8 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     late: list[Cause]
     problems: list[Problem]
     events: int
+    undecided: list[Undecided] = []
+    """What would be detections, had no source been silent; each once."""
     stopped: bool = False
     """True when `stop_after` ended it before the end of the events."""
 
@@ -120,14 +123,16 @@ def replay(
             late=made.late,
             problems=problems,
             events=made.events,
+            undecided=each_once(made.undecided),
         )
     digest = ""
     if resume or stop_after is not None:
         if state_directory is None:
             raise InvalidInput("there is no place for the state", code="replay.no_state_directory")
         paths = [(item.source.name, item.path) for item in recordings]
-        digest = digest_of(plans, lateness_ms, tables_version, paths)
-    run = _Run(LocalRunner(plans, pull, lateness_ms=lateness_ms), progress)
+        digest = digest_of(plans, lateness_ms, tables_version, paths, ontology.sources)
+    runner = LocalRunner(plans, pull, lateness_ms=lateness_ms, sources=ontology.sources)
+    run = _Run(runner, progress)
     if resume and state_directory is not None:
         run.take_over(load_state(state_directory, digest))
     run.go(readings, stop_after)
@@ -138,6 +143,7 @@ def replay(
         late=run.late,
         problems=problems,
         events=run.events,
+        undecided=each_once(run.undecided),
         stopped=run.stopped,
     )
 
@@ -149,13 +155,14 @@ class _Run:
         self._runner, self._progress = runner, progress or _ignore
         self.detections: list[Detection] = []
         self.late: list[Cause] = []
+        self.undecided: list[Undecided] = []
         self.events = 0
         self.stopped = False
 
     def take_over(self, state: ReplayState) -> None:
         self._runner.restore(state.runner)
         self.detections, self.late = list(state.detections), list(state.late)
-        self.events = state.events
+        self.undecided, self.events = list(state.undecided), state.events
 
     def state(self, digest: str) -> ReplayState:
         return ReplayState(
@@ -164,6 +171,7 @@ class _Run:
             runner=self._runner.snapshot(),
             detections=self.detections,
             late=self.late,
+            undecided=self.undecided,
         )
 
     def go(self, readings: Iterator[pa.RecordBatch], stop_after: int | None) -> None:
@@ -173,6 +181,7 @@ class _Run:
             taken = rows if left is None else rows.slice(0, left)
             self.detections += self._runner.feed(taken)
             self.late += self._runner.take_late()
+            self.undecided += self._runner.take_undecided()
             self.events += len(taken)
             self._progress(self.events)
             if left is not None:
@@ -183,6 +192,7 @@ class _Run:
                         pass
                     return
         self.detections += self._runner.finish()
+        self.undecided += self._runner.take_undecided()
 
 
 def _ignore(events: int) -> None:

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from rapport.core.detection import Cause, Detection
+from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.ids import content_id
 from rapport.kernel.paths import sync_path
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 
-_VERSION = 1
+_VERSION = 2
 _FILE = "state.msgpack"
 
 
@@ -30,13 +31,21 @@ class ReplayState(msgspec.Struct, kw_only=True):
     runner: bytes
     detections: list[Detection]
     late: list[Cause]
+    undecided: list[Undecided]
 
 
 def digest_of(
-    plans: Sequence[Plan], lateness_ms: int, tables_version: str, files: Sequence[tuple[str, Path]]
+    plans: Sequence[Plan],
+    lateness_ms: int,
+    tables_version: str,
+    files: Sequence[tuple[str, Path]],
+    sources: Mapping[str, PushSource],
 ) -> str:
-    """A name for policies, lateness, tables and the content of the files; reads the files once."""
+    """A name for policies, lateness, tables, periods and the content of the files; reads the files
+    once.
+    """
     parts = [f"{plan.policy}={plan.version()}" for plan in plans]
+    parts += [f"{name} every {one.period_ms}" for name, one in sorted(sources.items())]
     parts += [f"lateness={lateness_ms}", f"tables={tables_version}"]
     parts += [f"{source}={_digest_file(path)}" for source, path in files]
     return content_id(*parts)
@@ -79,7 +88,8 @@ def load_state(directory: Path, digest: str) -> ReplayState:
         ) from None
     if state.version != _VERSION or state.digest != digest:
         raise Conflict(
-            "policies, tables, lateness or recorded events are not those of the stopped replay",
+            "policies, tables, lateness, periods or recorded events are not those of the stopped "
+            "replay",
             code="replay.changed",
             hint="put them back, or replay from the beginning",
         )

@@ -17,7 +17,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from rapport import __version__
 from rapport.core.errors import RapportError, Unavailable
 from rapport.node.node import Node
-from rapport.web.api import events, live, people, service
+from rapport.web.api import events, live, people, requests, service
 from rapport.web.guard import Doorkeeper, check_exposure
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
 
@@ -25,6 +25,7 @@ DOORS = (
     events.publish,
     events.take_readings,
     events.read,
+    requests.request_messages,
     service.healthz,
     service.readyz,
     service.metrics,

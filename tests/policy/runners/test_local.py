@@ -150,3 +150,31 @@ def test_a_plan_that_cannot_be_executed_is_refused_with_the_reason() -> None:
     )
     with pytest.raises(Unsupported, match=r"which events bring.*window"):
         LocalRunner([wrong], WORLD.pull, lateness_ms=0)
+
+
+PERIODS = {"badges": msgspec.structs.replace(ONTOLOGY.sources["badges"], period_ms=30)}
+
+
+def test_a_snapshot_made_with_other_periods_is_refused() -> None:
+    saved = LocalRunner([ALONE], WORLD.pull, lateness_ms=0, sources=PERIODS).snapshot()
+    with pytest.raises(Corrupt, match="periods"):
+        LocalRunner([ALONE], WORLD.pull, lateness_ms=0).restore(saved)
+
+
+def test_a_snapshot_of_an_older_version_is_refused() -> None:
+    saved = msgspec.msgpack.decode(LocalRunner([], Pull({}), lateness_ms=0).snapshot())
+    del saved["silence"]  # not known in version 1
+    for old in (1, 99):
+        saved["snapshot"] = old
+        with pytest.raises(Corrupt, match=f"version {old}"):
+            LocalRunner([], Pull({}), lateness_ms=0).restore(msgspec.msgpack.encode(saved))
+
+
+def test_a_source_that_gets_a_period_while_the_node_is_down_is_heard_from_then_on() -> None:
+    before = LocalRunner([ALONE], WORLD.pull, lateness_ms=0)
+    before.feed(readings_batch([reading(0, "a"), reading(1_000, "b")]))
+    after = LocalRunner([ALONE], WORLD.pull, lateness_ms=0, sources=PERIODS)
+    assert after.restore_known(before.snapshot()) == []
+    assert after.renewed().snapshot() != after.snapshot()
+    states = msgspec.msgpack.decode(after.snapshot())["silence"]
+    assert states == {"badges": {"period_ms": 30, "last": 1_000, "gaps": []}}

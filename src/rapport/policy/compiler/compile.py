@@ -16,7 +16,7 @@ from rapport.policy.compiler.planner import make_plan
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import PolicyTree
-from rapport.policy.lint import lint_policy
+from rapport.policy.lint import lint_periods, lint_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 
@@ -74,9 +74,12 @@ def _logic_tree(draft: Draft, faults: Faults) -> Draft:
 
 
 def _lint(draft: Draft, faults: Faults) -> Draft:
-    terms = terms_of(draft.condition)
+    terms = list(terms_of(draft.condition))
     used = frozenset(alias for term in terms for alias in (term.first, term.second))
     lint_policy(draft.tree, draft.constraints, used, faults)
+    assert draft.plan is not None
+    absence = next((term.place for term in terms if term.negated), None)
+    lint_periods(draft.plan, draft.ontology, absence, faults)
     return draft
 
 

@@ -18,29 +18,21 @@ from rapport.core.errors import Corrupt, DuplicateName, UnknownName
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
+from rapport.policy.runners.local_state import (
+    SNAPSHOT,
+    Saved,
+    pack_buffer,
+    read_saved,
+    unpack_buffer,
+)
 from rapport.policy.runners.operators import make_operator
-from rapport.policy.runners.silence import Silence, SilenceState
+from rapport.policy.runners.silence import Silence
 
-_SNAPSHOT = 2
 _BEGIN_OF_TIME = -END_OF_TIME
 _MANY_TIES = 4
 # Not pa.array: it would load pandas (half a second) as soon as a node is imported.
 _NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
 _EVENT_ORDER = [(name, "ascending") for name in ("time", "id", "stream", "key")]
-
-
-class _Saved(msgspec.Struct):
-    """A snapshot of the runner: no pickle, so reading a foreign one runs no code."""
-
-    snapshot: int
-    lateness_ms: int
-    latest: int
-    watermark: int
-    late: int
-    buffer: bytes
-    operators: dict[str, bytes]
-    plans: dict[str, str]
-    silence: dict[str, SilenceState]
 
 
 class LocalRunner:
@@ -89,9 +81,7 @@ class LocalRunner:
     def renewed(self) -> LocalRunner:
         """A runner with the same plans that has seen nothing yet."""
         plans = [operator.plan for operator in self._operators.values()]
-        return LocalRunner(
-            plans, self._pull, lateness_ms=self._lateness, sources=self._sources
-        )
+        return LocalRunner(plans, self._pull, lateness_ms=self._lateness, sources=self._sources)
 
     def policies(self) -> dict[str, str]:
         """Names and versions of the plans running."""
@@ -164,13 +154,13 @@ class LocalRunner:
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""
-        saved = _Saved(
-            _SNAPSHOT,
+        saved = Saved(
+            SNAPSHOT,
             self._lateness,
             self._latest,
             self._watermark,
             self.late,
-            _pack_buffer(self._buffer),
+            pack_buffer(self._buffer),
             {name: operator.snapshot() for name, operator in self._operators.items()},
             self.policies(),
             self._silence.state(),
@@ -179,7 +169,7 @@ class LocalRunner:
 
     def restore(self, snapshot: bytes) -> None:
         """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
-        saved = _read(snapshot)
+        saved = read_saved(snapshot)
         periods = {name: state.period_ms for name, state in saved.silence.items()}
         same_plans = saved.plans == self.policies() and periods == self._silence.periods()
         if not same_plans or saved.lateness_ms != self._lateness:
@@ -197,18 +187,18 @@ class LocalRunner:
         For a node that starts again after its site changed: new and changed policies begin where
         the unchanged ones stand.
         """
-        saved = _read(snapshot)
+        saved = read_saved(snapshot)
         now = self.policies()
         known = [name for name in now if saved.plans.get(name) == now[name]]
         self._take_over(saved, known)
         return sorted(set(now) - set(known))
 
-    def _take_over(self, saved: _Saved, policies: list[str]) -> None:
+    def _take_over(self, saved: Saved, policies: list[str]) -> None:
         for name in policies:
             self._operators[name].restore(saved.operators[name])
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
         self._silence.restore(saved.silence, saved.watermark)
-        self._buffer = _unpack_buffer(saved.buffer)
+        self._buffer = unpack_buffer(saved.buffer)
         times = [int(pc.min(batch.column("time")).as_py()) for batch in self._buffer]
         self._oldest = min(times, default=END_OF_TIME)
 
@@ -286,34 +276,3 @@ def _decide_due(operator: Operator, watermark: int) -> list[Detection]:
     if due is None or due > watermark:
         return []
     return operator.process(_NO_READINGS, watermark)
-
-
-def _pack_buffer(batches: list[pa.RecordBatch]) -> bytes:
-    if not batches:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-def _unpack_buffer(raw: bytes) -> list[pa.RecordBatch]:
-    if not raw:
-        return []
-    try:
-        return list(pa.ipc.open_stream(raw))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise Corrupt(f"a snapshot cannot be read: {error}", code="policy.bad_snapshot") from None
-
-
-def _read(snapshot: bytes) -> _Saved:
-    try:
-        saved = msgspec.msgpack.decode(snapshot, type=_Saved)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise Corrupt(f"a snapshot cannot be read: {error}", code="policy.bad_snapshot") from None
-    if saved.snapshot != _SNAPSHOT:
-        raise Corrupt(
-            f"snapshots of version {saved.snapshot} cannot be read", code="policy.bad_snapshot"
-        )
-    return saved

@@ -21,8 +21,8 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME
 
 _WINDOWS_BACK = 8
-"""A detection comes at most two windows after its time, rests on the window before it, and reads
-what followed-bys reach: nothing older is asked for."""
+"""A detection is found at most two windows after its time and rests on the window before that;
+the rest is to spare."""
 
 
 class SilenceState(msgspec.Struct):
@@ -43,9 +43,7 @@ def watched_sources(plan: Plan, sources: Mapping[str, PushSource]) -> tuple[str,
         return ()
     streams = plan.absent_streams()
     return tuple(
-        sorted(
-            name for name, one in sources.items() if one.period_ms > 0 and one.stream in streams
-        )
+        sorted(name for name, one in sources.items() if one.period_ms > 0 and one.stream in streams)
     )
 
 
@@ -131,7 +129,7 @@ class Silence:
 def _hear(state: SilenceState, times: npt.NDArray[Any]) -> None:
     if not len(times):
         return
-    edges = np.concatenate(([state.last], times))
+    edges: npt.NDArray[Any] = np.concatenate((np.array([state.last], np.int64), times))
     for place in np.flatnonzero(np.diff(edges) > state.period_ms).tolist():
         state.gaps.append((int(edges[place]), int(edges[place + 1])))
     state.last = int(times[-1])

@@ -2,7 +2,8 @@
 it. [PO-17]
 
 Every scene plays in a room of its own, so all play at once. `EXPECTED` is what a careful person
-would raise an alarm about; everything else must stay quiet.
+would raise an alarm about, `EXPECTED_UNDECIDED` what nobody can tell; everything else must stay
+quiet.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 SITE = Path(__file__).parent / "site"
 FEET_PER_METRE = 1 / 0.3048
 
-Sensor = Literal["badge", "camera"]
+Sensor = Literal["badge", "gate", "camera"]
 
 EXPECTED: tuple[tuple[str, str], ...] = (
     ("p03", "server-room"),
@@ -26,6 +27,9 @@ EXPECTED: tuple[tuple[str, str], ...] = (
     ("p06", "archive"),
 )
 """Guest and room of each alarm."""
+
+EXPECTED_UNDECIDED: tuple[tuple[str, str, tuple[str, ...]], ...] = (("p08", "depot", ("gate",)),)
+"""Guest, room and silent sources where nobody can tell."""
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -72,6 +76,7 @@ def scenes() -> tuple[Scene, ...]:
         Scene("two guests in the hall, an employee near one", "alarm for the other", _two_guests()),
         Scene("the employee is near, but behind the wall", "alarm", _behind_the_wall()),
         Scene("the camera reports 3 s late and out of order", "nothing", _late_camera()),
+        Scene("the depot's reader dies, then a guest is seen there", "undecided", _dead_reader()),
     )
 
 
@@ -143,11 +148,18 @@ def _late_camera() -> tuple[Sighting, ...]:
     return guest + hurried
 
 
+def _dead_reader() -> tuple[Sighting, ...]:
+    """The reader promises to be heard every 3 s; the employee it last saw may still be there."""
+    employee = _every_second("p18", 4, 40, start=0, end=9_000, sensor="gate")
+    return (*employee, Sighting(9_500, "p08", 5, 40, "camera"))
+
+
 def _report(start_ms: int, sighting: Sighting) -> Report:
     arrives = start_ms + sighting.at_ms + sighting.delay_ms
-    if sighting.sensor == "badge":
-        return Report(arrives, "readers", _badge_payload(start_ms, sighting))
-    return Report(arrives, "cameras", _camera_payload(start_ms, sighting))
+    if sighting.sensor == "camera":
+        return Report(arrives, "cameras", _camera_payload(start_ms, sighting))
+    source = "gate" if sighting.sensor == "gate" else "readers"
+    return Report(arrives, source, _badge_payload(start_ms, sighting))
 
 
 def _badge_payload(start_ms: int, sighting: Sighting) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from rapport.channel.sequences import counted_in
 from rapport.core.codec import decode_cloudevent, decode_cloudevents, to_cloudevent
 from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
 from rapport.core.event import Event, check_envelope
@@ -40,7 +41,7 @@ async def publish(
         )
     body = await request.body()
     events = _read_cloudevents(request, body, node.clock.now_ms())
-    return await _append(node, name, events)
+    return await _append(node, name, counted_in(name, events))
 
 
 @post("/sources/{source:str}", status_code=200)

@@ -35,8 +35,9 @@ function show(overview) {
   fill("detections", overview.detections.map((d) => [
     cell(clock(d.time), "time"), cell(d.policy),
     cell(Object.entries(d.bindings).map(([alias, id]) => `${alias} = ${id}`).join(", ")),
+    d.silent.length ? cell(`undecided: ${d.silent.join(", ")} silent`, "state-undecided") : cell("found"),
     cell(d.causes.join(", "), "soft"),
-  ]), "nothing yet", 4);
+  ]), "nothing yet", 5);
   fill("deliveries", overview.deliveries.map((d) => [
     cell(clock(d.time), "time"), cell(d.peer), cell(d.adapter), cell(d.state.replace("_", " "), `state-${d.state}`), cell(d.text, "soft"),
   ]), "nobody was told anything yet", 5);

@@ -1,5 +1,4 @@
-"""Whether what was found rests on the absence of something a silent source might have told. [PO-7]
-"""
+"""Whether what was found rests on the absence of what a silent source might have told. [PO-7]"""
 
 from __future__ import annotations
 

@@ -75,9 +75,7 @@ class MixedClauses:
         groups = groups.ravel()
         return [rows[groups == group] for group in range(int(groups.max()) + 1)]
 
-    def _decide(
-        self, rows: Columns, number: int, clause: Alternatives, watermark: int
-    ) -> Columns:
+    def _decide(self, rows: Columns, number: int, clause: Alternatives, watermark: int) -> Columns:
         """One clause for rows that have the same terms."""
         due = self.due(rows) <= watermark
         ready = due if self._patient else np.ones(len(due), np.bool_)

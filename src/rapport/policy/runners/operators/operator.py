@@ -235,9 +235,7 @@ class PlanOperator:
             return found
         doubts = self._doubt.silent(found, frame)
         self._undecided += [
-            Undecided.of(item, silent)
-            for item, silent in zip(found, doubts, strict=True)
-            if silent
+            Undecided.of(item, silent) for item, silent in zip(found, doubts, strict=True) if silent
         ]
         return [item for item, silent in zip(found, doubts, strict=True) if not silent]
 

@@ -1,0 +1,1 @@
+"""Programs' own ends of a channel: they keep what the network cannot take now."""

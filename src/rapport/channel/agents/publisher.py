@@ -1,0 +1,211 @@
+"""The publisher agent: accepts events at once, delivers them when it can. [CH-5]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from rapport.channel.agents.courier import Activity, Courier
+from rapport.channel.agents.outbox import SEGMENT_BYTES, Outbox
+from rapport.channel.agents.outbox_reading import RejectedEvent
+from rapport.channel.agents.sink_door import TIMEOUT_SECONDS, SinkDoor
+from rapport.channel.agents.window import (
+    FIRST_PAUSE_MS,
+    LONGEST_PAUSE_MS,
+    MOST_EVENTS,
+    Reason,
+    Window,
+)
+from rapport.channel.checking import LARGEST_DATA_BYTES, check_channel_name, check_events
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.event import Event, make_event
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import Clock, SystemClock
+
+_FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
+
+
+class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be tuned; the defaults suit a program beside a node as well as one far away."""
+
+    most_events: int = MOST_EVENTS
+    """Events per request. More is faster on slow lines; a lost answer repeats all of them."""
+    first_pause_ms: int = FIRST_PAUSE_MS
+    longest_pause_ms: int = LONGEST_PAUSE_MS
+    """After a failure the pause doubles from the first to the longest, less up to a half by
+    chance.
+    """
+    request_seconds: float = TIMEOUT_SECONDS
+    """How long a request may go without an answer."""
+    segment_bytes: int = SEGMENT_BYTES
+    """Delivered events leave the disk in pieces of this size."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a publisher stands. `accepted` counts all events ever; `settled` those that were taken or
+    rejected; `pending` those that wait.
+    """
+
+    publisher: str
+    epoch: int
+    accepted: int
+    settled: int
+    pending: int
+    rejected: int
+    activity: Activity
+    trouble: Reason | None
+    next_try_in_ms: int
+
+
+class Publisher:
+    """Sends events to a channel of a node, through an outbox on disk.
+
+    `publish` returns when the event is in the outbox: it waits for the disk, never for the network,
+    and raises nothing because of the network. Delivery is in order, and each event is stored once,
+    whatever ends or fails in between; an outbox left behind is delivered by the next publisher on
+    it, or by `rapport outbox drain`. Calls may come from any thread.
+
+    Opening raises StoreUnavailable (`outbox.locked`: another process has it) and InvalidInput.
+    """
+
+    def __init__(
+        self,
+        outbox: str | Path,
+        url: str,
+        *,
+        channel: str,
+        token: str = "",
+        source: str = "",
+        settings: PublisherSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        chosen = settings or PublisherSettings()
+        check_channel_name(channel)
+        door = SinkDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
+        self._clock: Clock = clock or SystemClock()
+        chance = Chance.from_machine()
+        self._ids, self._ids_guard = Ids(self._clock, chance), threading.Lock()
+        self._source = source
+        self._closed = self._done = False
+        self._outbox = Outbox(
+            Path(outbox),
+            self._clock,
+            new_name=self._ids.new(),
+            url=url,
+            channel=channel,
+            segment_bytes=chosen.segment_bytes,
+        )
+        make_window = partial(
+            Window,
+            most_events=chosen.most_events,
+            first_pause_ms=chosen.first_pause_ms,
+            longest_pause_ms=chosen.longest_pause_ms,
+        )
+        self._courier = Courier(self._outbox, door, self._clock, chance, make_window)
+
+    def publish(self, event: Event | Mapping[str, Any] | None = None, /, **fields: Any) -> str:
+        """Accepts one event and returns its id; survives the end of the process from then on.
+
+        Give an Event, a mapping, or the fields: type, data, and if wanted source, subject, id, time
+        (ms UTC), headers. Costs one disk sync, shared by calls of several threads; `publish_many`
+        shares it too. Raises InvalidInput for a bad event, StoreUnavailable for a full disk.
+        """
+        return self.publish_many([fields if event is None else event])[0]
+
+    def publish_many(self, events: Iterable[Event | Mapping[str, Any]]) -> list[str]:
+        """Accepts events, all or none, with one disk sync; returns their ids."""
+        made = [self._made(event) for event in events]
+        check_events(made, LARGEST_DATA_BYTES)
+        if self._closed:
+            raise StoreUnavailable("the publisher is closed", code="outbox.closed")
+        self._outbox.add(made)
+        self._courier.ring()
+        return [event.id for event in made]
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Waits until everything accepted so far is settled; False when the seconds are over or the
+        delivery has stopped.
+        """
+        return self._courier.wait_settled(self._outbox.last, timeout)
+
+    def resume(self, token: str | None = None) -> None:
+        """Tries again at once, after a stop or in a pause; with another token if one is given."""
+        self._courier.resume(token)
+
+    def status(self) -> Status:
+        """How it stands now."""
+        delivery, last, settled = self._courier.delivery(), self._outbox.last, self._outbox.settled
+        return Status(
+            publisher=self._outbox.identity.publisher,
+            epoch=self._outbox.identity.epoch,
+            accepted=last,
+            settled=settled,
+            pending=max(last - settled, 0),
+            rejected=self._outbox.rejected_count,
+            activity=delivery.activity,
+            trouble=delivery.trouble,
+            next_try_in_ms=delivery.next_try_in_ms,
+        )
+
+    def rejected(self) -> list[RejectedEvent]:
+        """Events the node will not take, with the reason; they are kept."""
+        return self._outbox.rejected()
+
+    def close(self, wait: float | None = 0.0) -> bool:
+        """Ends; first waits up to so many seconds (None: as long as it takes) for the delivery.
+
+        Returns whether everything is settled; what is not stays in the outbox. A second call is no
+        error.
+        """
+        if self._closed or self._outbox.is_inherited:
+            return self._done
+        self.flush(wait)
+        self._closed = True
+        self._courier.end()
+        self._outbox.close()
+        self._done = self._outbox.settled >= self._outbox.last
+        return self._done
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(wait=0.0 if kind else 5.0)
+
+    def _made(self, event: Event | Mapping[str, Any]) -> Event:
+        if isinstance(event, Event):
+            return event
+        unknown = sorted(set(event) - _FIELDS)
+        if unknown or "type" not in event:
+            named = f"no field {unknown[0]!r}" if unknown else "no event without a type"
+            raise InvalidInput(
+                f"there is {named}",
+                code="event.unknown_field" if unknown else "event.missing_field",
+                hint=f"fields are {', '.join(sorted(_FIELDS))}",
+            )
+        given = {name: value for name, value in event.items() if value is not None}
+        if not given.get("source") and not self._source:
+            raise InvalidInput(
+                "the event has no source",
+                code="event.missing_field",
+                hint="name it in the event, or once: Publisher(..., source='lab')",
+            )
+        with self._ids_guard:
+            defaults = {"source": self._source, "id": self._ids.new(), "time": self._clock.now_ms()}
+        try:
+            return make_event(**{**defaults, **given})
+        except (TypeError, ValueError) as fault:
+            raise InvalidInput(
+                f"the event cannot be made: {fault}", code="event.bad_data"
+            ) from None

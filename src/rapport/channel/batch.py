@@ -1,0 +1,104 @@
+"""What is asked of a channel's source side and what it answers. [CH-1, CH-2]
+
+Field by field the structures of the paper: XMessageRequest and XMessageBatch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+
+DEFAULT_MESSAGES = 100
+"""Messages per batch when the request leaves it to the source."""
+MOST_MESSAGES = 10_000
+"""Larger wishes are cut down to this; so are batches of more than MOST_BYTES of data."""
+MOST_BYTES = 8 * 1024 * 1024
+LONGEST_WAIT_MS = 60_000
+DEFAULT_LEASE_MINUTES = 10
+LONGEST_LEASE_MINUTES = 24 * 60
+KEEP_AS_LONG_AS_POSSIBLE = -1
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages, how many, and how to go on.
+
+    Limits shape the set that the answer's `next_token` names (for a query, also the first set);
+    the set a token names was fixed when the token was given out.
+    """
+
+    query: str | dict[str, Any] | None = None
+    """A condition (text) or a template (object); begins with the oldest message."""
+    kind: str = ""
+    """The query's kind; "" takes texts for `sql` and objects for `template`."""
+    token: str = ""
+    """Instead of a query: the `current_token` or `next_token` of an earlier batch."""
+    wait_ms: int = 0
+    """How long to wait for a first match when there is none; at most a minute."""
+    max_messages: int = 0
+    """0 = as the query said that began the session, or the source's default."""
+    max_time_range_ms: int = 0
+    """Most time between the earliest and the latest message of a batch; 0 = as before, or any."""
+    lease_minutes: int = DEFAULT_LEASE_MINUTES
+    """Suggested lease; 0 with a token ends the session."""
+    take: bool = False
+    """The messages leave the source: no other request sees them."""
+    seen: bool = False
+    """With a token: the receiver has this set already and only asks how to go on."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages a token names, and how to go on."""
+
+    events: tuple[StoredEvent, ...]
+    current_token: str
+    """Names exactly this set: a receiver that has seen it drops the batch."""
+    next_token: str | None = None
+    """Names the set that follows; None = nothing new yet, ask `current_token` again."""
+    lease_minutes: int = 0
+    ttl_ms: int = KEEP_AS_LONG_AS_POSSIBLE
+    gone: bool = False
+    """Messages of this set were taken or let go meanwhile; what is left of it comes with
+    `next_token`.
+    """
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How large a set may become."""
+
+    messages: int = DEFAULT_MESSAGES
+    time_range_ms: int = 0
+    data_bytes: int = MOST_BYTES
+
+
+def check_request(request: Request) -> None:
+    """Raises InvalidInput for a request that contradicts itself."""
+    if bool(request.token) == (request.query is not None):
+        raise InvalidInput(
+            "a request names either a query or a token",
+            code="request.no_query",
+            hint='for everything from the beginning send {"query": {}}',
+        )
+    if request.token and request.kind:
+        raise InvalidInput("a token has its query's kind in itself", code="request.bad_field")
+    if request.seen and not request.token:
+        raise InvalidInput("only a token's messages can be seen already", code="request.bad_field")
+    for field in ("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes"):
+        if not 0 <= getattr(request, field) < 2**53:
+            raise InvalidInput(
+                f"{field} cannot be {getattr(request, field)}",
+                code="request.bad_field",
+                hint="a number from 0 on",
+            )
+
+
+def request_limits(request: Request, before: Limits | None = None) -> Limits:
+    """The limits of the sets to come: the request's own, those of before, the defaults."""
+    base = before or Limits()
+    return Limits(
+        messages=min(request.max_messages or base.messages, MOST_MESSAGES),
+        time_range_ms=request.max_time_range_ms or base.time_range_ms,
+    )

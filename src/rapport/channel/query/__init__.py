@@ -1,0 +1,1 @@
+"""Which events a request wants: templates and SQL-like conditions, compiled once."""

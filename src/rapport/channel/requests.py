@@ -1,0 +1,225 @@
+"""The source side of a channel: request messages, by query or by token. [CH-1, CH-2, CH-3]
+
+A batch is answered together with the token of the set after it, chosen at that moment: so a token
+names one closed set for ever, and the source keeps no state but what was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+import msgspec
+
+from rapport.channel.batch import (
+    LONGEST_WAIT_MS,
+    Batch,
+    Limits,
+    Request,
+    check_request,
+    request_limits,
+)
+from rapport.channel.lease import Leases, granted_minutes
+from rapport.channel.query.kinds import Query, make_query
+from rapport.channel.scanning import Scanner
+from rapport.channel.selection import Chosen
+from rapport.channel.takers import SourceChannels, Taker
+from rapport.channel.tokens import Place, Tokens, identity_digest, request_secret
+from rapport.core.event import StoredEvent
+from rapport.store.memory import MemoryLogStore
+
+_SESSION_BYTES = 8
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A request understood: who asks where for what, and in which session."""
+
+    name: str
+    identity: str
+    session: bytes
+    query: Query
+    limits: Limits
+    request: Request
+    scanner: Scanner
+    lease_minutes: int
+
+
+class MessageSource:
+    """The source side of all channels of a node. All calls belong to one event loop.
+
+    Cost of a request: at most two scans of SCAN_EVENTS messages, whatever the length of the log.
+    """
+
+    def __init__(
+        self, channels: SourceChannels, *, chance: Callable[[int], bytes] = secrets.token_bytes
+    ) -> None:
+        self._channels = channels
+        self._clock = channels.parts.clock
+        self._chance = chance
+        self._taker = Taker(channels)
+        self._leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
+        self._tokens: Tokens | None = None
+
+    async def request(
+        self,
+        name: str,
+        request: Request,
+        *,
+        identity: str,
+        closing: asyncio.Event | None = None,
+    ) -> Batch:
+        """The messages of a token, or the first ones of a query, with the token of what follows.
+
+        The same token gives the same messages, always; when some of them were taken or let go, the
+        answer is `gone` and nothing else. Taking is durable when this returns: should the answer
+        get lost, the same token asked again by the same identity gives it again while the lease
+        lasts. To lose nothing, ask without `take` first and then take by the `current_token`.
+        Who waits is answered at once when `closing` is set.
+
+        Raises InvalidInput (query, token, field), NotAllowed (forged or another's token),
+        LeaseExpired (channels in memory only), ChannelUnavailable.
+        """
+        check_request(request)
+        channel = self._channels.channel(name)
+        tokens = await self._signer()
+        taken = await self._taker.taken(name)
+        scanner = Scanner(channel, self._clock, taken, closing=closing)
+        if request.token:
+            place = tokens.read(request.token, channel=name, identity=identity)
+            return await self._go_on(place, request, identity, scanner)
+        return await self._begin(name, request, identity, scanner)
+
+    # --- a query ----------------------------------------------------------------------------------
+
+    async def _begin(self, name: str, request: Request, identity: str, scanner: Scanner) -> Batch:
+        query = make_query(request.kind, request.query)
+        session = self._chance(_SESSION_BYTES)
+        lease = self._grant(session, request.lease_minutes)
+        limits = request_limits(request)
+        asked = _Asked(name, identity, session, query, limits, request, scanner, lease)
+        chosen, token = await self._first_set(asked)
+        return await self._answer(asked, chosen.events, token, chosen.reach, wait_ms=0)
+
+    async def _first_set(self, asked: _Asked) -> tuple[Chosen, str]:
+        """The first set, waiting for a match; taken when that was asked for."""
+        wait_ms = min(asked.request.wait_ms, LONGEST_WAIT_MS)
+        if not asked.request.take:
+            chosen = await asked.scanner.choose_or_wait(asked.query, asked.limits, 0, wait_ms)
+            return chosen, self._token(asked, chosen)
+        deadline = self._clock.steady_ns() + wait_ms * 1_000_000
+        after = 0
+        while True:
+            async with self._taker.alone(asked.name):
+                chosen = await asked.scanner.choose(asked.query, asked.limits, after)
+                token = self._token(asked, chosen)
+                if chosen.events:
+                    await self._taker.take(asked.name, chosen.events, token, asked.lease_minutes)
+            left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
+            if chosen.events or not await asked.scanner.wait(asked.query, chosen, left_ms):
+                return chosen, token
+            after = chosen.reach
+
+    # --- a token ----------------------------------------------------------------------------------
+
+    async def _go_on(
+        self, place: Place, request: Request, identity: str, scanner: Scanner
+    ) -> Batch:
+        if self._leases is not None:
+            self._leases.check(place.session, self._steady_ms())
+        if request.lease_minutes == 0:
+            return self._end(place, request.token)
+        lease = self._grant(place.session, request.lease_minutes)
+        limits = request_limits(request, Limits(place.messages, place.time_range_ms))
+        query = make_query(place.kind, place.query)
+        asked = _Asked(
+            place.channel, identity, place.session, query, limits, request, scanner, lease
+        )
+        events = await self._events_of(asked, place)
+        if events is None:
+            return await self._answer(asked, (), request.token, place.after, wait_ms=0, gone=True)
+        wait_ms = 0 if events else min(request.wait_ms, LONGEST_WAIT_MS)
+        return await self._answer(asked, events, request.token, place.reach, wait_ms=wait_ms)
+
+    async def _events_of(self, asked: _Asked, place: Place) -> tuple[StoredEvent, ...] | None:
+        """The messages of a token, taken when that was asked for; None when some are gone."""
+        if place.count == 0 or (asked.request.seen and not asked.request.take):
+            return ()
+        if not asked.request.take:
+            return await self._recall(asked, place)
+        async with self._taker.alone(asked.name):
+            events = await self._recall(asked, place)
+            if events is not None and not await self._taker.has_taken(
+                asked.name, asked.request.token
+            ):
+                await self._taker.take(asked.name, events, asked.request.token, asked.lease_minutes)
+        return () if asked.request.seen and events is not None else events
+
+    async def _recall(self, asked: _Asked, place: Place) -> tuple[StoredEvent, ...] | None:
+        own = await self._taker.positions_of(asked.name, asked.request.token)
+        if own is not None:
+            events = await asked.scanner.at(own)
+        else:
+            events = await asked.scanner.matches_in(asked.query, place.after, place.through)
+        return events if len(events) == place.count else None
+
+    def _end(self, place: Place, token: str) -> Batch:
+        if self._leases is not None:
+            self._leases.end(place.session)
+        return Batch(events=(), current_token=token, lease_minutes=0)
+
+    # --- both -------------------------------------------------------------------------------------
+
+    async def _answer(
+        self,
+        asked: _Asked,
+        events: tuple[StoredEvent, ...],
+        token: str,
+        reach: int,
+        *,
+        wait_ms: int,
+        gone: bool = False,
+    ) -> Batch:
+        """The batch, with the token of the set after `reach` when there is one."""
+        following = await asked.scanner.choose_or_wait(asked.query, asked.limits, reach, wait_ms)
+        is_more = bool(following.events) or not following.at_end
+        return Batch(
+            events=events,
+            current_token=token,
+            next_token=self._token(asked, following) if is_more else None,
+            lease_minutes=asked.lease_minutes,
+            gone=gone,
+        )
+
+    def _token(self, asked: _Asked, chosen: Chosen) -> str:
+        assert self._tokens is not None
+        return self._tokens.write(
+            Place(
+                channel=asked.name,
+                identity=identity_digest(asked.identity),
+                session=asked.session,
+                kind=asked.query.kind,
+                query=asked.query.text,
+                after=chosen.after,
+                through=chosen.through,
+                count=len(chosen.events),
+                reach=chosen.reach,
+                messages=asked.limits.messages,
+                time_range_ms=asked.limits.time_range_ms,
+            )
+        )
+
+    def _grant(self, session: bytes, minutes: int) -> int:
+        if self._leases is None:
+            return granted_minutes(minutes)
+        return self._leases.grant(session, minutes, self._steady_ms())
+
+    def _steady_ms(self) -> int:
+        """Leases in memory run on time that never jumps."""
+        return self._clock.steady_ns() // 1_000_000
+
+    async def _signer(self) -> Tokens:
+        if self._tokens is None:
+            secret = await self._taker.off_loop(lambda: request_secret(self._channels.records))
+            self._tokens = Tokens(secret)
+        return self._tokens

@@ -1,0 +1,155 @@
+"""Which messages of a channel were taken, and by which token; durable in the records. [CH-2, CH-3]
+
+Taken positions are bits in rows of 4,096: a take changes a few rows, in the same transaction as the
+note which token took them. The note lets the taker ask the same token again (its answer may have
+been lost) until the lease ends; then it is swept.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from rapport.core.errors import Corrupt
+from rapport.store.base import Change, Delete, Put, RecordStore
+
+TAKEN, TAKES = "taken", "takes"
+ROW_BITS = 4_096
+_PAGE = 1_000
+
+
+class Take(msgspec.Struct, frozen=True, array_like=True):
+    """What one token took: runs of positions (first, last), and until when this is remembered."""
+
+    until_ms: int
+    runs: tuple[tuple[int, int], ...]
+
+    def positions(self) -> Iterator[int]:
+        """Every position, in order."""
+        for first, last in self.runs:
+            yield from range(first, last + 1)
+
+
+def runs_of(positions: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending positions as runs of neighbours.
+
+    >>> runs_of([1, 2, 3, 7])
+    ((1, 3), (7, 7))
+    """
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and runs[-1][1] == position - 1:
+            runs[-1] = (runs[-1][0], position)
+        else:
+            runs.append((position, position))
+    return tuple(runs)
+
+
+class Taken:
+    """What was taken from one channel. No I/O: `reserve` says what to write, the caller writes it
+    and calls `release` when that failed.
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._rows: dict[int, int] = {}
+        self._takes: dict[str, Take] = {}
+        self._due: list[tuple[int, str]] = []
+
+    def holds(self, position: int) -> bool:
+        """Whether the message at a position was taken."""
+        row = self._rows.get(position // ROW_BITS)
+        return row is not None and bool(row >> position % ROW_BITS & 1)
+
+    def is_untouched(self) -> bool:
+        """Whether nothing was ever taken: most channels."""
+        return not self._rows
+
+    def take_of(self, token: str) -> Take | None:
+        """What a token (its digest) took; None when it took nothing that is remembered."""
+        return self._takes.get(token)
+
+    def reserve(
+        self, positions: Sequence[int], token: str, *, until_ms: int, now_ms: int
+    ) -> list[Change]:
+        """Marks positions as taken by a token at once; returns the changes that make it last."""
+        take = Take(until_ms, runs_of(positions))
+        changes = [*self._sweep(now_ms), self._remember(token, take)]
+        for number in self._mark(positions):
+            row = self._rows[number].to_bytes(ROW_BITS // 8, "little")
+            changes.append(Put(TAKEN, row_key(self._channel, number), row))
+        return changes
+
+    def release(self, positions: Sequence[int], token: str) -> None:
+        """Undoes a reservation that could not be written."""
+        for position in positions:
+            self._rows[position // ROW_BITS] &= ~(1 << position % ROW_BITS)
+        self._takes.pop(token, None)
+
+    def restore_row(self, number: int, row: bytes) -> None:
+        """Takes in a row that was read from the records."""
+        self._rows[number] = int.from_bytes(row, "little")
+
+    def restore_take(self, token: str, take: Take) -> None:
+        """Takes in a note that was read from the records."""
+        self._takes[token] = take
+        heapq.heappush(self._due, (take.until_ms, token))
+
+    def _remember(self, token: str, take: Take) -> Change:
+        self.restore_take(token, take)
+        return Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
+
+    def _mark(self, positions: Sequence[int]) -> set[int]:
+        for position in positions:
+            number = position // ROW_BITS
+            self._rows[number] = self._rows.get(number, 0) | 1 << position % ROW_BITS
+        return {position // ROW_BITS for position in positions}
+
+    def _sweep(self, now_ms: int) -> list[Change]:
+        """Forgets notes past their lease. Forgetting too early on a failed write only means `gone`
+        for a taker that is late anyway; the row in the records is swept after the next start.
+        """
+        changes: list[Change] = []
+        while self._due and self._due[0][0] <= now_ms:
+            _until, token = heapq.heappop(self._due)
+            if self._takes.pop(token, None) is not None:
+                changes.append(Delete(TAKES, take_key(self._channel, token)))
+        return changes
+
+
+def row_key(channel: str, number: int) -> str:
+    """Key of a row of bits; channel names hold no slash."""
+    return f"{channel}/{number:015d}"
+
+
+def take_key(channel: str, token: str) -> str:
+    """Key of a note."""
+    return f"{channel}/{token}"
+
+
+def load_taken(records: RecordStore, channel: str) -> Taken:
+    """What the records say about a channel: one row of 512 bytes per 4,096 positions in use.
+
+    Raises Corrupt when they cannot be read.
+    """
+    taken = Taken(channel)
+    try:
+        for key, row in _all(records, TAKEN, channel):
+            taken.restore_row(int(key.partition("/")[2]), row)
+        for key, raw in _all(records, TAKES, channel):
+            taken.restore_take(key.partition("/")[2], msgspec.msgpack.decode(raw, type=Take))
+    except (ValueError, msgspec.DecodeError) as error:
+        raise Corrupt(
+            f"what was taken from channel {channel!r} cannot be read: {error}",
+            code="channel.bad_takes",
+        ) from None
+    return taken
+
+
+def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, bytes]]:
+    after = ""
+    while page := records.find(table, prefix=f"{channel}/", after=after, limit=_PAGE):
+        yield from page
+        after = page[-1][0]

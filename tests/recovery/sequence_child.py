@@ -1,0 +1,37 @@
+"""A sink that forgets ids at once and is killed at any moment: appends numbered events, some of
+them again, and prints the highest number that is on disk.
+
+Arguments: directory, number to begin with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from rapport.channel import sequence_keeping
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.sequences import Stamp, counted_in, stamped
+from rapport.core.event import Event
+from rapport.kernel.clock import SystemClock
+
+sequence_keeping.SAVE_EVERY = 25
+
+
+def numbered(sequence: int) -> Event:
+    headers = stamped({}, Stamp("p", 1, sequence))
+    return Event("s", f"{sequence}", "t", "", 0, b"{}", headers)
+
+
+async def main(directory: Path, first: int) -> None:
+    channels = open_embedded(directory, SystemClock(), dedupe_window=1, segment_bytes=5_000)
+    channel = channels.channel("c")
+    while True:
+        batch = [numbered(one) for one in range(max(first - 7, 1), first + 5)]
+        await channel.append(counted_in("c", batch))
+        first += 5
+        print(first - 1, flush=True)
+
+
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
