@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,19 @@ def test_the_records_give_back_what_was_taken(takes: list[list[int]]) -> None:
 def test_runs_name_the_same_positions(positions: list[int]) -> None:
     runs = runs_of(positions)
     assert [p for first, last in runs for p in range(first, last + 1)] == positions
-    assert all(before[1] + 1 < after[0] for before, after in zip(runs, runs[1:], strict=False))
+    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(runs))
+
+
+@given(st.lists(st.integers(1, 3 * ROW_BITS), max_size=6), st.integers(0, 3 * ROW_BITS))
+def test_skipping_stops_before_the_first_that_is_free(free: list[int], start: int) -> None:
+    taken, last = Taken("c"), 3 * ROW_BITS
+    everything = range(1, last + 1)
+    taken.reserve(everything, "all", until_ms=1, now_ms=0)
+    assert taken.skip(0) == last
+    taken.release(sorted(set(free)), "all")
+    for position in (start, 0, start):
+        expected = min((place - 1 for place in free if place > position), default=last)
+        assert taken.skip(position) == max(expected, position)
 
 
 def test_a_take_that_could_not_be_written_is_undone() -> None:

@@ -25,7 +25,31 @@ def test_a_missing_value_leaves_a_hole_instead_of_no_alarm():
     assert fill_template("{A} in {Room}", detection(A="5")) == "5 in ?"
 
 
-@pytest.mark.parametrize("text", ["{A.x}", "{A[0]}", "{A!r}", "{A:>10}", "{0}", "{}", "{A", "}"])
+def test_what_tables_know_of_an_alias_is_put_in():
+    def facts(policy, alias, identity, column):
+        return {("p", "A", "5", "badge"): "E200\n-05"}.get((policy, alias, identity, column))
+
+    text = "badge {A.badge}, desk {A.desk}, {B.badge}"
+    assert fill_template(text, detection(A="5"), facts) == "badge E200 -05, desk ?, ?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{A.}",
+        "{.x}",
+        "{A.x.y}",
+        "{A.x-y}",
+        "{A.__class__()}",
+        "{A[0]}",
+        "{A!r}",
+        "{A:>10}",
+        "{0}",
+        "{}",
+        "{A",
+        "}",
+    ],
+)
 def test_anything_but_a_plain_name_is_refused(text):
     with pytest.raises(InvalidInput) as error:
         template_fields(text)

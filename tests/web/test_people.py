@@ -12,7 +12,7 @@ async def raised(doors: Any) -> str:
     found = Detection(
         policy="secure-building",
         time=SystemClock().now_ms(),
-        bindings={"A": "p<b>03", "R": "lab"},
+        bindings={"A": "p03", "R": "l<b>ab"},
         causes=((1, "e1"),),
     )
     await doors.node.channels.channel("detections").append([found.to_event(source="test")])
@@ -34,7 +34,7 @@ def test_opening_the_link_is_no_answer_but_pressing_the_button_is(
             path = f"/answer/{message}/ana/{token_for(doors, message, 'ana')}"
             page = await doors.ask("GET", path)
             assert page.status == 200
-            assert b"p&lt;b&gt;03" in page.body
+            assert b"badge E200-03 is alone in l&lt;b&gt;ab" in page.body
             assert doors.node.channels.channel("control").last_position() == 0 or not [
                 event
                 for event in await doors.node.channels.channel("control").read_after(0)
@@ -79,7 +79,7 @@ def test_the_page_and_what_it_shows(with_doors: Callable[..., Any]) -> None:
             assert (await doors.ask("GET", "/static/rapport.js")).status == 200
             assert (await doors.ask("GET", "/static/..%2Fapp.py")).status == 404
             shown = (await doors.ask("GET", "/overview")).json()
-            assert shown["detections"][0]["bindings"] == {"A": "p<b>03", "R": "lab"}
+            assert shown["detections"][0]["bindings"] == {"A": "p03", "R": "l<b>ab"}
             assert shown["quarantine"][0]["reason"] == "source.unbound"
             assert {"ana", "ben"} <= {row["peer"] for row in shown["deliveries"]}
 

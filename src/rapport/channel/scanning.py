@@ -36,6 +36,7 @@ class Scanner:
         """The set of matches after a position, as far as there are any by now."""
         selection = Selection(query, limits, after, self._is_taken())
         last, limit = self._last(query), _FIRST_PAGE
+        selection.skip_to(min(self._taken.skip(selection.reach), last))
         while not selection.is_full and selection.reach < last:
             page = await self._channel.read_after(selection.reach, limit=limit)
             if page:

@@ -57,11 +57,20 @@ class Taken:
         self._rows: dict[int, int] = {}
         self._takes: dict[str, Take] = {}
         self._due: list[tuple[int, str]] = []
+        self._floor = 0
+        """Everything up to here was taken: a queue that is emptied costs no more as it grows."""
 
     def holds(self, position: int) -> bool:
         """Whether the message at a position was taken."""
         row = self._rows.get(position // ROW_BITS)
         return row is not None and bool(row >> position % ROW_BITS & 1)
+
+    def skip(self, position: int) -> int:
+        """The last position of the run of taken ones right after `position`; itself if none is."""
+        if position <= self._floor:
+            self._floor = position = self._end_of_run(self._floor)
+            return position
+        return self._end_of_run(position)
 
     def is_untouched(self) -> bool:
         """Whether nothing was ever taken: most channels."""
@@ -86,6 +95,7 @@ class Taken:
         """Undoes a reservation that could not be written."""
         for position in positions:
             self._rows[position // ROW_BITS] &= ~(1 << position % ROW_BITS)
+            self._floor = min(self._floor, position - 1)
         self._takes.pop(token, None)
 
     def restore_row(self, number: int, row: bytes) -> None:
@@ -96,6 +106,15 @@ class Taken:
         """Takes in a note that was read from the records."""
         self._takes[token] = take
         heapq.heappush(self._due, (take.until_ms, token))
+
+    def _end_of_run(self, position: int) -> int:
+        while True:
+            number, bit = divmod(position + 1, ROW_BITS)
+            free = ~(self._rows.get(number, 0) >> bit)
+            ones = (free & -free).bit_length() - 1  # taken ones before the first free one
+            position += ones
+            if ones == 0 or bit + ones < ROW_BITS:
+                return position
 
     def _remember(self, token: str, take: Take) -> Change:
         self.restore_take(token, take)

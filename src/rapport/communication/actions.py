@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.communication.templates import fill_template
+from rapport.communication.templates import Facts, fill_template, nothing_known
 from rapport.communication.tracking import DoneWhen
 from rapport.core.detection import Detection
 from rapport.core.ids import content_id
@@ -37,7 +37,7 @@ def same_phrase(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def message_for(action: Action, detection: Detection) -> Message:
+def message_for(action: Action, detection: Detection, facts: Facts = nothing_known) -> Message:
     """The message of an action; its id follows from detection, phrase and receiver alone."""
     detection_id = detection.id()
     return Message(
@@ -47,7 +47,7 @@ def message_for(action: Action, detection: Detection) -> Message:
         id=content_id("message", detection_id, action.phrase, str(action.send_to)),
         receiver=action.send_to,
         conversation=detection_id,
-        content=fill_template(action.text, detection),
+        content=fill_template(action.text, detection, facts),
         ttl=action.ttl_ms,
         urgent=action.urgent,
     )

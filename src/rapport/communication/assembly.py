@@ -13,6 +13,7 @@ from rapport.communication.answers import answer_link, answer_secret
 from rapport.communication.declare import Communication
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import SiteDirectory
+from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
@@ -39,6 +40,7 @@ class Assembly:
         public_url: Callable[[], str] = _nowhere,
         plugins: Plugins | None = None,
         retry: Retry = DEFAULT_RETRY,
+        facts: Facts = nothing_known,
     ) -> None:
         """`phrases` gives each policy's action phrases; `public_url` is asked at each sending:
         a node knows its address only when its doors are open; empty = no link in messages.
@@ -58,6 +60,7 @@ class Assembly:
             phrases=phrases,
             adapters=tuple(self.adapters),
             retry=retry,
+            facts=facts,
         )
         served: list[OutputAdapter] = [*self.adapters.values()]
         served += [AbsentAdapter(name) for name in _unserved(channels, self.adapters)]

@@ -36,6 +36,7 @@ from rapport.communication.steps import (
     Tell,
     Tick,
 )
+from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import Retry, Tracking
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import DETECTED, Detection
@@ -62,11 +63,12 @@ class Cases:
         adapters: Collection[str],
         retry: Retry,
         secret: bytes,
+        facts: Facts = nothing_known,
     ) -> None:
         self._transaction, self._timers = transaction, timers
         self._directory, self._adapters, self._retry = directory, adapters, retry
         self._actions, self._phrases = actions, phrases
-        self._secret = secret
+        self._secret, self._facts = secret, facts
 
     def take(self, channel: str, event: Event, now_ms: int) -> None:
         """Acts on one event of `detections` or `control`; other types are passed over.
@@ -102,7 +104,7 @@ class Cases:
                 self._begin(action, detection, event.id, now_ms)
 
     def _begin(self, action: Action, detection: Detection, event_id: str, now_ms: int) -> None:
-        message = message_for(action, detection)
+        message = message_for(action, detection, self._facts)
         if self._load(message.id) is not None:
             return
         case = self._new_case(action, detection, message, event_id, now_ms)

@@ -19,6 +19,7 @@ from rapport.communication.answers import answer_secret
 from rapport.communication.aside import run_aside
 from rapport.communication.cases import Cases
 from rapport.communication.peers import PeerDirectory
+from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
 from rapport.core.errors import Unavailable
@@ -56,12 +57,15 @@ class CommunicationEngine:
         phrases: Mapping[str, Sequence[str]],
         adapters: Collection[str],
         retry: Retry = DEFAULT_RETRY,
+        facts: Facts = nothing_known,
     ) -> None:
-        """`phrases`: each policy's action phrases; `adapters`: those that have a dispatch."""
+        """`phrases`: each policy's action phrases; `adapters`: those that have a dispatch;
+        `facts`: what tables know of an alias, for texts.
+        """
         self._channels, self._records, self._clock = channels, records, clock
         self._directory, self._adapters, self._retry = directory, frozenset(adapters), retry
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
-        self._phrases = phrases
+        self._phrases, self._facts = phrases, facts
         self._subscriptions: dict[str, Subscription] = {}
         self._positions: dict[str, int] = {}
 
@@ -116,6 +120,7 @@ class CommunicationEngine:
             adapters=self._adapters,
             retry=self._retry,
             secret=answer_secret(self._records),
+            facts=self._facts,
         )
         for name in _INPUTS:
             kept = self._records.get(TABLE, f"position/{name}")

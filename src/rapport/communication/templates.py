@@ -1,9 +1,12 @@
-"""The text of an action with the detection's values put in; only named ones. [CO-1]"""
+"""The text of an action with the detection's values put in; only named ones. [CO-1]
+
+`{A}` is the identity of an alias, `{A.badge}` what the site's tables know of it.
+"""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput
@@ -11,6 +14,9 @@ from rapport.core.times import format_time
 
 ALWAYS_KNOWN = ("policy", "time", "id")
 """Fields that every detection has; the others are the aliases of its policy."""
+
+Facts = Callable[[str, str, str, str], str | None]
+"""Policy, alias, identity and column to what is known; None when nothing is."""
 
 LONGEST_TEXT = 4_000
 """Longest text of a message; what is longer is cut, so that no value blows up a mail."""
@@ -25,7 +31,11 @@ def template_fields(template: str) -> tuple[str, ...]:
     return tuple(field for _text, field in _parts(template) if field is not None)
 
 
-def fill_template(template: str, detection: Detection) -> str:
+def nothing_known(_policy: str, _alias: str, _identity: str, _column: str) -> None:
+    """No tables: every column is a hole."""
+
+
+def fill_template(template: str, detection: Detection, facts: Facts = nothing_known) -> str:
     """The text for one detection; a field that it lacks shows as `?`: an alarm with a hole beats
     none.
 
@@ -37,7 +47,13 @@ def fill_template(template: str, detection: Detection) -> str:
         "time": format_time(detection.time),
         "id": detection.id(),
     }
-    return "".join(_filled(values, text, field) for text, field in _parts(template))[:LONGEST_TEXT]
+    parts = _parts(template)
+    for field in {field for _text, field in parts if field is not None and "." in field}:
+        alias, _, column = field.partition(".")
+        identity = detection.bindings.get(alias)
+        known = None if identity is None else facts(detection.policy, alias, identity, column)
+        values[field] = "?" if known is None else clean(known)
+    return "".join(_filled(values, text, field) for text, field in parts)[:LONGEST_TEXT]
 
 
 def clean(text: str) -> str:
@@ -60,15 +76,21 @@ def _parts(template: str) -> list[tuple[str, str | None]]:
         raise _bad(f"the text cannot be read: {error}") from None
     found: list[tuple[str, str | None]] = []
     for text, field, format_spec, conversion in parsed:
-        if field is not None and (not field.isidentifier() or format_spec or conversion):
+        if field is not None and (not _is_field(field) or format_spec or conversion):
             raise _bad(f"{{{field}}} is not a plain field")
         found.append((text, field))
     return found
+
+
+def _is_field(text: str) -> bool:
+    alias, dot, column = text.partition(".")
+    plain = column.isidentifier() and not column.startswith("_")
+    return alias.isidentifier() and (not dot or plain)
 
 
 def _bad(message: str) -> InvalidInput:
     return InvalidInput(
         message,
         code="action.bad_template",
-        hint="write {ALIAS} of the policy, {policy}, {time} or {id}; write {{ for a brace",
+        hint="write {ALIAS} or {ALIAS.column}, {policy}, {time} or {id}; write {{ for a brace",
     )

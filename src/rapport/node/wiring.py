@@ -19,6 +19,7 @@ from rapport.mediation.repository import Repository
 from rapport.node.node import Node, NodeParts
 from rapport.policy.engine import PolicyEngine
 from rapport.site.bindings import source_bindings
+from rapport.site.facts import SiteFacts
 from rapport.site.site import Site
 
 
@@ -59,6 +60,7 @@ def make_node(
             phrases={name: compiled.plan.actions for name, compiled in site.policies.items()},
             public_url=lambda: node[0].public_url if node else "",
             plugins=plugins,
+            facts=SiteFacts(site.file, site.tables, site.policies).find,
         ),
     )
     node.append(Node(parts))

@@ -13,6 +13,7 @@ from rapport.policy.compiler.normalize import terms_of
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
+from rapport.site.facts import SiteFacts
 from rapport.site.parts import Checker, SiteParts
 
 
@@ -47,11 +48,11 @@ def check_people(parts: SiteParts) -> list[Problem]:
         parts.file, parts.directory, adapters=adapter_names(Plugins())
     )
     phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
-    aliases = {
-        name: [concept.alias for concept in compiled.tree.concepts]
-        for name, compiled in parts.policies.items()
-    }
-    return problems + check_action_texts(parts.file, people, phrases, aliases)
+    if parts.tables is None:
+        return problems
+    facts = SiteFacts(parts.file, parts.tables, parts.policies)
+    known = {name: facts.fields(name) for name in parts.policies}
+    return problems + check_action_texts(parts.file, people, phrases, known)
 
 
 ROOM_CHECKERS: tuple[Checker, ...] = (check_interpretations, check_runnable, check_people)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -44,7 +43,25 @@ _BLOCK_EVENTS, _BLOCK_BYTES = 256, 1024 * 1024
 _OVERHEAD_BYTES = 512
 """Counted per event beside its data: the envelope as JSON."""
 
-_Gathered = list[tuple[Sequence[Event], "Future[int]"]]
+
+class _Added:
+    """A call of `add` that waits for its disk sync."""
+
+    __slots__ = ("error", "events", "last")
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events, self.last = events, 0
+        self.error: Exception | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return self.last > 0 or self.error is not None
+
+    def result(self) -> int:
+        """The number of the newest event of its group; raises what the disk said."""
+        if self.error is not None:
+            raise self.error
+        return self.last
 
 
 class Outbox:
@@ -78,8 +95,9 @@ class Outbox:
             raise
         self._stamp = {PUBLISHER: self.identity.publisher, EPOCH: str(self.identity.epoch)}
         self._process = os.getpid()
-        self._door, self._writing = threading.Lock(), threading.Lock()
-        self._gathered: _Gathered = []
+        self._turn = threading.Condition()
+        self._gathered: list[_Added] = []
+        self._writing = False
 
     @property
     def is_inherited(self) -> bool:
@@ -87,7 +105,7 @@ class Outbox:
         return os.getpid() != self._process
 
     def add(self, events: Sequence[Event]) -> int:
-        """Makes the events durable; returns the number of the last.
+        """Makes the events durable; returns a number that is not below that of the last.
 
         Calls that come while another one waits for the disk share the next sync. Raises
         StoreUnavailable when the disk refuses.
@@ -100,29 +118,34 @@ class Outbox:
                 code="outbox.forked",
                 hint="open a publisher with a directory of its own in each process",
             )
-        ticket: Future[int] = Future()
-        with self._door:
-            self._gathered.append((events, ticket))
-        with self._writing:  # whoever comes in first writes for all who have gathered
-            with self._door:
-                group, self._gathered = self._gathered, []
-            if group:
-                self._write(group)
-        return ticket.result()
-
-    def _write(self, group: _Gathered) -> None:
-        events = [self._in_this_epoch(event) for part, _ticket in group for event in part]
+        added = _Added(events)
+        with self._turn:
+            self._gathered.append(added)
+            while self._writing and not added.is_settled:
+                self._turn.wait()
+            if added.is_settled:  # whoever wrote took it along
+                return added.result()
+            self._writing = True
+            group, self._gathered = self._gathered, []
+        why: Exception = StoreUnavailable("publishing was interrupted", code="outbox.interrupted")
         try:
-            blocks = self._store.append(EVENTS, _as_blocks(events), self._clock.now_ms())
-        except BaseException as error:
-            for _part, ticket in group:
-                ticket.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-            return
+            self._write(group)
+        except Exception as error:
+            why = error
+        finally:  # nobody may be left waiting, not even when Ctrl-C came in between
+            with self._turn:
+                for one in group:
+                    one.error = None if one.last else why
+                self._writing = False
+                self._turn.notify_all()
+        return added.result()
+
+    def _write(self, group: list[_Added]) -> None:
+        events = [self._in_this_epoch(event) for added in group for event in added.events]
+        blocks = self._store.append(EVENTS, _as_blocks(events), self._clock.now_ms())
         self.last = blocks[-1].last
-        for _part, ticket in group:
-            ticket.set_result(self.last)
+        for added in group:
+            added.last = self.last
 
     def _in_this_epoch(self, event: Event) -> Event:
         return msgspec.structs.replace(event, headers={**event.headers, **self._stamp})
