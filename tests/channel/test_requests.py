@@ -19,7 +19,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.batch import MOST_BYTES, Batch, Request
 from rapport.core.errors import InvalidInput, LeaseExpired, NotAllowed
 from rapport.core.event import Event
-from rapport.kernel.clock import ManualClock
+from rapport.kernel.clock import ManualClock, SystemClock
 
 MINUTE = 60_000
 QUERIES: dict[str, Any] = {
@@ -294,6 +294,59 @@ def test_a_queue_whose_front_was_taken_costs_no_more(monkeypatch: pytest.MonkeyP
         batch = await source.request("c", asked, identity="me")
         assert [stored.position for stored in batch.events] == [9_001]
         assert reads == [9_000]
+
+    run(scenario)
+
+
+def test_a_live_reader_gets_what_concurrent_publishers_append_once_and_in_order(
+    tmp_path: Path,
+) -> None:
+    async def publish(channels: Any, publisher: int) -> None:
+        for start in range(0, 150, 5):
+            await channels.channel("c").append(
+                [Event(f"p{publisher}", str(start + i), f"t{i % 2}", "", 0) for i in range(5)]
+            )
+
+    async def read(channels: Any, wanted: int) -> list[int]:
+        source, found = channels.source, []
+        batch = await source.request(
+            "c", Request(query="type = 't1'", max_messages=7), identity="r"
+        )
+        while True:
+            found += [stored.position for stored in batch.events]
+            if len(found) >= wanted:
+                return found
+            asked = Request(token=batch.current_token, seen=True, wait_ms=20_000)
+            token = batch.next_token or (await source.request("c", asked, identity="r")).next_token
+            batch = await source.request("c", Request(token=token), identity="r")
+
+    async def scenario() -> None:
+        channels = open_embedded(tmp_path, SystemClock())
+        readers = [read(channels, 3 * 60) for _ in range(3)]
+        publishers = [publish(channels, number) for number in range(3)]
+        found, *others = (await asyncio.gather(*readers, *publishers))[:3]
+        stored = await channels.channel("c").read_after(0, limit=1_000)
+        expected = [item.position for item in stored if item.event.type == "t1"]
+        assert found == expected
+        assert all(other == expected for other in others)
+        await channels.close()
+
+    run(scenario)
+
+
+def test_the_first_requests_at_once_share_one_secret(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        channels = open_embedded(tmp_path, ManualClock())
+        await channels.channel("c").append([event(1)])
+        asked = [channels.source.request("c", Request(query={}), identity="me") for _ in range(8)]
+        batches = await asyncio.gather(*asked)
+        await channels.close()
+        channels = open_embedded(tmp_path, ManualClock())
+        for batch in batches:
+            again = Request(token=batch.current_token)
+            answer = await channels.source.request("c", again, identity="me")
+            assert answer.events == batch.events
+        await channels.close()
 
     run(scenario)
 

@@ -19,6 +19,7 @@ from rapport.channel.taking import (
     ROW_BITS,
     TAKEN,
     TAKES,
+    Take,
     Taken,
     load_taken,
     row_key,
@@ -28,17 +29,27 @@ from rapport.channel.taking import (
 from rapport.core.errors import ChannelUnavailable, Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.store.base import Change
 from rapport.store.memory import MemoryRecordStore
 
 CHILD = Path(__file__).with_name("taking_child.py")
 POSITIONS = st.lists(st.integers(1, 3 * ROW_BITS), unique=True, max_size=20).map(sorted)
 
 
+def take(
+    taken: Taken, positions: list[int], token: str, *, until_ms: int = 10, now_ms: int = 0
+) -> list[Change]:
+    note = Take(until_ms, runs_of(positions))
+    changes = taken.changes(positions, token, note, now_ms)
+    taken.confirm(positions, token, note)
+    return changes
+
+
 @given(st.lists(POSITIONS, max_size=6))
 def test_the_records_give_back_what_was_taken(takes: list[list[int]]) -> None:
     records, taken = MemoryRecordStore(), Taken("c")
     for number, positions in enumerate(takes):
-        records.apply(taken.reserve(positions, f"token{number}", until_ms=10, now_ms=0))
+        records.apply(take(taken, positions, f"token{number}"))
     again = load_taken(records, "c")
     everything = {position for positions in takes for position in positions}
     for position in range(0, 3 * ROW_BITS + 1, 7):
@@ -46,9 +57,9 @@ def test_the_records_give_back_what_was_taken(takes: list[list[int]]) -> None:
     for position in everything:
         assert again.holds(position)
     for number, positions in enumerate(takes):
-        take = again.take_of(f"token{number}")
-        assert take is not None
-        assert list(take.positions()) == positions
+        note = again.take_of(f"token{number}")
+        assert note is not None
+        assert list(note.positions()) == positions
     assert load_taken(records, "d").is_untouched()
 
 
@@ -62,28 +73,25 @@ def test_runs_name_the_same_positions(positions: list[int]) -> None:
 @given(st.lists(st.integers(1, 3 * ROW_BITS), max_size=6), st.integers(0, 3 * ROW_BITS))
 def test_skipping_stops_before_the_first_that_is_free(free: list[int], start: int) -> None:
     taken, last = Taken("c"), 3 * ROW_BITS
-    everything = range(1, last + 1)
-    taken.reserve(everything, "all", until_ms=1, now_ms=0)
-    assert taken.skip(0) == last
-    taken.release(sorted(set(free)), "all")
+    take(taken, [place for place in range(1, last + 1) if place not in free], "all")
     for position in (start, 0, start):
         expected = min((place - 1 for place in free if place > position), default=last)
-        assert taken.skip(position) == max(expected, position)
+        assert taken.skip(position) == expected
+    take(taken, sorted(set(free)), "rest")
+    assert taken.skip(start) == taken.skip(0) == last
 
 
-def test_a_take_that_could_not_be_written_is_undone() -> None:
+def test_nothing_is_taken_before_it_is_durable() -> None:
     taken = Taken("c")
-    taken.reserve([1, 2], "kept", until_ms=10, now_ms=0)
-    taken.reserve([3, 4], "failed", until_ms=10, now_ms=0)
-    taken.release([3, 4], "failed")
-    assert [taken.holds(position) for position in (1, 2, 3, 4)] == [True, True, False, False]
-    assert taken.take_of("failed") is None
+    taken.changes([3, 4], "token", Take(10, ((3, 4),)), 0)
+    assert taken.is_untouched()
+    assert taken.take_of("token") is None
 
 
 def test_notes_are_swept_after_their_lease_and_the_messages_stay_taken() -> None:
     records, taken = MemoryRecordStore(), Taken("c")
-    records.apply(taken.reserve([1], "old", until_ms=100, now_ms=0))
-    records.apply(taken.reserve([2], "new", until_ms=500, now_ms=100))
+    records.apply(take(taken, [1], "old", until_ms=100))
+    records.apply(take(taken, [2], "new", until_ms=500, now_ms=100))
     assert taken.take_of("old") is None
     assert records.get(TAKES, take_key("c", "old")) is None
     assert records.get(TAKES, take_key("c", "new")) is not None

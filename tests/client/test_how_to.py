@@ -44,13 +44,14 @@ def run(command: list[str], directory: Path) -> str:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl")
 def test_the_page_can_be_followed_by_a_stranger(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SITE)
-    (program,), (commands, repeated) = blocks("python"), blocks("sh")
+    (program, direct), (commands, repeated) = blocks("python"), blocks("sh")
     with NodeProcess(tmp_path) as node:
         node.start()
         assert node.doors is not None
         here = f"http://{node.doors[0]}:{node.doors[1]}"
         (tmp_path / "measure.py").write_text(program.replace("http://127.0.0.1:8484", here))
         assert run([sys.executable, "measure.py"], tmp_path) == "3 accepted\n"
+        assert run([sys.executable, "-c", direct], tmp_path) == "sample.mass {'grams': 12.5}\n"
         shown = run(["sh", "-ec", commands], tmp_path)
         assert "pending\t0" in shown
         assert json.loads(shown.splitlines()[-1])["pending"] == 0

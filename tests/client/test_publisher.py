@@ -17,6 +17,7 @@ from rapport.channel.agents.outbox import Outbox
 from rapport.channel.agents.outbox_reading import inspect_outbox
 from rapport.client import AsyncPublisher, Event, Publisher, PublisherSettings
 from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.kernel.clock import SystemClock
 
 QUICK = PublisherSettings(first_pause_ms=5, longest_pause_ms=20, request_seconds=5)
 
@@ -209,6 +210,10 @@ def test_a_bad_event_is_told_at_once_and_nothing_is_kept(tmp_path, sink):
             ({"type": "t", "time": "now"}, "event.bad_data"),
             ({"type": "t\n"}, "event.bad_field"),
             ({"type": ""}, "event.missing_field"),
+            ({"type": "t", "headers": {"id": "x"}}, "event.bad_header"),
+            (Event("s", "1", "t", "", 0, b"not json"), "event.bad_data"),
+            (Event("s", "1", "t", "", 0, b"{}", {"h": 5}), "event.bad_field"),
+            (Event("s", "1", "t", "", 0, b"{}", {"h": object()}), "event.bad_data"),
         ):
             with pytest.raises(InvalidInput) as caught:
                 publisher.publish_many([{"type": "t"}, wrong])
@@ -307,3 +312,14 @@ def test_a_disk_that_refuses_the_mark_makes_it_send_again_and_lose_nothing(
         assert publisher.status().trouble.code == "store.full"
         assert publisher.flush(10)
     assert numbers(sink.stored) == [0, 1, 2] * 3
+
+
+def test_an_event_that_breaks_the_whole_request_is_rejected_and_blocks_nobody(tmp_path, sink):
+    before = Outbox(tmp_path / "outbox", SystemClock(), new_name="old")
+    before.add([Event("s", str(n), "t", "", 0, b"{" if n == 2 else b"{}") for n in range(5)])
+    before.close()
+    with make(tmp_path, sink.url) as publisher:
+        assert publisher.flush(10)
+        (kept,) = publisher.rejected()
+    assert (kept.event.id, kept.reason.code) == ("2", "event.bad_data")
+    assert [one["id"] for one in sink.stored] == ["0", "1", "3", "4"]

@@ -100,7 +100,7 @@ class LoggedChannel:
                 self._shared.decoded.put(self.name, decoded)
             self._last = blocks[-1].last
             if draft is not None:
-                self._sequences.keep(draft, self._last)
+                draft.keep(self._last)
             self.bell.ring()
             self._shared.appended(self.name, self._last)
         return group.answers

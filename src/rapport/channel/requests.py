@@ -60,6 +60,7 @@ class MessageSource:
         self._taker = Taker(channels)
         self._leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
         self._tokens: Tokens | None = None
+        self._signing = asyncio.Lock()
 
     async def request(
         self,
@@ -219,7 +220,8 @@ class MessageSource:
         return self._clock.steady_ns() // 1_000_000
 
     async def _signer(self) -> Tokens:
-        if self._tokens is None:
-            secret = await self._taker.off_loop(lambda: request_secret(self._channels.records))
-            self._tokens = Tokens(secret)
-        return self._tokens
+        async with self._signing:  # two first requests must not make two secrets
+            if self._tokens is None:
+                secret = await self._taker.off_loop(lambda: request_secret(self._channels.records))
+                self._tokens = Tokens(secret)
+            return self._tokens

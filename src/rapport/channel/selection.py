@@ -13,8 +13,10 @@ from rapport.core.event import StoredEvent
 
 SCAN_EVENTS = 100_000
 """Messages looked at for one set. A query that matches nothing for longer gets an empty set and a
-token to go on, so that no request costs more than this, however long the log is.
+token to go on, so that no request costs more than this, however long the log is. Every 2 KiB of
+data count as one more: some 200 MB at most.
 """
+_BYTES_AS_ONE = 2_048
 
 IsTaken = Callable[[int], bool]
 
@@ -74,7 +76,8 @@ class Selection:
                 self.reach, self.is_full = stored.position, True
                 return
         self.reach = page[-1].position
-        self._left -= len(page)
+        size = sum(len(stored.event.data) for stored in page)
+        self._left -= len(page) + size // _BYTES_AS_ONE
         self.is_full = self._left <= 0
 
     def skip_to(self, position: int) -> None:

@@ -1,7 +1,7 @@
 """The marks of publishers on disk: saved now and then, completed from the log. [CH-6]
 
 The events in the log carry their numbers, so the log alone is enough. The saved marks only keep the
-first numbered append after a start from reading all of it.
+first append after a start from reading all of it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 
 from rapport.channel.sequences import (
     SEQUENCED_IN,
+    Locate,
     Marks,
     MarksDraft,
-    PositionOf,
     PublisherMarks,
     stamp_in,
 )
@@ -29,53 +29,53 @@ _log = get_logger(__name__)
 
 MARKS_TABLE, SAVED_TABLE = "sequence_marks", "sequences_saved"
 SAVE_EVERY = 100_000
-"""Positions between two savings: what the first numbered append after a start reads at most."""
+"""Positions between two savings: what the first append after a start reads at most."""
 _READ_RECORDS = 50_000
+_MARKER = SEQUENCED_IN.encode()
 
 
 class SequenceKeeping:
     """The marks of one channel; every call comes from the writing thread.
 
-    Nothing is loaded before the first numbered event, so channels without any pay one look at the
-    headers of each event.
+    A channel without numbered events pays one look at the headers of each event, and a small record
+    every 100,000 positions.
     """
 
-    def __init__(self, channel: str, parts: Parts, position_of: PositionOf) -> None:
+    def __init__(self, channel: str, parts: Parts, position_of: Locate) -> None:
         self._channel, self._log, self._records = channel, parts.log, parts.records
         self._position_of = position_of
         self._marks: Marks | None = None
-        self._saved = 0
+        self._save_at = 0
 
     def draft(self, appends: Sequence[Sequence[Event]], last: int) -> MarksDraft | None:
         """What decides about the numbered events of a group; None when there are none.
 
-        The log ends at `last`. Raises StoreUnavailable when marks cannot be loaded.
+        The log ends at `last`. Loads the marks when first asked; raises StoreUnavailable when it
+        cannot.
         """
         name = self._channel
-        if not any(
+        if self._marks is None:
+            self._marks = self._load(last)
+        elif last >= self._save_at:
+            self._save_if_possible(self._marks, last)
+        if any(
             event.headers and event.headers.get(SEQUENCED_IN) == name
             for append in appends
             for event in append
         ):
-            return None
-        if self._marks is None:
-            self._marks = self._load(last)
-        return MarksDraft(name, self._marks, self._position_of)
+            return MarksDraft(name, self._marks, self._position_of)
+        return None
 
-    def keep(self, draft: MarksDraft, position: int) -> None:
-        """The group is durable up to this position. Raises nothing: the log has it all."""
-        draft.keep(position)
-        if position - self._saved >= SAVE_EVERY:
-            try:
-                self.save(position)
-            except StoreUnavailable as error:
-                _log.warning("marks not saved", channel=self._channel, why=error.message)
+    def _save_if_possible(self, marks: Marks, position: int) -> None:
+        """Raises nothing: the log has it all, and the next time may go better."""
+        self._save_at = position + SAVE_EVERY
+        try:
+            self._save(marks, position)
+        except StoreUnavailable as error:
+            _log.warning("marks not saved", channel=self._channel, why=error.message)
 
-    def save(self, position: int) -> None:
+    def _save(self, marks: Marks, position: int) -> None:
         """Saves what changed, together with the position it is true for."""
-        marks = self._marks
-        if marks is None:
-            return
         changes: list[Change] = [
             Put(MARKS_TABLE, self._key(publisher), msgspec.msgpack.encode(marks.of(publisher)))
             for publisher in sorted(marks.changed)
@@ -87,7 +87,6 @@ class SequenceKeeping:
         self._records.apply(changes)
         marks.changed.clear()
         marks.forgotten.clear()
-        self._saved = position
 
     def _key(self, publisher: str) -> str:
         return f"{self._channel}/{publisher}"
@@ -101,7 +100,7 @@ class SequenceKeeping:
             position = 0
         else:
             marks.restore(self._read_saved())
-        self._saved = position
+        self._save_at = position + SAVE_EVERY
         while position < last:
             blocks = self._log.read_after(self._channel, position, max_records=_READ_RECORDS)
             for block in blocks:
@@ -117,6 +116,8 @@ class SequenceKeeping:
             after = found[-1][0]
 
     def _take_in(self, marks: Marks, first: int, body: bytes) -> None:
+        if _MARKER not in body:
+            return  # most blocks of most channels; looking is a hundred times cheaper than decoding
         try:
             events = decode_block(body)
         except Corrupt as error:

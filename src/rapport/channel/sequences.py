@@ -30,7 +30,7 @@ MOST_EPOCHS = 16
 """Epochs remembered per publisher; the one used longest ago is forgotten first."""
 _MOST_DIGITS = 18
 
-PositionOf = Callable[[Event], int]
+Locate = Callable[[Event], int]
 """Where an event stands that was stored long ago; 0 when that is no longer known."""
 
 
@@ -166,7 +166,7 @@ class MarksDraft:
     See grouping.Numbered.
     """
 
-    def __init__(self, channel: str, marks: Marks, position_of: PositionOf) -> None:
+    def __init__(self, channel: str, marks: Marks, position_of: Locate) -> None:
         self._channel, self._marks = channel, marks
         self.position_of = position_of
         self._raised: dict[tuple[str, int], int] = {}

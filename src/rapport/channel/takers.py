@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from rapport.channel.channel import Channel
 from rapport.channel.shared import Parts
-from rapport.channel.taking import Taken, load_taken
+from rapport.channel.taking import Take, Taken, load_taken, runs_of
 from rapport.channel.tokens import token_digest
 from rapport.channel.writer import as_channel_error
 from rapport.core.errors import StoreUnavailable
@@ -72,18 +72,14 @@ class Taker:
         taken = await self.taken(channel)
         positions, digest = [stored.position for stored in events], token_digest(token)
         now_ms = self._clock.now_ms()
-        changes = taken.reserve(
-            positions, digest, until_ms=now_ms + minutes * _MINUTE_MS, now_ms=now_ms
-        )
-        writing = asyncio.ensure_future(self._write(changes))
-        try:
-            await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await asyncio.wait((writing,))
-            raise
-        finally:
-            if writing.done() and writing.exception() is not None:
-                taken.release(positions, digest)
+        take = Take(now_ms + minutes * _MINUTE_MS, runs_of(positions))
+        writing = asyncio.ensure_future(self._write(taken.changes(positions, digest, take, now_ms)))
+        cancelled = await _outlast(writing)
+        if not writing.cancelled() and writing.exception() is None:
+            taken.confirm(positions, digest, take)
+        if cancelled:
+            raise asyncio.CancelledError
+        writing.result()
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""
@@ -96,3 +92,14 @@ class Taker:
 
     async def _write(self, changes: Sequence[Change]) -> None:
         await self.off_loop(lambda: self._channels.records.apply(changes))
+
+
+async def _outlast(work: asyncio.Future[None]) -> bool:
+    """Returns when the work has ended, however often the caller is cancelled; whether it was."""
+    cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait((work,))
+        except asyncio.CancelledError:
+            cancelled = True
+    return cancelled

@@ -48,8 +48,8 @@ def runs_of(positions: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 class Taken:
-    """What was taken from one channel. No I/O: `reserve` says what to write, the caller writes it
-    and calls `release` when that failed.
+    """What was taken from one channel. No I/O: `changes` says what to write; once that is durable
+    the caller calls `confirm`. One take at a time, or rows would be overwritten.
     """
 
     def __init__(self, channel: str) -> None:
@@ -57,6 +57,7 @@ class Taken:
         self._rows: dict[int, int] = {}
         self._takes: dict[str, Take] = {}
         self._due: list[tuple[int, str]] = []
+        self._expired: list[str] = []
         self._floor = 0
         """Everything up to here was taken: a queue that is emptied costs no more as it grows."""
 
@@ -80,23 +81,24 @@ class Taken:
         """What a token (its digest) took; None when it took nothing that is remembered."""
         return self._takes.get(token)
 
-    def reserve(
-        self, positions: Sequence[int], token: str, *, until_ms: int, now_ms: int
+    def changes(
+        self, positions: Sequence[int], token: str, take: Take, now_ms: int
     ) -> list[Change]:
-        """Marks positions as taken by a token at once; returns the changes that make it last."""
-        take = Take(until_ms, runs_of(positions))
-        changes = [*self._sweep(now_ms), self._remember(token, take)]
-        for number in self._mark(positions):
-            row = self._rows[number].to_bytes(ROW_BITS // 8, "little")
-            changes.append(Put(TAKEN, row_key(self._channel, number), row))
+        """What to write when a token takes positions; nothing is taken before `confirm`."""
+        note = Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
+        changes: list[Change] = [note]
+        for number, row in self._rows_with(positions).items():
+            raw = row.to_bytes(ROW_BITS // 8, "little")
+            changes.append(Put(TAKEN, row_key(self._channel, number), raw))
+        self._expire(now_ms)
+        changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
         return changes
 
-    def release(self, positions: Sequence[int], token: str) -> None:
-        """Undoes a reservation that could not be written."""
-        for position in positions:
-            self._rows[position // ROW_BITS] &= ~(1 << position % ROW_BITS)
-            self._floor = min(self._floor, position - 1)
-        self._takes.pop(token, None)
+    def confirm(self, positions: Sequence[int], token: str, take: Take) -> None:
+        """The changes are durable: the positions are taken, and old notes are off the records."""
+        self._rows.update(self._rows_with(positions))
+        self.restore_take(token, take)
+        self._expired.clear()
 
     def restore_row(self, number: int, row: bytes) -> None:
         """Takes in a row that was read from the records."""
@@ -116,26 +118,21 @@ class Taken:
             if ones == 0 or bit + ones < ROW_BITS:
                 return position
 
-    def _remember(self, token: str, take: Take) -> Change:
-        self.restore_take(token, take)
-        return Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
-
-    def _mark(self, positions: Sequence[int]) -> set[int]:
-        for position in positions:
-            number = position // ROW_BITS
-            self._rows[number] = self._rows.get(number, 0) | 1 << position % ROW_BITS
-        return {position // ROW_BITS for position in positions}
-
-    def _sweep(self, now_ms: int) -> list[Change]:
-        """Forgets notes past their lease. Forgetting too early on a failed write only means `gone`
-        for a taker that is late anyway; the row in the records is swept after the next start.
-        """
-        changes: list[Change] = []
+    def _expire(self, now_ms: int) -> None:
+        """Forgets notes past their lease; their records go with the next take that succeeds."""
         while self._due and self._due[0][0] <= now_ms:
             _until, token = heapq.heappop(self._due)
-            if self._takes.pop(token, None) is not None:
-                changes.append(Delete(TAKES, take_key(self._channel, token)))
-        return changes
+            del self._takes[token]
+            self._expired.append(token)
+
+    def _rows_with(self, positions: Sequence[int]) -> dict[int, int]:
+        """The rows that positions fall into, with these marked."""
+        rows: dict[int, int] = {}
+        for position in positions:
+            number = position // ROW_BITS
+            row = rows.get(number, self._rows.get(number, 0))
+            rows[number] = row | 1 << position % ROW_BITS
+        return rows
 
 
 def row_key(channel: str, number: int) -> str:

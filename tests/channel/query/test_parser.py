@@ -8,12 +8,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rapport.channel.query.compiler import compile_condition
 from rapport.channel.query.cursor import MAX_DEPTH
 from rapport.channel.query.faults import QueryError
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.tokens import KEYWORDS
 from rapport.channel.query.tree import EVERYTHING, FIELDS
+from rapport.core.event import Event, StoredEvent
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,8 @@ PIECES = st.sampled_from(
 @example("1" + "+1" * 4_000 + "=1")
 @example("data.x" + " OR data.x" * 800)
 @example("ıs")
+@example("NOT (" * 16 + "position" + " + (position" * 12 + ")" * 12 + " > 1" + ")" * 16)
+@example("position" + " - 1" * 50 + " > 5 AND NOT data.x")
 def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
     try:
         tree = parse_condition(text)
@@ -141,3 +145,4 @@ def test_any_text_parses_or_is_refused_with_a_place(text: str) -> None:
         assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
     else:
         assert parse_condition(print_condition(tree)) == tree
+        compile_condition(tree)(StoredEvent(1, 1, Event("s", "i", "t", "", 0)))

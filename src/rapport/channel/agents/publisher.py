@@ -23,12 +23,15 @@ from rapport.channel.agents.window import (
     Window,
 )
 from rapport.channel.checking import LARGEST_DATA_BYTES, check_channel_name, check_events
+from rapport.core.codec import encode_cloudevent
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock, SystemClock
 
 _FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
+_ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"headers"}
+"""Names that mean something in a CloudEvent and so cannot be headers."""
 
 
 class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +187,11 @@ class Publisher:
         self.close(wait=0.0 if kind else 5.0)
 
     def _made(self, event: Event | Mapping[str, Any]) -> Event:
-        if isinstance(event, Event):
-            return event
+        made = event if isinstance(event, Event) else self._from_fields(event)
+        _check_sendable(made)
+        return made
+
+    def _from_fields(self, event: Mapping[str, Any]) -> Event:
         unknown = sorted(set(event) - _FIELDS)
         if unknown or "type" not in event:
             named = f"no field {unknown[0]!r}" if unknown else "no event without a type"
@@ -209,3 +215,19 @@ class Publisher:
             raise InvalidInput(
                 f"the event cannot be made: {fault}", code="event.bad_data"
             ) from None
+
+
+def _check_sendable(event: Event) -> None:
+    """Raises InvalidInput for what could be kept but never sent: told now, not by the node."""
+    taken = sorted(_ATTRIBUTES.intersection(event.headers))
+    if taken:
+        raise InvalidInput(
+            f"the event {event.id!r} has a header {taken[0]!r}, which is a field of every event",
+            code="event.bad_header",
+        )
+    try:
+        msgspec.json.decode(encode_cloudevent(event))
+    except (ValueError, TypeError, RecursionError) as fault:
+        raise InvalidInput(
+            f"the event {event.id!r} cannot be written as JSON: {fault}", code="event.bad_data"
+        ) from None

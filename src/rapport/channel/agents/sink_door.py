@@ -56,7 +56,10 @@ class SinkDoor:
         """Posts the events as one request. An idle connection that the node closed meanwhile is
         opened anew at once; any other failure is the answer.
         """
-        body = encode_batch(events)
+        try:
+            body = encode_batch(events)
+        except (ValueError, TypeError) as error:
+            return Refused(Reason("event.bad_data", f"cannot be written as JSON: {error}"))
         fresh = self._connection is None
         try:
             return self._ask(body, len(events))

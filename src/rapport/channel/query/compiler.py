@@ -75,7 +75,7 @@ def _uses_payload(node: object) -> bool:
 
 
 class _Writer:
-    """Writes expressions; collects the names they use and the payload fields to fetch first."""
+    """Writes expressions; collects the names they use and what of the payload to fetch first."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {
@@ -88,7 +88,7 @@ class _Writer:
             "NUMBERS": values.NUMBERS,
         }
         self.fields: dict[str, str] = {}
-        self._field_names: dict[Field, str] = {}
+        self._once_names: dict[str, str] = {}
 
     # --- conditions -------------------------------------------------------------------------------
 
@@ -182,7 +182,8 @@ class _Writer:
             case Negative(operand):
                 return f"negative({self.value(operand)})"
             case Arithmetic(sign, left, right):
-                return f"calculate({sign!r}, {self.value(left)}, {self.value(right)})"
+                code = f"calculate({sign!r}, {self.value(left)}, {self.value(right)})"
+                return self._once(node, code) if _uses_payload(node) else code
             case _:
                 raise AssertionError(f"{node!r} is no value")
 
@@ -194,14 +195,19 @@ class _Writer:
             return f"event.headers.get({self._name(field.path[1])})"
         if root != "data":
             return f"event.{root}"
-        if field not in self._field_names:
-            code = "data"
-            for step in field.path[1:]:
-                fetch = "element" if isinstance(step, int) else "member"
-                code = f"{fetch}({code}, {self._name(step)})"
-            name = f"field{len(self._field_names)}"
-            self._field_names[field], self.fields[name] = name, code
-        return self._field_names[field]
+        code = "data"
+        for step in field.path[1:]:
+            fetch = "element" if isinstance(step, int) else "member"
+            code = f"{fetch}({code}, {self._name(step)})"
+        return self._once(field, code)
+
+    def _once(self, node: Field | Arithmetic, code: str) -> str:
+        """The name of a value that is fetched or calculated once per event, after the payload."""
+        key = repr(node)  # not the node: 1 and 1.0 are equal, but calculate differently
+        if key not in self._once_names:
+            name = f"value_of_{len(self._once_names)}"
+            self._once_names[key], self.fields[name] = name, code
+        return self._once_names[key]
 
     def _name(self, value: Any) -> str:
         name = f"value{len(self.names)}"
