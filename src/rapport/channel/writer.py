@@ -155,9 +155,10 @@ class ThreadWriter:
         by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
         for request, answer in zip(group, answers, strict=True):
             by_loop.setdefault(request.loop, []).append((request.future, answer))
+        # Before the answers: whoever hears that it is done finds the room free again.
+        self._room.leave(sum(request.size for request in group))
         for loop, pairs in by_loop.items():
             call_in(loop, _answer_all, pairs)
-        self._room.leave(sum(request.size for request in group))
 
 
 def _answer_all(pairs: list[_Answer]) -> None:
