@@ -176,6 +176,7 @@ def run_and_kill(directory: Path, lines: int) -> list[str]:
     return [line.decode().strip() for line in found if line.endswith(b"\n")]
 
 
+@pytest.mark.slow
 def test_kill_9_hands_no_taken_message_out_twice(tmp_path: Path) -> None:
     handed_out: list[str] = []
     for lines in (5, 17, 40, 3, 60, 25):

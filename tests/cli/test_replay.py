@@ -24,7 +24,7 @@ def building(tmp_path: Path, checks: Path) -> Path:
     return Path(shutil.copytree(checks / "secure-building", tmp_path / "site"))
 
 
-@pytest.mark.parametrize("batch", ["1", "10000"])
+@pytest.mark.parametrize("batch", [pytest.param("1", marks=pytest.mark.slow), "10000"])
 def test_secure_building_in_any_batch_size(tmp_path: Path, building: Path, batch: str) -> None:
     expected = (building / "expected.jsonl").read_bytes()
     assert replayed(tmp_path, building, "--batch", batch) == expected

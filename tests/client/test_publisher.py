@@ -294,6 +294,7 @@ def test_the_client_loads_neither_numbers_nor_servers_nor_spark():
     assert found.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_the_mark_makes_it_send_again_and_lose_nothing(
     tmp_path, sink, monkeypatch
 ):

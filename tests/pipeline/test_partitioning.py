@@ -172,6 +172,7 @@ def test_random_policies_may_be_cut_anywhere(seed: int, share: float) -> None:
     assert detection_lines(found) == detection_lines(whole)
 
 
+@pytest.mark.slow
 def test_cuts_may_lie_at_the_very_times_of_events(small_policies: Site, recorded: pa.Table) -> None:
     cuts = np.unique(recorded["time"].to_numpy())[::4]
     plans = [compiled.plan for compiled in small_policies.policies.values()]

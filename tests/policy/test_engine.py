@@ -375,6 +375,7 @@ def run_child(directory: Path, until: Callable[[str], bool]) -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_kill_nine_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     async def prepare() -> None:
         channels = open_embedded(tmp_path, SystemClock())

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rapport.channel.backends.embedded import open_embedded
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
@@ -67,6 +69,7 @@ async def finish_adding(directory: Path, child) -> tuple[int, list[int]]:
     return last, json.loads(state)
 
 
+@pytest.mark.slow
 def test_twenty_kills_under_load_lose_and_repeat_nothing_acknowledged(tmp_path):
     chance = Chance(20260302)
     acknowledged: set[str] = set()
