@@ -1,0 +1,48 @@
+"""The program in README.md, run as it stands there against a real node."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rapport.core.event import StoredEvent
+from rapport.scenarios.secure_building.play import prepare_site
+from rapport.testing.node_process import NodeProcess
+from rapport.testing.written_log import WrittenLog
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.mark.slow
+def test_the_program_in_the_readme_reaches_the_log_and_is_understood(tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    site = prepare_site(
+        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
+    )
+    with NodeProcess(site) as node:
+        node.start()
+        host, port = node.doors
+        program = found[1].replace("127.0.0.1:8484", f"{host}:{port}")
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stderr == ""
+        reading = _first_reading(site / ".rapport" / "log")
+    assert reading.event.payload() == {"key": "p01", "value": [6.2, 3.6]}
+
+
+def _first_reading(log: Path) -> StoredEvent:
+    """Mediation works beside the door: looks until it is there, twenty seconds at most."""
+    for _ in range(200):
+        if found := WrittenLog(log)["events"]:
+            return found[0]
+        time.sleep(0.1)
+    raise AssertionError("the reading did not arrive")
