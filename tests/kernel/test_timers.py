@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from rapport.store.memory import MemoryRecordStore
 
 from rapport.kernel.timers import Timers
+from rapport.store.memory import MemoryRecordStore
 
 
 def test_a_timer_outlives_its_owner() -> None:

@@ -12,9 +12,9 @@ FAST = "not spark and not slow and not long"
 
 STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("format", ("ruff", "format", "--check", "--quiet", "src", "tests")),
-    ("lint", ("ruff", "check", "--quiet", "src", "tests")),
+    ("lint", ("ruff", "check", "--no-cache", "--quiet", "src", "tests")),
     ("spelling", ("codespell", "src", "docs", "README.md", "ARCHITECTURE.md")),
-    ("imports", ("lint-imports",)),
+    ("imports", ("lint-imports", "--no-cache")),
     ("types", ("mypy",)),
 )
 
