@@ -40,21 +40,7 @@ class Detection(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_event(self, *, source: str) -> Event:
         """The detection as an event of the channel; its causes stand in the `cause` header too."""
-        return make_event(
-            source=source,
-            id=self.id(),
-            type=DETECTED,
-            subject=f"policy/{self.policy}",
-            time=self.time,
-            data={
-                "policy": self.policy,
-                "version": self.version,
-                "time": self.time,
-                "bindings": dict(sorted(self.bindings.items())),
-                "causes": self.causes,
-            },
-            headers={CAUSE: cause_text(*(id for _, id in self.causes))},
-        )
+        return _found_event(self, DETECTED, source)
 
     @staticmethod
     def from_event(event: Event) -> Detection:
@@ -88,22 +74,7 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_event(self, *, source: str) -> Event:
         """The doubt as an event of the channel `detections`."""
-        return make_event(
-            source=source,
-            id=self.id(),
-            type=UNDECIDED,
-            subject=f"policy/{self.policy}",
-            time=self.time,
-            data={
-                "policy": self.policy,
-                "version": self.version,
-                "time": self.time,
-                "bindings": dict(sorted(self.bindings.items())),
-                "causes": self.causes,
-                "silent": self.silent,
-            },
-            headers={CAUSE: cause_text(*(id for _, id in self.causes))},
-        )
+        return _found_event(self, UNDECIDED, source, silent=self.silent)
 
     @staticmethod
     def of(detection: Detection, silent: tuple[str, ...]) -> Undecided:
@@ -122,6 +93,28 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
         """What `to_event` wrote."""
         undecided: Undecided = event.payload_as(Undecided)
         return undecided
+
+
+def _found_event(
+    found: Detection | Undecided, kind: str, source: str, **more: tuple[str, ...]
+) -> Event:
+    """What a policy found as an event; its causes stand in the data and in the header."""
+    return make_event(
+        source=source,
+        id=found.id(),
+        type=kind,
+        subject=f"policy/{found.policy}",
+        time=found.time,
+        data={
+            "policy": found.policy,
+            "version": found.version,
+            "time": found.time,
+            "bindings": dict(sorted(found.bindings.items())),
+            "causes": found.causes,
+            **more,
+        },
+        headers={CAUSE: cause_text(*(id for _, id in found.causes))},
+    )
 
 
 class _Line(msgspec.Struct):
