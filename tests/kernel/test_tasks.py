@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from rapport.core.errors import DuplicateName, UnknownName
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.tasks import Tasks
+from rapport.kernel.tasks import Tasks, end_firmly
 from rapport.kernel.telemetry import hide_secrets
 
 
@@ -53,3 +53,26 @@ def test_plugins_are_found_by_name_and_near_names_are_offered() -> None:
 def test_secrets_do_not_reach_the_log() -> None:
     entry = hide_secrets(None, "info", {"event": "x", "smtp_password": "p", "session_token": "t"})
     assert entry == {"event": "x", "smtp_password": "***", "session_token": "***"}
+
+
+def test_work_that_misses_a_cancellation_is_asked_again_until_it_ends() -> None:
+    async def scenario() -> int:
+        missed = 0
+
+        async def deaf() -> None:
+            nonlocal missed
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    missed += 1
+                    if missed == 3:
+                        raise
+
+        work = asyncio.ensure_future(deaf())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await end_firmly(work)
+        return missed
+
+    assert asyncio.run(scenario()) == 3

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -13,6 +14,7 @@ from rapport.kernel.telemetry import get_logger
 _log = get_logger(__name__)
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 30_000
+_ASK_AGAIN_SECONDS = 0.2
 _CALM_MS = 1_000
 
 
@@ -89,3 +91,17 @@ async def first_of(*works: Awaitable[object]) -> None:
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def end_firmly(*works: asyncio.Future[Any]) -> None:
+    """Cancels until all have ended, and waits for that; for work of drivers, not for our own.
+
+    One cancel is not enough: Python 3.11's `wait_for` swallows a cancellation that meets the answer
+    it waits for, and the driver then goes on as if nobody had asked it to stop. What it raised in
+    the end is dropped. Code that cleans up in an await of its own may be interrupted in it.
+    """
+    while waiting := [work for work in works if not work.done()]:
+        for work in waiting:
+            work.cancel()
+        await asyncio.wait(waiting, timeout=_ASK_AGAIN_SECONDS)
+    await asyncio.gather(*works, return_exceptions=True)

@@ -30,6 +30,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import end_firmly
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
@@ -165,9 +166,7 @@ class Dispatch:
             _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
             return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
         finally:
-            sending.cancel()
-            deadline.cancel()
-            await asyncio.gather(sending, deadline, return_exceptions=True)
+            await end_firmly(sending, deadline)
 
     async def _report(self, delivery: Delivery, data: OutcomeData, starts: int = 0) -> None:
         event = outcome_event(delivery, data, now_ms=self._clock.now_ms(), starts=starts)
