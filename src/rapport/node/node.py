@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
+from rapport.channel.rights import Rights
 from rapport.communication.answers import AnswerData, is_answer_token, record_answer
 from rapport.communication.assembly import Assembly
 from rapport.communication.history import Ledger
@@ -38,6 +39,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     settings: NodeSettings
     clock: Clock
     channels: LoggedChannels
+    rights: Rights
     bindings: dict[str, SourceBinding]
     mediation: MediationReader
     policy: PolicyEngine
@@ -51,6 +53,7 @@ class Node:
         self._parts = parts
         self.site, self.settings, self.clock = parts.site, parts.settings, parts.clock
         self.channels = parts.channels
+        self.rights = parts.rights
         self.ledger = Ledger(parts.channels)
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.choosing import open_channels
+from rapport.channel.declared import ChannelsDeclared, channels_from_site
 from rapport.channel.logged import LoggedChannels
+from rapport.channel.rights import EVERYTHING, LOCAL, Rights
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
@@ -38,8 +40,12 @@ def make_node(
     """
     plugins = Plugins()
     people = _people(site, plugins)
-    opened = channels or open_embedded(
-        data_directory(site, settings) / "log", clock, segment_bytes=settings.segment_bytes
+    opened = channels or open_channels(
+        data_directory(site, settings) / "log",
+        clock,
+        _channels(site),
+        site=site.directory,
+        segment_bytes=settings.segment_bytes,
     )
     # Links in messages need the node's address, which is known only once its doors are open.
     node: list[Node] = []
@@ -49,6 +55,7 @@ def make_node(
         settings=settings,
         clock=clock,
         channels=opened,
+        rights=Rights({LOCAL: EVERYTHING}),
         bindings=source_bindings(site.ontology),
         mediation=mediation,
         policy=_policy(site, opened, clock, mediation),
@@ -65,6 +72,13 @@ def make_node(
     )
     node.append(Node(parts))
     return node[0]
+
+
+def _channels(site: Site) -> ChannelsDeclared:
+    declared, problems = channels_from_site(site.file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    return declared
 
 
 def _people(site: Site, plugins: Plugins) -> Communication:

@@ -26,6 +26,10 @@ TABLES_OF_A_SITE = (
     "collectives",
     "adapters",
     "node",
+    "channels",
+    "access",
+    "links",
+    "mqtt",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rapport.channel.declared import channels_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.communication.declare import communication_from_site
@@ -30,6 +31,12 @@ def check_interpretations(parts: SiteParts) -> list[Problem]:
     return problems + check_bindings(sound, found, parts.file)
 
 
+def check_channels(parts: SiteParts) -> list[Problem]:
+    """Every rule for channels can be followed."""
+    _declared, problems = channels_from_site(parts.file)
+    return problems
+
+
 def check_runnable(parts: SiteParts) -> list[Problem]:
     """Every plan can be executed; the reason stands at the policy's first condition."""
     problems: list[Problem] = []
@@ -55,4 +62,9 @@ def check_people(parts: SiteParts) -> list[Problem]:
     return problems + check_action_texts(parts.file, people, phrases, known)
 
 
-ROOM_CHECKERS: tuple[Checker, ...] = (check_interpretations, check_runnable, check_people)
+ROOM_CHECKERS: tuple[Checker, ...] = (
+    check_channels,
+    check_interpretations,
+    check_runnable,
+    check_people,
+)

@@ -6,10 +6,12 @@ low-rate code. "Returned" means durable, for every back end that claims to be pe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
+
+from rapport.core.errors import StoreUnavailable
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +64,30 @@ class LogStore(Protocol):
 
     def close(self) -> None:
         """Ends; a second call is no error."""
+
+
+class Overtaken(StoreUnavailable):
+    """Another process appended first; nothing was appended. Read on and try again."""
+
+    code = "store.overtaken"
+
+
+class SharedLogStore(LogStore, Protocol):
+    """A LogStore that several processes may write at the same time: positions still count without
+    gaps, because an append says what it follows.
+    """
+
+    def append_after(
+        self, log: str, after: int, blocks: Sequence[tuple[int, bytes]], received: int
+    ) -> list[Block]:
+        """`append`, provided that `after` is the log's last position; raises Overtaken when
+        another process was faster.
+        """
+
+    def watch(self, grown: Callable[[str, int], None]) -> None:
+        """From now on calls `grown(log, last position)` from a thread of the store's own whenever
+        a log has grown, whoever appended; calls may be merged, the last one is never lost.
+        """
 
 
 class Put(msgspec.Struct, frozen=True, tag="put"):

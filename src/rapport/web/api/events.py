@@ -21,6 +21,7 @@ from rapport.core.ids import content_id
 from rapport.core.times import parse_duration, parse_time
 from rapport.kernel.tasks import first_of
 from rapport.node.node import Node
+from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 
 _BATCH_TYPE = "application/cloudevents-batch+json"
@@ -33,6 +34,7 @@ async def publish(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Appends CloudEvents: structured, binary (ce-* headers), or a JSON array; all or none."""
+    allow(request, node, "publish", name)
     if name in _ONLY_THE_NODE or name.startswith("output."):
         raise NotAllowed(
             f"only the node itself appends to {name!r}",
@@ -51,6 +53,7 @@ async def take_readings(
     """Takes a device's own JSON, one object or an array, as it is; mediation gives it a meaning
     later.
     """
+    allow(request, node, "publish", f"raw.{source}")
     body = await request.body()
     payloads = _read_payloads(body)
     now_ms = node.clock.now_ms()
@@ -73,6 +76,7 @@ async def take_readings(
 
 @get("/channels/{name:str}/events")
 async def read(
+    request: Request[Any, Any, Any],
     name: FromPath[str],
     node: NodeDependency,
     after: Annotated[int, QueryParameter(ge=0)] = 0,
@@ -80,6 +84,7 @@ async def read(
     wait: FromQuery[str] = "0s",
 ) -> Response[bytes]:
     """Events after a position, waiting up to `wait` for a first one (long poll)."""
+    allow(request, node, "subscribe", name)
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
     channel = node.channels.channel(name)
     if wait_ms:

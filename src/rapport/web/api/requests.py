@@ -12,10 +12,8 @@ from litestar.params import FromPath
 from rapport.channel.batch import Batch, Request
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import InvalidInput
+from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
-
-IDENTITY = "node"
-"""Whose tokens these are: who passes the doorkeeper shows the one token of the node."""
 
 _READ = msgspec.json.Decoder(Request)
 
@@ -26,8 +24,9 @@ async def request_messages(
 ) -> Response[bytes]:
     """A batch of messages with the tokens of this set and of the one that follows."""
     asked = _read(await request.body())
+    identity = allow(request, node, "subscribe", name)
     batch = await node.channels.source.request(
-        name, asked, identity=IDENTITY, closing=node.doors_close
+        name, asked, identity=identity, closing=node.doors_close
     )
     return Response(msgspec.json.encode(_shown(name, batch)), media_type="application/json")
 

@@ -1,0 +1,31 @@
+"""Who stands at a door: the identity that the doorkeeper found, and what it may do. [CH-15]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar.connection import ASGIConnection
+
+from rapport.channel.rights import LOCAL, Right
+from rapport.node.node import Node
+
+_IDENTITY = "rapport.identity"
+
+
+def set_identity(connection: ASGIConnection[Any, Any, Any, Any], identity: str) -> None:
+    """Notes who the caller is; done once, by the doorkeeper."""
+    connection.scope["state"][_IDENTITY] = identity
+
+
+def identity_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """Who the caller is, for tokens, rights and the log."""
+    return str(connection.scope["state"].get(_IDENTITY, LOCAL))
+
+
+def allow(
+    connection: ASGIConnection[Any, Any, Any, Any], node: Node, right: Right, channel: str
+) -> str:
+    """The caller's identity; raises NotAllowed when it lacks the right on the channel."""
+    identity = identity_of(connection)
+    node.rights.check(identity, right, channel)
+    return identity
