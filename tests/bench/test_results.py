@@ -8,7 +8,12 @@ import pytest
 
 from rapport.cli.main import run
 
-GOALS = {"channel": {150_000, 5_000, 0.4, 2.0}, "policy": {1_500_000, 600_000}}
+GOALS = {
+    "channel": {150_000, 5_000, 0.4, 2.0},
+    "doors": {8_000, 150_000, 60_000},
+    "history": {2.0},
+    "policy": {1_500_000, 600_000},
+}
 
 
 @pytest.mark.slow

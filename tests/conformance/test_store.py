@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
+from rapport.store.nats import NatsLogStore
+from rapport.store.postgres_log import PostgresLogStore
+from rapport.store.postgres_records import PostgresRecordStore
 from rapport.store.segments import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
 from rapport.testing.disk import ForgetfulDisk
@@ -42,6 +45,26 @@ class ForgetfulLogs:
         return SegmentLogStore(Path("/store"), files=self._disk, segment_bytes=SMALL_SEGMENT)
 
 
+class NatsLogs:
+    name = "nats"
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url, self._prefix = url, prefix
+
+    def open(self):
+        return NatsLogStore([self._url], prefix=self._prefix)
+
+
+class PostgresLogs:
+    name = "postgres"
+
+    def __init__(self, address) -> None:
+        self._address = address
+
+    def open(self):
+        return PostgresLogStore(self._address.dsn, schema=self._address.schema)
+
+
 class MemoryRecords:
     name = "memory"
 
@@ -59,6 +82,16 @@ class SqliteRecords:
         return SqliteRecordStore(self._path)
 
 
+class PostgresRecords:
+    name = "postgres"
+
+    def __init__(self, address) -> None:
+        self._address = address
+
+    def open(self):
+        return PostgresRecordStore(self._address.dsn, schema=self._address.schema)
+
+
 class _Kept:
     """A place that closes at the end what it opened."""
 
@@ -74,21 +107,29 @@ class _Kept:
             store.close()
 
 
-@pytest.fixture(params=["memory", "segments", "forgetful"])
+@pytest.fixture(params=["memory", "segments", "forgetful", "nats", "postgres"])
 def log_place(request, tmp_path):
     places = {
         "memory": MemoryLogs,
         "segments": lambda: SegmentLogs(tmp_path / "store"),
         "forgetful": ForgetfulLogs,
+        "nats": lambda: NatsLogs(
+            request.getfixturevalue("nats_server").url, request.getfixturevalue("nats_prefix")
+        ),
+        "postgres": lambda: PostgresLogs(request.getfixturevalue("postgres")),
     }
     kept = _Kept(places[request.param]())
     yield kept
     kept.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def record_place(request, tmp_path):
-    places = {"memory": MemoryRecords, "sqlite": lambda: SqliteRecords(tmp_path)}
+    places = {
+        "memory": MemoryRecords,
+        "sqlite": lambda: SqliteRecords(tmp_path),
+        "postgres": lambda: PostgresRecords(request.getfixturevalue("postgres")),
+    }
     kept = _Kept(places[request.param]())
     yield kept
     kept.close()

@@ -1,10 +1,12 @@
 import json
+from collections.abc import Callable
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.core import codec
 from rapport.core.batch import EventBatch
 from rapport.core.codec import (
     decode_block,
@@ -12,6 +14,7 @@ from rapport.core.codec import (
     decode_cloudevents,
     encode_block,
     encode_cloudevent,
+    stored_cloudevent,
 )
 from rapport.core.errors import Corrupt, InvalidInput, RapportError
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
@@ -127,3 +130,74 @@ def test_numbers_of_extensions_keep_their_text() -> None:
     body = b'{"id":"1","source":"s","type":"t","seq":12345678901234567890}'
     assert decode_cloudevent(body, received_ms=0).headers == {"seq": "12345678901234567890"}
     assert msgspec.json.decode(body)["id"] == "1"
+
+
+ODD_MEMBERS = st.dictionaries(
+    st.sampled_from(
+        [
+            *("id", "source", "type", "subject", "time", "specversion", "datacontenttype"),
+            *("data", "data_base64", "publisher", "epoch", "sequence", "traceparent", "other"),
+        ]
+    ),
+    st.sampled_from(
+        [
+            *("1", "1.0", "application/json", "text/xml", "", "a\nb", "AAE=", "x" * 300, "base64"),
+            *("2026-03-02T09:14:05.210Z", "2026-03-02T09:14:05", "soon", 5, 2**70, None, True),
+            *({"a": [1, None]}, [1], 0.5),
+        ]
+    ),
+    max_size=9,
+)
+
+
+def outcome(decode: Callable[[], list[Event]]) -> object:
+    try:
+        return decode()
+    except InvalidInput as error:
+        return error.code, error.message
+
+
+@given(st.lists(ODD_MEMBERS.map(lambda odd: {"id": "1", "source": "s", "type": "t"} | odd)))
+def test_the_quick_way_reads_what_the_close_look_reads(members: list[dict[str, object]]) -> None:
+    body = json.dumps(members).encode()
+    quickly = outcome(lambda: decode_cloudevents(body, received_ms=7))
+    closely = outcome(lambda: codec._decode_each(body, 7))
+    assert quickly == closely
+    for one in members:
+        raw = json.dumps(one).encode()
+        alone = outcome(lambda raw=raw: [decode_cloudevent(raw, received_ms=7)])
+        assert alone == outcome(lambda raw=raw: [codec._decode_closely(raw, 7)])
+
+
+def test_octets_and_other_data_are_marked_and_given_out_as_cloudevents_has_it() -> None:
+    body = b'{"id":"1","source":"s","type":"t","datacontenttype":"image/png","data_base64":"AAH/"}'
+    event = decode_cloudevent(body, received_ms=0)
+    assert event.payload() == "AAH/"
+    assert event.headers == {"datacontenttype": "image/png", "dataencoding": "base64"}
+    shown = msgspec.json.decode(msgspec.json.encode(stored_cloudevent(StoredEvent(3, 4, event))))
+    assert (shown["data_base64"], shown["position"], shown["received"]) == ("AAH/", 3, 4)
+    assert not {"data", "dataencoding"} & set(shown)
+    assert decode_cloudevent(encode_cloudevent(event), received_ms=0) == event
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"data_base64": "A"}, "event.bad_base64"),
+        ({"data_base64": "ü"}, "event.bad_base64"),
+        ({"data": {}, "dataencoding": "base64"}, "event.bad_base64"),
+        ({"data": "AAE=", "dataencoding": "zip"}, "event.bad_base64"),
+        ({"data": 1, "data_base64": "AAE="}, "event.not_a_cloudevent"),
+    ],
+)
+def test_octets_that_are_none_are_refused(members: dict[str, object], code: str) -> None:
+    body = json.dumps({"id": "1", "source": "s", "type": "t"} | members).encode()
+    with pytest.raises(InvalidInput) as caught:
+        decode_cloudevent(body, received_ms=0)
+    assert caught.value.code == code
+
+
+def test_an_attribute_named_position_does_not_stand_for_the_channels_own() -> None:
+    event = Event("s", "1", "t", "", 0, headers={"position": "99", "received": "x"})
+    shown = stored_cloudevent(StoredEvent(3, 4, event))
+    assert (shown["position"], shown["received"]) == (3, 4)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import pytest
 from rapport.channel.agents.outbox_reading import inspect_outbox
 from rapport.client import Publisher, PublisherSettings
 from rapport.kernel.chance import Chance
+from rapport.testing.network import Network
 from rapport.testing.node_process import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
@@ -32,66 +32,6 @@ CHILD = Path(__file__).with_name("outbox_child.py")
 SINK_CHILD = Path(__file__).with_name("sequence_child.py")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
 QUICK = PublisherSettings(first_pause_ms=20, longest_pause_ms=200)
-
-
-class Network:
-    """A fixed address before a node that moves; `cut` breaks every connection, both ways."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        self._node, self._up = node, True
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._open: set[socket.socket] = set()
-        self._guard = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        self._up = False
-        with self._guard:
-            for one in self._open:
-                one.close()
-            self._open.clear()
-
-    def heal(self) -> None:
-        self._up = True
-
-    def close(self) -> None:
-        self.cut()
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _address = self._listener.accept()
-            except OSError:
-                return
-            doors = self._node.doors
-            try:
-                far = socket.create_connection(doors, timeout=5) if doors and self._up else None
-            except OSError:
-                far = None
-            if far is None:
-                near.close()
-                continue
-            with self._guard:
-                self._open |= {near, far}
-            for pair in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=pair, daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-        except OSError:
-            pass  # cut, or killed: what the test is about
-        for one in (source, sink):
-            with self._guard:
-                self._open.discard(one)
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
-        source.close()
 
 
 @pytest.fixture

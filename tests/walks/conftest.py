@@ -1,1 +1,58 @@
+"""Every walk on both kinds of site: all embedded, and logs in NATS with records in PostgreSQL."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rapport.scenarios.secure_building import play
+from rapport.testing.nats import nats_server  # noqa: F401
+from rapport.testing.postgres import postgres_server  # noqa: F401
 from rapport.testing.spark import spark  # noqa: F401
+
+ELSEWHERE = """
+[channels]
+log = "nats"
+nats = "env:WALK_NATS"
+records = "postgres"
+postgres = "env:WALK_POSTGRES"
+"""
+_walks = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=["embedded", "nats and postgres"], autouse=True)
+def back_end(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The site of the scenes says where its channels are kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "embedded":
+            site: Path = tmp_path_factory.mktemp("elsewhere") / "site"
+            shutil.copytree(play.SITE, site)
+            with (site / "site.toml").open("a", encoding="utf-8") as file:
+                file.write(ELSEWHERE)
+            patch.setattr(play, "SITE", site)
+            _take_new_places(request, patch)
+        yield request.param
+
+
+@pytest.fixture(autouse=True)
+def _places_of_its_own(
+    request: pytest.FixtureRequest, back_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests do not share what they keep, except those that look at one and the same walk."""
+    if back_end != "embedded" and "walk" not in request.fixturenames:
+        _take_new_places(request, monkeypatch)
+
+
+def _take_new_places(request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> None:
+    name = f"walk{next(_walks)}p{os.getpid()}"
+    nats = request.getfixturevalue("nats_server")
+    postgres = request.getfixturevalue("postgres_server")
+    patch.setenv("WALK_NATS", f"{nats.url}/{name}")
+    patch.setenv("WALK_POSTGRES", f"{postgres.dsn()}#{name}")

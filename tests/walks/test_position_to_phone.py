@@ -15,11 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.channel.backends.readonly import open_readonly
+from rapport.channel.backends.choosing import open_reading
+from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.causes import CauseNode, cause_tree
+from rapport.channel.declared import channels_from_site
 from rapport.channel.export import export_channels
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.toml import TomlFile
 from rapport.pipeline.reports import make_report
 from rapport.scenarios.secure_building.play import Played, play, stage
 from rapport.scenarios.secure_building.scenes import EXPECTED, EXPECTED_UNDECIDED, reports
@@ -34,7 +37,7 @@ class Walk(msgspec.Struct):
 
     def events(self, channel: str) -> list[StoredEvent]:
         async def read() -> list[StoredEvent]:
-            channels = open_readonly(self.site / ".rapport" / "log", SystemClock())
+            channels = open_to_read(self.site)
             try:
                 return await channels.channel(channel).read_after(0, limit=10_000)
             finally:
@@ -44,7 +47,7 @@ class Walk(msgspec.Struct):
 
     def explain(self, event_id: str) -> CauseNode:
         async def read() -> CauseNode:
-            channels = open_readonly(self.site / ".rapport" / "log", SystemClock())
+            channels = open_to_read(self.site)
             try:
                 return await cause_tree(channels, event_id)
             finally:
@@ -53,8 +56,14 @@ class Walk(msgspec.Struct):
         return asyncio.run(read())
 
 
+def open_to_read(site: Path) -> ReadOnlyChannels:
+    """The site's channels, wherever it keeps them."""
+    declared, _problems = channels_from_site(TomlFile.load(site / "site.toml"))
+    return open_reading(site / ".rapport" / "log", SystemClock(), declared, site=site)
+
+
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
+def walk(back_end: str, tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """The scenes played once, in real time (about 25 s)."""
     site = tmp_path_factory.mktemp("walk") / "site"
     told: list[str] = []
@@ -164,7 +173,7 @@ def test_the_report_on_spark_tells_the_same_story(walk: Walk, spark: Any) -> Non
     lake = walk.site / ".rapport" / "lake"
 
     async def export() -> int:
-        channels = open_readonly(walk.site / ".rapport" / "log", SystemClock())
+        channels = open_to_read(walk.site)
         try:
             return (await export_channels(channels, lake)).rows
         finally:

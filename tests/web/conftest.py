@@ -58,13 +58,19 @@ class Doors:
 
 @pytest.fixture
 def with_doors(tmp_path: Path) -> Callable[..., Any]:
-    """`async with with_doors() as doors:` gives a started node; settings and token as arguments."""
+    """`async with with_doors() as doors:` gives a started node; settings, token and more
+    tables of the site as arguments.
+    """
 
     @asynccontextmanager
-    async def open_doors(token: str = "", **settings: Any) -> AsyncIterator[Doors]:
+    async def open_doors(
+        token: str = "", site_text: str = "", **settings: Any
+    ) -> AsyncIterator[Doors]:
         site = prepare_site(
             tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/x", answer_within="60s"
         )
+        with (site / "site.toml").open("a") as file:
+            file.write(site_text)
         node = make_node(load_site(site), NodeSettings(port=0, **settings), SystemClock())
         try:
             async with serving(node, token=token) as url:

@@ -1,4 +1,4 @@
-"""What is asked of a channel's source side and what it answers. [CH-1, CH-2]
+"""What is asked of a channel's source side and what it answers. [CH-1, CH-2, CH-17]
 
 Field by field the structures of the paper: XMessageRequest and XMessageBatch.
 """
@@ -21,6 +21,8 @@ LONGEST_WAIT_MS = 60_000
 DEFAULT_LEASE_MINUTES = 10
 LONGEST_LEASE_MINUTES = 24 * 60
 KEEP_AS_LONG_AS_POSSIBLE = -1
+LONGEST_HANDBACK_BYTES = 1024
+"""A handback travels in every token and with every message."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +50,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The messages leave the source: no other request sees them."""
     seen: bool = False
     """With a token: the receiver has this set already and only asks how to go on."""
+    from_start: bool = True
+    """With a query: False begins with the next message instead of the oldest."""
+    handback: str = ""
+    """With a query: a text that comes back with each message of the session."""
+    push_address: str = ""
+    """Where the messages are to be pushed, an http(s) address; empty = pull."""
+    max_push: int = 0
+    """Most messages in one pushed batch; 0 = the source's default."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +74,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of this set were taken or let go meanwhile; what is left of it comes with
     `next_token`.
     """
+    handback: str = ""
+    """What the query gave to be handed back."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -86,13 +98,33 @@ def check_request(request: Request) -> None:
         raise InvalidInput("a token has its query's kind in itself", code="request.bad_field")
     if request.seen and not request.token:
         raise InvalidInput("only a token's messages can be seen already", code="request.bad_field")
-    for field in ("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes"):
+    if request.token and (request.handback or not request.from_start):
+        raise InvalidInput(
+            "a token has its beginning and handback in itself", code="request.bad_field"
+        )
+    _check_handback(request.handback)
+    for field in ("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes", "max_push"):
         if not 0 <= getattr(request, field) < 2**53:
             raise InvalidInput(
                 f"{field} cannot be {getattr(request, field)}",
                 code="request.bad_field",
                 hint="a number from 0 on",
             )
+
+
+def _check_handback(handback: str) -> None:
+    try:
+        size = len(handback.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            "the handback has lone surrogates", code="request.bad_handback"
+        ) from None
+    if size > LONGEST_HANDBACK_BYTES:
+        raise InvalidInput(
+            f"the handback has {size} bytes; {LONGEST_HANDBACK_BYTES} are allowed",
+            code="request.bad_handback",
+            hint="keep the long text on your side and hand back its name",
+        )
 
 
 def request_limits(request: Request, before: Limits | None = None) -> Limits:

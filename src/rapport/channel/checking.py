@@ -62,19 +62,23 @@ class _SomethingWrong(Exception):
 def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
     needed = [name for event in events for name in (event.source, event.id, event.type)]
     names = list(chain(needed, (event.subject for event in events)))
-    sizes = [len(event.data) for event in events]
+    data, times = [event.data for event in events], [event.time for event in events]
+    sizes = list(map(len, data))
     sound = (
         all(needed)
         and max(map(len, names), default=0) <= MAX_NAME
         and "".join(names).isprintable()
         and max(sizes, default=0) <= max_data_bytes
-        and all(type(event.data) is bytes and type(event.time) is int for event in events)
-        and all(-(2**63) <= event.time < 2**63 for event in events)
+        and set(map(type, data)) <= {bytes}
+        and set(map(type, times)) <= {int}
+        and -(2**63) <= min(times, default=0)
+        and max(times, default=0) < 2**63
     )
     if not sound:
         raise _SomethingWrong
-    for event in events:
-        if event.headers != _NO_HEADERS:
+    headers = [event.headers for event in events]
+    if any(headers) or not set(map(type, headers)) <= {dict}:
+        for event in events:
             _check_headers(event)
     return sum(sizes)
 

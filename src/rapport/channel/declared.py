@@ -8,7 +8,14 @@ postgres = "env:RAPPORT_PG"   # where, as a secret: env:NAME or file:PATH
 nats = "env:RAPPORT_NATS"
 
 [channels."raw.*"]            # an exact name wins over the longest pattern, that over [channels]
-keep_for = "30 days"
+keep_for = "30 days"          # the oldest go when no named reader waits for them
+keep_bytes = 2_000_000_000
+keep_hard = false             # true: they go even so
+ttl = "1h"                    # given to nobody after that; "0s" = given out once
+index = ["subject", "data.room"]   # fields that queries look up instead of reading everything
+
+[channels.scripts]            # for queries of the kind "script"
+busy = "scripts/busy.py:busy"
 ```
 """
 
@@ -18,15 +25,20 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from rapport.core.errors import Problem
+from rapport.channel.planning import index_path
+from rapport.channel.push.addresses import is_entry
+from rapport.channel.query.script_files import check_reference
+from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 
 LOGS = ("embedded", "postgres", "nats")
 RECORDS = ("embedded", "postgres")
+SIGNED = ("required", "checked")
 
-_RULE_KEYS = ("log", "keep_for", "keep_bytes", "index", "interceptors")
-_STORE_KEYS = ("records", "postgres", "nats")
+_KEEP_KEYS = ("keep_for", "keep_bytes", "keep_hard", "ttl")
+_RULE_KEYS = ("log", *_KEEP_KEYS, "index", "interceptors", "signed")
+_STORE_KEYS = ("records", "postgres", "nats", "push_to")
 
 
 class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,9 +50,17 @@ class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
     """Age after which events may be let go; 0 = never."""
     keep_bytes: int | None = None
     """Bytes of log after which the oldest may be let go; 0 = never."""
+    keep_hard: bool | None = None
+    """Whether the limits also hold for what a named reader has not read yet."""
+    ttl_ms: int | None = None
+    """Time to live from receiving on: 0 = until it was given out once, -1 = as long as kept."""
     index: tuple[str, ...] | None = None
     """Fields that queries find by index: `subject`, `type`, `data.room.name` and the like."""
     interceptors: tuple[str, ...] | None = None
+    signed: str | None = None
+    """`required`: every event that comes in at a door carries a good signature of a key in
+    `[access.keys]`; `checked`: those that carry one of a known key are what was signed.
+    """
 
     def over(self, wider: ChannelRules) -> ChannelRules:
         """These rules, with what they leave open from wider ones."""
@@ -58,6 +78,10 @@ class ChannelsDeclared(msgspec.Struct, frozen=True, kw_only=True):
     postgres: str = ""
     """Named as a secret (`env:NAME`, `file:PATH`); see kernel/settings.read_secret."""
     nats: str = ""
+    push_to: tuple[str, ...] = ()
+    """Addresses that subscribers may have messages pushed to; see push/addresses.py."""
+    scripts: dict[str, str] = {}
+    """Query scripts by name, each `FILE.py:FUNCTION` in the site's directory."""
     common: ChannelRules = ChannelRules()
     rules: tuple[ChannelRules, ...] = ()
 
@@ -75,11 +99,15 @@ def channels_from_site(file: TomlFile) -> tuple[ChannelsDeclared, list[Problem]]
     problems: list[Problem] = []
     section = file.section("channels")
     patterns = dict(section.sections())
-    fields = Fields(section, problems, known=(*_STORE_KEYS, *_RULE_KEYS, *patterns), strict=True)
+    scripts = patterns.pop("scripts", None)
+    known = (*_STORE_KEYS, *_RULE_KEYS, "scripts", *patterns)
+    fields = Fields(section, problems, known=known, strict=True)
     declared = ChannelsDeclared(
         records=fields.choice("records", RECORDS, "embedded"),
         postgres=fields.text("postgres", ""),
         nats=fields.text("nats", ""),
+        push_to=_push_addresses(fields),
+        scripts={} if scripts is None else _scripts(Fields(scripts, problems)),
         common=_rules("*", fields),
         rules=tuple(
             _rules(pattern, Fields(table, problems, known=_RULE_KEYS, strict=True))
@@ -98,9 +126,46 @@ def _rules(pattern: str, fields: Fields) -> ChannelRules:
         keep_bytes=(
             fields.number("keep_bytes", 0, low=0, high=2**60) if fields.has("keep_bytes") else None
         ),
-        index=fields.texts("index", ()) if fields.has("index") else None,
+        keep_hard=fields.flag("keep_hard") if fields.has("keep_hard") else None,
+        ttl_ms=fields.duration_ms("ttl", 0) if fields.has("ttl") else None,
+        index=_indexed(fields) if fields.has("index") else None,
         interceptors=fields.texts("interceptors", ()) if fields.has("interceptors") else None,
+        signed=fields.choice("signed", SIGNED, "required") if fields.has("signed") else None,
     )
+
+
+def _indexed(fields: Fields) -> tuple[str, ...]:
+    entries = fields.texts("index", ())
+    for entry in entries:
+        try:
+            index_path(entry)
+        except InvalidInput as error:
+            (problem,) = error.problems_found()
+            hint = problem.hint or 'such as "subject" or "data.room.name"'
+            message = f"{entry[:100]!r} cannot be indexed: {problem.message}"
+            fields.fault("index", "channel.bad_index", message, hint=hint)
+    return entries
+
+
+def _scripts(fields: Fields) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in fields.section.values:
+        found[name] = fields.text(name, "")
+        wrong = check_reference(found[name])
+        if wrong:
+            hint = 'such as "scripts/busy.py:busy"'
+            fields.fault(name, "channel.bad_script", wrong, hint=hint)
+    return found
+
+
+def _push_addresses(fields: Fields) -> tuple[str, ...]:
+    entries = fields.texts("push_to", ())
+    for entry in entries:
+        if not is_entry(entry):
+            message = f"{entry[:100]!r} is no address to push to"
+            hint = 'such as "https://hooks.example.org" or "http://127.0.0.1:*"'
+            fields.fault("push_to", "push.bad_address", message, hint=hint)
+    return entries
 
 
 def _check_addresses(declared: ChannelsDeclared, fields: Fields) -> None:

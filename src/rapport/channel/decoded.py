@@ -75,6 +75,13 @@ class DecodedBlocks:
             self._blocks.move_to_end(key)
             return block
 
+    def drop_before(self, channel: str, position: int) -> None:
+        """Forgets blocks of a channel that end before a position."""
+        with self._guard:
+            firsts = self._firsts.get(channel, [])
+            while firsts and self._blocks[(channel, firsts[0])].last < position:
+                self._size -= self._blocks.pop((channel, firsts.pop(0))).size
+
     def clear(self) -> None:
         """Forgets all blocks; for measuring what reading costs without them."""
         with self._guard:

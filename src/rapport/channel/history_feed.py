@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
 import msgspec
 
@@ -15,6 +16,8 @@ from rapport.store.history import HistoryIndex
 _log = get_logger(__name__)
 
 _READ_RECORDS = 20_000
+_PRUNE_RECORDS = 5_000
+"""Taken off at once: a short transaction, so that feeding goes on in between."""
 LAG_EVENTS = 10_000
 """How far the index may fall behind before the background thread is woken: waking it for every
 event would cost more than the event. Whoever asks the index feeds the rest first, so nobody sees
@@ -33,14 +36,30 @@ class HistoryFeed:
 
     def catch_up(self) -> None:
         """Feeds everything durable by now; returns at once when there is nothing."""
-        for log in self._log_store.logs():
+        for log in self._log_store.logs() if self._index.needs_feeding else ():
             last = self._log_store.last_position(log)
             while not self._stopped and self._feed_some(log, last):
                 continue
 
     def lag(self, log: str, last: int) -> int:
         """How many events of a log are not indexed, given its last position."""
-        return last - self._fed.get(log, 0)
+        return last - self._fed.get(log, 0) if self._index.needs_feeding else 0
+
+    def prune(self, log: str, first: int, last: int) -> None:
+        """Takes a stretch of positions off the index, a bounded piece at a time; it is not fed
+        again. To be called while the log still holds them: their ids are read from it.
+        """
+        position = first - 1 if self._index.needs_feeding else last
+        while position < last and not self._stopped:
+            with self._guard:
+                blocks = self._log_store.read_after(log, position, max_records=_PRUNE_RECORDS)
+                blocks = [block for block in blocks if block.last <= last]
+                reached = blocks[-1].last if blocks else last
+                self._index.prune(log, [(block.first, self._ids(log, block)) for block in blocks])
+                if self._fed_position(log, self._log_store.last_position(log)) < reached:
+                    self._index.feed(log, (), reached)
+                    self._fed[log] = reached
+                position = reached
 
     def stop(self) -> None:
         """Makes a catch-up under way return after its present piece."""
@@ -76,14 +95,27 @@ class HistoryFeed:
             return []
 
 
+class Feed(Protocol):
+    """What keeps an index up with the log."""
+
+    def catch_up(self) -> None:
+        """Feeds everything durable by now."""
+
+    def lag(self, log: str, last: int) -> int:
+        """How many events of a log are not indexed, given its last position."""
+
+    def stop(self) -> None:
+        """Makes a catch-up under way return after its present piece."""
+
+
 class BackgroundFeed:
     """A thread that catches up when told that the index is far behind, and once at the start."""
 
-    def __init__(self, feed: HistoryFeed) -> None:
-        self._feed = feed
+    def __init__(self, feed: Feed, *, name: str = "history-index") -> None:
+        self._feed, self._name = feed, name
         self._wanted = threading.Event()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="history-index", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._wanted.set()
         self._thread.start()
 
@@ -91,6 +123,10 @@ class BackgroundFeed:
         """Tells of new events; cheap."""
         if self._feed.lag(log, last) >= LAG_EVENTS and not self._wanted.is_set():
             self._wanted.set()
+
+    def wake(self) -> None:
+        """Catches up now, however little there is."""
+        self._wanted.set()
 
     def stop(self) -> None:
         """Ends the thread after its present piece."""
@@ -110,4 +146,4 @@ class BackgroundFeed:
             except RapportError as error:
                 # The index is a convenience: its trouble is told, and tried again with the next
                 # events.
-                _log.warning("history index is behind", error=error.message)
+                _log.warning("index is behind", index=self._name, error=error.message)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from rapport.channel.channel import Appended
 from rapport.channel.checking import check_events
 from rapport.channel.decoded import DecodedBlock
+from rapport.channel.foreign import ATTEMPTS, Horizon, as_shared, read_on
 from rapport.channel.grouping import cut_blocks, plan_group
+from rapport.channel.planning import Found
+from rapport.channel.query.kinds import Query
+from rapport.channel.retention_ttl import living
 from rapport.channel.seen import SeenWindow, decode_identities, identity_keys
 from rapport.channel.sequence_keeping import SequenceKeeping
 from rapport.channel.shared import Shared
@@ -20,7 +25,7 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block
+from rapport.store.base import Block, Overtaken
 
 _log = get_logger(__name__)
 
@@ -36,15 +41,27 @@ class LoggedChannel:
         self.name = name
         self.bell = Bell()
         self._shared, self._parts = shared, shared.parts
-        self._last = last
+        self._horizon = Horizon(last)
+        self._known = last
+        """What the writing thread has taken in: all of it, unless other processes write too."""
+        self._shared_log = as_shared(self._parts.log)
         self._seen: SeenWindow | None = None
-        self._sequences = SequenceKeeping(name, self._parts, self._position_of)
+        self._sequences = SequenceKeeping(name, self._parts, self.position_of)
         self._unreadable = (0, 0)
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """See Channel."""
         if self._shared.closed:
             raise closed_error()
+        chains = self._shared.chains
+        if chains is not None:
+            given = tuple(events)
+            check_events(given, self._parts.max_data_bytes)
+            return await chains.append(self, given, self.append_plainly)
+        return await self.append_plainly(events)
+
+    async def append_plainly(self, events: Sequence[Event]) -> Appended:
+        """Appends what interceptors have left of an append."""
         held = tuple(events)  # the caller's list may change while we wait
         data_bytes = check_events(held, self._parts.max_data_bytes)
         if not held:
@@ -59,12 +76,44 @@ class LoggedChannel:
             )
         if self._shared.closed:
             raise closed_error()
-        if position >= self._last:
-            return []
-        found = self._from_memory(position, limit)
-        if found:
+        start, ttl_ms = position, self._shared.ttl_of(self.name)
+        while position < self._last:
+            found = self._from_memory(position, limit)
+            if not found:
+                found = await self._shared.off_loop(partial(self._from_log, position, limit))
+            if not found:
+                return []
+            alive = living(found, ttl_ms, self._shared.time.now_ms())
+            if alive:
+                return alive
+            position = found[-1].position
+            self._unreadable = (start, position)
+        return []
+
+    async def find_after(
+        self, query: Query, position: int, *, until: int, limit: int
+    ) -> Found | None:
+        """Events that may match, by index; see Finder. None when there is no index that helps."""
+        finder = self._shared.finder
+        if finder is None or query.condition is None:
+            return None
+        self._shared.field_index_asked(self.name, self._last)
+        look = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
+        found = await self._shared.off_loop(look)
+        if found is None or not found.events:
             return found
-        return await self._shared.off_loop(lambda: self._from_log(position, limit))
+        return Found(self._living(found.events), found.through)
+
+    async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
+        """The events at positions, by index; None when there is none."""
+        finder = self._shared.finder
+        if finder is None or not self._shared.indexed_fields(self.name):
+            return None
+        found = await self._shared.off_loop(partial(finder.fetch, self.name, positions))
+        return self._living(found)
+
+    def _living(self, events: list[StoredEvent]) -> list[StoredEvent]:
+        return living(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """See Channel."""
@@ -80,30 +129,82 @@ class LoggedChannel:
         """See Channel."""
         return self._last
 
+    def grown(self, last: int) -> None:
+        """Told from any thread that the log reaches `last`, whoever appended."""
+        if self._horizon.hear(last):
+            self._tell_readers()
+
+    @property
+    def _last(self) -> int:
+        return self._horizon.last
+
+    def _tell_readers(self) -> None:
+        self.bell.ring()
+        self._shared.appended(self.name, self._last)
+
+    def first_position(self) -> int:
+        """Position of the oldest event still kept; last + 1 when there is none."""
+        return self._parts.log.first_position(self.name)
+
     # --- called by the writer ---------------------------------------------------------------------
 
     def commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
-        """Makes appends durable with one sync; see writer.Target."""
+        """Makes appends durable with one sync; see writer.Target. When another process was faster,
+        what it appended is read and everything is planned anew.
+        """
+        self._horizon.begin()
+        try:
+            for _again in range(ATTEMPTS - 1):
+                try:
+                    return self._commit(appends)
+                except Overtaken:
+                    self._read_on()
+            return self._commit(appends)
+        finally:
+            if self._horizon.end(self._known):
+                self._tell_readers()
+
+    def _commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
         seen = self._seen_window()
-        draft = self._sequences.draft(appends, self._last)
-        group = plan_group(appends, self._last + 1, seen.find, self._is_same, draft)
+        draft = self._sequences.draft(appends, self._known)
+        group = plan_group(appends, self._known + 1, seen.find, self._is_same, draft)
         if group.fresh:
             pieces = cut_blocks(group.fresh)
-            blocks = self._parts.log.append(
-                self.name,
-                [(len(events), body) for events, body in pieces],
-                self._parts.clock.now_ms(),
-            )
+            blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
                 decoded = DecodedBlock(block.first, block.received, events, len(body))
                 self._shared.decoded.put(self.name, decoded)
-            self._last = blocks[-1].last
+            self._known = blocks[-1].last
             if draft is not None:
-                draft.keep(self._last)
-            self.bell.ring()
-            self._shared.appended(self.name, self._last)
+                draft.keep(self._known)
         return group.answers
+
+    def _append(self, blocks: Sequence[tuple[int, bytes]]) -> list[Block]:
+        received = self._parts.clock.now_ms()
+        if self._shared_log is None:
+            return self._parts.log.append(self.name, blocks, received)
+        return self._shared_log.append_after(self.name, self._known, blocks, received)
+
+    def _read_on(self) -> None:
+        """Takes in what other processes appended."""
+        seen = self._seen_window()
+
+        def take_in(block: Block) -> None:
+            self._remember(seen, block)
+            self._sequences.take_in(block.first, block.body)
+
+        self._known = read_on(self._parts.log, self.name, self._known, take_in)
+
+    def let_go(self, before: int) -> None:
+        """Lets go of what stands before a position, as far as whole pieces allow; in the writing
+        thread. The publishers' marks are durable first, so repetitions are still recognised.
+        """
+        if self._shared_log is not None:
+            self._read_on()  # marks of what other processes appended are to be saved, too
+        self._sequences.save(self._known)
+        self._parts.log.trim(self.name, before)
+        self._shared.decoded.drop_before(self.name, self.first_position())
 
     def event_at(self, position: int) -> StoredEvent | None:
         """The event at a position; None when it is trimmed or damaged."""
@@ -119,13 +220,13 @@ class LoggedChannel:
             return True
         return (stored.event.source, stored.event.id) == (event.source, event.id)
 
-    def _position_of(self, event: Event) -> int:
+    def position_of(self, event: Event) -> int:
         """Where an event stands that its number calls old and the window has forgotten; 0 when the
         history index does not know (yet, or any more).
         """
         try:
             places = self._parts.history.find(event.id)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Corrupt) as error:
             _log.warning("history index not asked", channel=self.name, why=error.message)
             return 0
         for name, position in places:
@@ -138,14 +239,14 @@ class LoggedChannel:
         """The window of identities, filled from the log at the first append after a start."""
         if self._seen is None:
             window = SeenWindow(self._parts.dedupe_window)
-            position = max(self._last - self._parts.dedupe_window, 0)
-            while position < self._last:
+            position = max(self._known - self._parts.dedupe_window, 0)
+            while position < self._known:
                 blocks = self._parts.log.read_after(
                     self.name, position, max_records=_REBUILD_RECORDS
                 )
                 for block in blocks:
                     self._remember(window, block)
-                position = blocks[-1].last if blocks else self._last
+                position = blocks[-1].last if blocks else self._known
             self._seen = window
         return self._seen
 
@@ -171,7 +272,7 @@ class LoggedChannel:
         return found
 
     def _from_log(self, position: int, limit: int) -> list[StoredEvent]:
-        last = self._last
+        last = max(self._last, self._known)
         found: list[StoredEvent] = []
         place = position
         while len(found) < limit and place < last:

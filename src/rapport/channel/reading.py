@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.channel.dead_letter_replay import (
+    FAILED_AGAIN,
+    REPLAYED,
+    TAKERS,
+    KeepsRecords,
+    Replay,
+    event_of,
+    letter_note,
+    next_replays,
+    note,
+    settled,
+    taker_key,
+)
 from rapport.channel.dead_letters import DEAD_LETTERS, bury
+from rapport.channel.subscriptions import LoggedSubscription
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.store.base import Change, Put
 
 _log = get_logger(__name__)
 
@@ -40,20 +57,43 @@ async def serve(
     stops the loop: it then waits and tries again, since a dead letter could not be written either.
     """
     subscription = await channels.subscribe(channel, reader, from_start=from_start)
-    care = _Care(channels, subscription, handle, clock)
-    while True:
-        batch = await subscription.next_batch(limit=limit)
-        await care.handle(batch)
+    await Care(channels, subscription, handle, clock).run(limit)
 
 
-class _Care:
-    """One handler under care: retries, halving, burying."""
+class Care:
+    """One handler under care: retries, halving, burying, and taking back what was buried."""
 
     def __init__(
         self, channels: Channels, subscription: Subscription, handle: HandleBatch, clock: Clock
     ) -> None:
         self._channels, self._subscription = channels, subscription
         self._handle, self._clock = handle, clock
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self, limit: int) -> None:
+        """Handles what comes, and dead letters that come back, one after the other."""
+        work = [self._follow(limit)]
+        if isinstance(self._channels, KeepsRecords):
+            work.append(Replays(self, self._channels, self._subscription, self._clock).run())
+        await first_of(*work)
+
+    async def _follow(self, limit: int) -> None:
+        while True:
+            batch = await self._subscription.next_batch(limit=limit)
+            async with self._one_at_a_time:
+                await self.handle(batch)
+
+    async def handle_again(self, stored: StoredEvent, changes: Sequence[Change]) -> str:
+        """Handles an event out of its turn and commits what comes of it together with `changes`;
+        the error's text when it failed three times.
+        """
+        async with self._one_at_a_time:
+            error: Exception | None = None
+            for _attempt in range(ATTEMPTS):
+                error = await self._try((stored,), changes=changes)
+                if error is None:
+                    return ""
+        return f"{type(error).__name__}: {error}"
 
     async def handle(self, batch: Sequence[StoredEvent]) -> None:
         """Returns when every event of the batch was handled or buried, and the cursor says so."""
@@ -71,18 +111,29 @@ class _Care:
                 return
         await self._bury(batch[0], error)
 
-    async def _try(self, batch: Sequence[StoredEvent]) -> Exception | None:
-        """One call and its commit; the handler's error as a value. Waits out an unavailable log."""
+    async def _try(
+        self, batch: Sequence[StoredEvent], *, changes: Sequence[Change] = ()
+    ) -> Exception | None:
+        """One call and its commit; the handler's error as a value. Waits out an unavailable log.
+
+        With `changes` the event is out of its turn: the cursor stays where it is.
+        """
         while True:
             try:
                 state = await self._handle(batch)
-                await self._subscription.commit(batch[-1].position, state)
+                await self._commit(batch[-1].position, state, changes)
                 return None
             except (StoreUnavailable, ChannelUnavailable) as error:
-                await self._wait_out(error)
+                await self.wait_out(error)
             except Exception as error:
                 _log.warning("handler failed", **self._place(batch), error=repr(error))
                 return error
+
+    async def _commit(self, position: int, state: bytes | None, changes: Sequence[Change]) -> None:
+        if changes and isinstance(self._subscription, LoggedSubscription):
+            await self._subscription.commit(self._subscription.position, state, changes=changes)
+        else:
+            await self._subscription.commit(position, state)
 
     async def _bury(self, stored: StoredEvent, error: Exception) -> None:
         """A dead letter whose own handler fails stays where it is: burying it would never end."""
@@ -101,9 +152,10 @@ class _Care:
                 await subscription.commit(stored.position)
                 return
             except (StoreUnavailable, ChannelUnavailable) as refusal:
-                await self._wait_out(refusal)
+                await self.wait_out(refusal)
 
-    async def _wait_out(self, error: StoreUnavailable | ChannelUnavailable) -> None:
+    async def wait_out(self, error: StoreUnavailable | ChannelUnavailable) -> None:
+        """Pauses as long as the error asks; raises it when the channels are closed."""
         if error.code == "channel.closed":
             raise error
         _log.warning("reader waits", reader=self._subscription.reader, error=error.message)
@@ -116,3 +168,56 @@ class _Care:
             "first": batch[0].position,
             "last": batch[-1].position,
         }
+
+
+class Replays:
+    """What comes back to one reader, handled whenever somebody asked for it."""
+
+    def __init__(
+        self, care: Care, channels: Channels, subscription: Subscription, clock: Clock
+    ) -> None:
+        assert isinstance(channels, KeepsRecords)
+        self._care, self._channels, self._records = care, channels, channels
+        self._subscription, self._clock = subscription, clock
+
+    async def run(self) -> None:
+        """Says that this reader takes replays, then takes them until cancelled."""
+        channel, reader = self._subscription.channel, self._subscription.reader
+        await self._apply((Put(TAKERS, taker_key(channel, reader), b"1"),))
+        letters = self._channels.channel(DEAD_LETTERS)
+        while True:
+            seen = letters.last_position()  # before looking: who asks now is seen the next time
+            while waiting := await self._records.look(
+                lambda records: next_replays(records, channel, reader)
+            ):
+                for replay in waiting:
+                    await self._take(replay)
+            await letters.wait_after(seen)
+
+    async def _take(self, replay: Replay) -> None:
+        stored = await event_of(self._channels, replay)
+        if stored is None:
+            await self._tell(replay, "the event is in no log any more")
+            return
+        error = await self._care.handle_again(stored, settled(replay, "replayed"))
+        await self._tell(replay, error)
+
+    async def _tell(self, replay: Replay, error: str) -> None:
+        """Records what became of it; a letter that failed again stays open."""
+        subject = f"{replay.channel}/{replay.reader}"
+        now_ms, tried = self._clock.now_ms(), str(replay.asked_ms)
+        kind = FAILED_AGAIN if error else REPLAYED
+        said = letter_note(
+            kind, replay.letter, subject, time_ms=now_ms, tried=tried, error=error[:2000]
+        )
+        while True:
+            try:
+                await note(self._channels, [said])
+                if error:
+                    await self._apply(settled(replay, ""))
+                return
+            except (StoreUnavailable, ChannelUnavailable) as refusal:
+                await self._care.wait_out(refusal)
+
+    async def _apply(self, changes: Sequence[Change]) -> None:
+        await self._records.apply(changes)

@@ -13,19 +13,24 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.channel.batch import (
+    DEFAULT_MESSAGES,
     LONGEST_WAIT_MS,
+    MOST_MESSAGES,
     Batch,
     Limits,
     Request,
     check_request,
     request_limits,
 )
+from rapport.channel.following import Followed, Following
 from rapport.channel.lease import Leases, granted_minutes
 from rapport.channel.query.kinds import Query, make_query
+from rapport.channel.retention_ttl import batch_ttl, given_once
 from rapport.channel.scanning import Scanner
 from rapport.channel.selection import Chosen
 from rapport.channel.takers import SourceChannels, Taker
 from rapport.channel.tokens import Place, Tokens, identity_digest, request_secret
+from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import StoredEvent
 from rapport.store.memory import MemoryLogStore
 
@@ -43,6 +48,18 @@ class _Asked(msgspec.Struct, frozen=True):
     request: Request
     scanner: Scanner
     lease_minutes: int
+    handback: str
+    start: int = 0
+    """A query begins after this position."""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A session that was begun without asking for messages."""
+
+    session: str
+    token: str
+    lease_minutes: int
+    handback: str
 
 
 class MessageSource:
@@ -57,7 +74,7 @@ class MessageSource:
         self._channels = channels
         self._clock = channels.parts.clock
         self._chance = chance
-        self._taker = Taker(channels)
+        self.taker = Taker(channels)
         self._leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
         self._tokens: Tokens | None = None
         self._signing = asyncio.Lock()
@@ -82,14 +99,123 @@ class MessageSource:
         LeaseExpired (channels in memory only), ChannelUnavailable.
         """
         check_request(request)
+        if request.push_address:
+            raise Unsupported("a push address", "this door", hint="ask at a node's request doors")
         channel = self._channels.channel(name)
         tokens = await self._signer()
-        taken = await self._taker.taken(name)
+        taken = await self.taker.taken(name)
         scanner = Scanner(channel, self._clock, taken, closing=closing)
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
             return await self._go_on(place, request, identity, scanner)
         return await self._begin(name, request, identity, scanner)
+
+    async def open(self, name: str, request: Request, *, identity: str) -> Opened:
+        """A session that stands before its first message: that of a query, or that of the set a
+        token names. Its sets hold at most `max_push` messages; nothing is read or taken yet.
+
+        Raises as `request` does.
+        """
+        check_request(request)
+        tokens = await self._signer()
+        scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
+        most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
+        limits = Limits(most, request.max_time_range_ms)
+        if request.token:
+            place = tokens.read(request.token, channel=name, identity=identity)
+            query, session = make_query(place.kind, place.query), place.session
+            after, handback = place.reach if request.seen else place.after, place.handback
+        else:
+            query, session = make_query(request.kind, request.query), self._chance(_SESSION_BYTES)
+            after = 0 if request.from_start else self._channels.channel(name).last_position()
+            handback = request.handback
+        lease = self._grant(session, request.lease_minutes)
+        asked = _Asked(
+            name, identity, session, query, limits, request, scanner, lease, handback, after
+        )
+        chosen = Chosen((), after, after, after, at_end=True)
+        return Opened(session.hex(), self._token(asked, chosen), lease, handback)
+
+    async def session_of(self, name: str, token: str, *, identity: str) -> str:
+        """The session a token belongs to; raises as `request` does for a token."""
+        tokens = await self._signer()
+        return tokens.read(token, channel=name, identity=identity).session.hex()
+
+    # --- following ------------------------------------------------------------------------------
+
+    async def follow(
+        self,
+        name: str,
+        request: Request,
+        *,
+        identity: str,
+        after: int = 0,
+        closing: asyncio.Event | None = None,
+    ) -> Following:
+        """The sets of a query after a position, or those from a token's on, to be pushed.
+
+        `seen` leaves out the token's own set. Raises as `request` does; a stream does not take.
+        """
+        check_request(request)
+        if request.take or request.push_address or (request.token and after):
+            raise InvalidInput(
+                "a subscription neither takes messages nor has an address, and a token has its "
+                "place in itself",
+                code="request.bad_field",
+            )
+        tokens, channel = await self._signer(), self._channels.channel(name)
+        scanner = Scanner(channel, self._clock, await self.taker.taken(name), closing=closing)
+        if request.token:
+            place = tokens.read(request.token, channel=name, identity=identity)
+            asked, first = await self._followed(place, request, identity, scanner)
+            reach = place.reach
+        else:
+            asked, first = self._follower(name, request, identity, scanner), None
+            reach = max(after, 0 if request.from_start else channel.last_position())
+        return Following(
+            channel,
+            scanner,
+            asked.query,
+            asked.limits,
+            reach=reach,
+            write_token=lambda chosen: self._token_of_stream(asked, chosen),
+            first=first,
+            handback=asked.handback,
+            has_own_session=asked.session != bytes(_SESSION_BYTES),
+        )
+
+    def _follower(self, name: str, request: Request, identity: str, scanner: Scanner) -> _Asked:
+        # Sessions matter only for leases. Where there are none, all streams share one: then those
+        # that ask the same get the same tokens, and doors need to write them once.
+        session = bytes(_SESSION_BYTES) if self._leases is None else self._chance(_SESSION_BYTES)
+        lease = self._grant(session, request.lease_minutes)
+        query, limits = make_query(request.kind, request.query), request_limits(request)
+        return _Asked(
+            name, identity, session, query, limits, request, scanner, lease, request.handback
+        )
+
+    async def _followed(
+        self, place: Place, request: Request, identity: str, scanner: Scanner
+    ) -> tuple[_Asked, Followed | None]:
+        """How to go on after a token, and the token's own set unless it was seen."""
+        if self._leases is not None:
+            self._leases.check(place.session, self._steady_ms())
+        lease = self._grant(place.session, request.lease_minutes)
+        limits = request_limits(request, Limits(place.messages, place.time_range_ms))
+        query = make_query(place.kind, place.query)
+        asked = _Asked(
+            *(place.channel, identity, place.session, query, limits, request, scanner, lease),
+            handback=place.handback,
+        )
+        if request.seen or place.count == 0:
+            return asked, None
+        events = await self._recall(asked, place)
+        chosen = Chosen(events or (), place.after, place.through, place.reach, at_end=True)
+        return asked, Followed(chosen, gone=events is None)
+
+    def _token_of_stream(self, asked: _Asked, chosen: Chosen) -> str:
+        self._grant(asked.session, asked.lease_minutes)  # a stream keeps its lease alive
+        return self._token(asked, chosen)
 
     # --- a query ----------------------------------------------------------------------------------
 
@@ -98,7 +224,10 @@ class MessageSource:
         session = self._chance(_SESSION_BYTES)
         lease = self._grant(session, request.lease_minutes)
         limits = request_limits(request)
-        asked = _Asked(name, identity, session, query, limits, request, scanner, lease)
+        start = 0 if request.from_start else self._channels.channel(name).last_position()
+        asked = _Asked(
+            name, identity, session, query, limits, request, scanner, lease, request.handback, start
+        )
         chosen, token = await self._first_set(asked)
         return await self._answer(asked, chosen.events, token, chosen.reach, wait_ms=0)
 
@@ -106,16 +235,19 @@ class MessageSource:
         """The first set, waiting for a match; taken when that was asked for."""
         wait_ms = min(asked.request.wait_ms, LONGEST_WAIT_MS)
         if not asked.request.take:
-            chosen = await asked.scanner.choose_or_wait(asked.query, asked.limits, 0, wait_ms)
-            return chosen, self._token(asked, chosen)
+            chosen = await asked.scanner.choose_or_wait(
+                asked.query, asked.limits, asked.start, wait_ms
+            )
+            if not self._leaving(asked, chosen.events):
+                return chosen, self._token(asked, chosen)
         deadline = self._clock.steady_ns() + wait_ms * 1_000_000
-        after = 0
+        after = asked.start
         while True:
-            async with self._taker.alone(asked.name):
+            async with self.taker.alone(asked.name):
                 chosen = await asked.scanner.choose(asked.query, asked.limits, after)
                 token = self._token(asked, chosen)
-                if chosen.events:
-                    await self._taker.take(asked.name, chosen.events, token, asked.lease_minutes)
+                if leaving := self._leaving(asked, chosen.events):
+                    await self.taker.take(asked.name, leaving, token, asked.lease_minutes)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             if chosen.events or not await asked.scanner.wait(asked.query, chosen, left_ms):
                 return chosen, token
@@ -134,7 +266,15 @@ class MessageSource:
         limits = request_limits(request, Limits(place.messages, place.time_range_ms))
         query = make_query(place.kind, place.query)
         asked = _Asked(
-            place.channel, identity, place.session, query, limits, request, scanner, lease
+            place.channel,
+            identity,
+            place.session,
+            query,
+            limits,
+            request,
+            scanner,
+            lease,
+            place.handback,
         )
         events = await self._events_of(asked, place)
         if events is None:
@@ -147,27 +287,39 @@ class MessageSource:
         if place.count == 0 or (asked.request.seen and not asked.request.take):
             return ()
         if not asked.request.take:
-            return await self._recall(asked, place)
-        async with self._taker.alone(asked.name):
             events = await self._recall(asked, place)
-            if events is not None and not await self._taker.has_taken(
+            if not events or not self._leaving(asked, events):
+                return events
+        async with self.taker.alone(asked.name):
+            events = await self._recall(asked, place)
+            if events is not None and not await self.taker.has_taken(
                 asked.name, asked.request.token
             ):
-                await self._taker.take(asked.name, events, asked.request.token, asked.lease_minutes)
+                leaving = self._leaving(asked, events)
+                await self.taker.take(asked.name, leaving, asked.request.token, asked.lease_minutes)
         return () if asked.request.seen and events is not None else events
 
     async def _recall(self, asked: _Asked, place: Place) -> tuple[StoredEvent, ...] | None:
-        own = await self._taker.positions_of(asked.name, asked.request.token)
-        if own is not None:
-            events = await asked.scanner.at(own)
-        else:
-            events = await asked.scanner.matches_in(asked.query, place.after, place.through)
+        own = await self.taker.positions_of(asked.name, asked.request.token)
+        events = await asked.scanner.matches_in(asked.query, place.after, place.through)
+        if own:
+            found = {stored.position: stored for stored in events}
+            found |= {stored.position: stored for stored in await asked.scanner.at(own)}
+            events = tuple(found[position] for position in sorted(found))
         return events if len(events) == place.count else None
+
+    def _leaving(
+        self, asked: _Asked, events: tuple[StoredEvent, ...]
+    ) -> tuple[StoredEvent, ...]:
+        """What no other request will see: all of a take, else what is given out only once."""
+        if asked.request.take:
+            return events
+        return given_once(events, self._channels.ttl_of(asked.name))
 
     def _end(self, place: Place, token: str) -> Batch:
         if self._leases is not None:
             self._leases.end(place.session)
-        return Batch(events=(), current_token=token, lease_minutes=0)
+        return Batch(events=(), current_token=token, lease_minutes=0, handback=place.handback)
 
     # --- both -------------------------------------------------------------------------------------
 
@@ -184,12 +336,15 @@ class MessageSource:
         """The batch, with the token of the set after `reach` when there is one."""
         following = await asked.scanner.choose_or_wait(asked.query, asked.limits, reach, wait_ms)
         is_more = bool(following.events) or not following.at_end
+        given = self._channels.delivered(asked.name, asked.identity, events)
         return Batch(
-            events=events,
+            events=tuple(given),
             current_token=token,
             next_token=self._token(asked, following) if is_more else None,
             lease_minutes=asked.lease_minutes,
+            ttl_ms=batch_ttl(events, self._channels.ttl_of(asked.name), self._clock.now_ms()),
             gone=gone,
+            handback=asked.handback,
         )
 
     def _token(self, asked: _Asked, chosen: Chosen) -> str:
@@ -207,6 +362,7 @@ class MessageSource:
                 reach=chosen.reach,
                 messages=asked.limits.messages,
                 time_range_ms=asked.limits.time_range_ms,
+                handback=asked.handback,
             )
         )
 
@@ -222,6 +378,6 @@ class MessageSource:
     async def _signer(self) -> Tokens:
         async with self._signing:  # two first requests must not make two secrets
             if self._tokens is None:
-                secret = await self._taker.off_loop(lambda: request_secret(self._channels.records))
+                secret = await self.taker.off_loop(lambda: request_secret(self._channels.records))
                 self._tokens = Tokens(secret)
             return self._tokens

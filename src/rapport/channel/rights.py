@@ -1,4 +1,4 @@
-"""Who may append to and read from which channel. [CH-15]"""
+"""Who may append to and read from which channel, and who may change the node. [CH-15]"""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from rapport.core.errors import NotAllowed
 Right = Literal["publish", "subscribe"]
 
 LOCAL = "local"
-"""The identity of who needs no proof: a caller on loopback while no tokens are set."""
+"""The identity of who needs no proof: a caller on loopback while the site names no identities, or
+one that `[access.local]` lets in.
+"""
+NODE = "node"
+"""The identity of who shows the node's own token (`[node] token_file`): it may everything."""
+NOBODY = "nobody"
+"""The identity of who showed none, at a door that asks for none; it has no rights, ever."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,9 +27,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    admin: bool = False
+    """Whether it may change the node: interceptors, links, dead letters, forgetting."""
 
 
-EVERYTHING = Grant(publish=("*",), subscribe=("*",))
+EVERYTHING = Grant(publish=("*",), subscribe=("*",), admin=True)
+_NOTHING = Grant()
 
 
 class Rights:
@@ -34,7 +43,7 @@ class Rights:
 
     def allows(self, identity: str, right: Right, channel: str) -> bool:
         """Whether the identity has the right on the channel."""
-        patterns = getattr(self._grants.get(identity, Grant()), right)
+        patterns = getattr(self._grants.get(identity, _NOTHING), right)
         return any(fnmatchcase(channel, pattern) for pattern in patterns)
 
     def check(self, identity: str, right: Right, channel: str) -> None:
@@ -46,3 +55,20 @@ class Rights:
                 code="access.no_right",
                 hint=f"the site's [access] gives rights: add {channel!r} to its {right} list",
             )
+
+    def allows_admin(self, identity: str) -> bool:
+        """Whether the identity may change the node."""
+        return self._grants.get(identity, _NOTHING).admin
+
+    def check_admin(self, identity: str) -> None:
+        """Raises NotAllowed unless the identity may change the node itself."""
+        if not self.allows_admin(identity):
+            raise NotAllowed(
+                f"{identity!r} may not change the node",
+                code="access.not_admin",
+                hint=f"the site's [access] gives the right: admin = true in [access.{identity}]",
+            )
+
+    def grants(self) -> dict[str, Grant]:
+        """All identities and what they may, by name."""
+        return dict(sorted(self._grants.items()))

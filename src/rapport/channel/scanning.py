@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from rapport.channel.batch import Limits
 from rapport.channel.channel import Channel
+from rapport.channel.paging import Pages, fetch
 from rapport.channel.query.kinds import Query
 from rapport.channel.selection import Chosen, IsTaken, Selection, matching
 from rapport.channel.taking import Taken
@@ -14,8 +15,7 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 
-_FIRST_PAGE, _PAGE = 100, 1_000
-_PAGE_BYTES = 4 * 1024 * 1024
+_PAGE = 1_000
 
 
 class Scanner:
@@ -31,21 +31,19 @@ class Scanner:
     ) -> None:
         self._channel, self._clock, self._taken = channel, clock, taken
         self._closing = closing
+        self._pages: Pages | None = None
 
     async def choose(self, query: Query, limits: Limits, after: int) -> Chosen:
         """The set of matches after a position, as far as there are any by now."""
         selection = Selection(query, limits, after, self._is_taken())
-        last, limit = self._last(query), _FIRST_PAGE
+        last, pages = self._last(query), self._pages_of(query)
         selection.skip_to(min(self._taken.skip(selection.reach), last))
         while not selection.is_full and selection.reach < last:
-            page = await self._channel.read_after(selection.reach, limit=limit)
-            if page:
-                selection.add(page)
-                limit = _next_limit(page)
-            else:
-                selection.skip_to(last)
-            await self._clock.sleep(0)  # others get their turn during a long scan
-            last = self._last(query)
+            page = await pages.after(selection.reach, last, wanted=selection.wanted)
+            selection.add(page.events, page.through)
+            if not selection.is_full:
+                await self._clock.sleep(0)  # others get their turn during a long scan
+                last = self._last(query)
         return selection.chosen(at_end=True)
 
     async def choose_or_wait(
@@ -73,29 +71,37 @@ class Scanner:
 
     async def matches_in(self, query: Query, after: int, through: int) -> tuple[StoredEvent, ...]:
         """Every match of a closed range that is still there."""
-        is_taken = self._is_taken()
+        is_taken, pages = self._is_taken(), self._pages_of(query)
         found: list[StoredEvent] = []
-        async for page in self._pages(after, through):
-            found += matching(query, page, is_taken)
+        while after < through:
+            page = await pages.after(after, through, wanted=_PAGE)
+            found += matching(query, page.events, is_taken)
+            after = page.through
+            if after < through:
+                await self._clock.sleep(0)
         return tuple(found)
 
     async def at(self, positions: Sequence[int]) -> tuple[StoredEvent, ...]:
         """The messages at positions, taken or not, as far as they are still there."""
-        wanted = frozenset(positions)
+        fetched = await fetch(self._channel, positions)
+        if fetched is not None:
+            return tuple(fetched)
+        wanted, pages = frozenset(positions), Pages(self._channel, None)
+        after, through = min(wanted) - 1, max(wanted)
         found: list[StoredEvent] = []
-        async for page in self._pages(min(wanted) - 1, max(wanted)):
-            found += [stored for stored in page if stored.position in wanted]
+        while after < through:
+            page = await pages.after(after, through, wanted=_PAGE)
+            found += [stored for stored in page.events if stored.position in wanted]
+            after = page.through
+            await self._clock.sleep(0)
         return tuple(found)
 
-    async def _pages(self, after: int, through: int) -> AsyncIterator[list[StoredEvent]]:
-        limit = _FIRST_PAGE
-        while after < through:
-            page = await self._channel.read_after(after, limit=limit)
-            if not page:
-                return
-            yield [stored for stored in page if stored.position <= through]
-            after, limit = page[-1].position, _next_limit(page)
-            await self._clock.sleep(0)
+    def _pages_of(self, query: Query) -> Pages:
+        """What was found for one set and lies behind it serves the next one."""
+        if self._pages is None or self._pages.query is not query:
+            self._pages = Pages(self._channel, query)
+        self._pages.begin()
+        return self._pages
 
     def _last(self, query: Query) -> int:
         last = self._channel.last_position()
@@ -106,9 +112,3 @@ class Scanner:
 
     def _is_closing(self) -> bool:
         return self._closing is not None and self._closing.is_set()
-
-
-def _next_limit(page: Sequence[StoredEvent]) -> int:
-    """How many messages to read next, so that large ones do not fill the memory."""
-    size = sum(len(stored.event.data) for stored in page)
-    return min(max(_PAGE_BYTES * len(page) // (size + 1), 1), _PAGE)

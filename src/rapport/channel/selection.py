@@ -65,8 +65,15 @@ class Selection:
         self._bytes = 0
         self._earliest = self._latest = 0
 
-    def add(self, page: Sequence[StoredEvent]) -> None:
-        """Looks at the next page; sets `is_full` when the set is closed."""
+    @property
+    def wanted(self) -> int:
+        """How many messages the set can still take."""
+        return self._limits.messages - len(self._events)
+
+    def add(self, page: Sequence[StoredEvent], through: int | None = None) -> None:
+        """Looks at the next page; sets `is_full` when the set is closed. `through` says how far the
+        page reaches when it holds only what can match.
+        """
         for stored in matching(self._query, page, self._is_taken):
             if not self._fits(stored):
                 self.reach, self.is_full = stored.position - 1, True
@@ -75,7 +82,7 @@ class Selection:
             if len(self._events) == self._limits.messages:
                 self.reach, self.is_full = stored.position, True
                 return
-        self.reach = page[-1].position
+        self.reach = page[-1].position if through is None else through
         size = sum(len(stored.event.data) for stored in page)
         self._left -= len(page) + size // _BYTES_AS_ONE
         self.is_full = self._left <= 0
@@ -99,13 +106,16 @@ class Selection:
         if self._bytes + len(stored.event.data) > self._limits.data_bytes:
             return False
         allowed = self._limits.time_range_ms
+        if not allowed:
+            return True
         earliest = min(self._earliest, stored.event.time)
         latest = max(self._latest, stored.event.time)
-        return not allowed or latest - earliest <= allowed
+        return latest - earliest <= allowed
 
     def _put(self, stored: StoredEvent) -> None:
-        time = stored.event.time
-        self._earliest = min(self._earliest, time) if self._events else time
-        self._latest = max(self._latest, time) if self._events else time
+        if self._limits.time_range_ms:
+            time = stored.event.time
+            self._earliest = min(self._earliest, time) if self._events else time
+            self._latest = max(self._latest, time) if self._events else time
         self._bytes += len(stored.event.data)
         self._events.append(stored)

@@ -66,6 +66,20 @@ class SequenceKeeping:
             return MarksDraft(name, self._marks, self._position_of)
         return None
 
+    def save(self, last: int) -> None:
+        """Saves all marks, true for `last`: what the log lets go of is still recognised after a
+        restart. Raises StoreUnavailable.
+        """
+        if self._marks is None:
+            self._marks = self._load(last)
+        self._save(self._marks, last)
+        self._save_at = last + SAVE_EVERY
+
+    def take_in(self, first: int, body: bytes) -> None:
+        """A block that another process appended; not needed before the marks are loaded."""
+        if self._marks is not None:
+            self._take_in(self._marks, first, body)
+
     def _save_if_possible(self, marks: Marks, position: int) -> None:
         """Raises nothing: the log has it all, and the next time may go better."""
         self._save_at = position + SAVE_EVERY

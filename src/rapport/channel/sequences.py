@@ -24,6 +24,10 @@ SEQUENCE = "sequence"
 SEQUENCED_IN = "sequencedin"
 """Header: the channel that the numbers count for; set by the door, never by the publisher."""
 
+HOPS = "hops"
+"""Header: the nodes a copy has passed; set by nodes (see federation/hops.py)."""
+_SET_BY_NODES = frozenset((SEQUENCED_IN, HOPS))
+
 MOST_PUBLISHERS = 100_000
 """Publishers remembered per channel; who published longest ago is forgotten first."""
 MOST_EPOCHS = 16
@@ -91,7 +95,7 @@ def stamp_in(channel: str, event: Event) -> Stamp | None:
 
 
 def _counted(channel: str, event: Event) -> Event:
-    headers = {name: text for name, text in event.headers.items() if name != SEQUENCED_IN}
+    headers = {name: text for name, text in event.headers.items() if name not in _SET_BY_NODES}
     if read_stamp(event) is not None:
         headers[SEQUENCED_IN] = channel
     return event if headers == event.headers else msgspec.structs.replace(event, headers=headers)

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
+from rapport.channel.channel import Appended, Channel
 from rapport.channel.checking import LARGEST_DATA_BYTES, MAX_DATA_BYTES
+from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.decoded import DecodedBlocks
+from rapport.channel.field_feed import FieldFeed
+from rapport.channel.field_finder import FieldFinder
 from rapport.channel.history_feed import BackgroundFeed, HistoryFeed
+from rapport.channel.planning import Finder, index_path
 from rapport.channel.seen import DEDUPE_WINDOW
 from rapport.channel.writer import Writer, as_channel_error, closed_error
 from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.believed_time import BelievedTime
 from rapport.kernel.clock import Clock
 from rapport.store.base import Change, LogStore, RecordStore
+from rapport.store.field_index import FieldIndex
 from rapport.store.history import HistoryIndex
 
 T = TypeVar("T")
+_LAG_WHEN_ASKED = 256
 
 
 class Parts(msgspec.Struct, kw_only=True):
@@ -35,6 +45,29 @@ class Parts(msgspec.Struct, kw_only=True):
     """Threads for calls that wait for a disk; None when the stores never do."""
     dedupe_window: int = DEDUPE_WINDOW
     max_data_bytes: int = MAX_DATA_BYTES
+    fields: FieldIndex | None = None
+    """Where declared fields are indexed beside the log; None when they are not."""
+    finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
+    """Makes what finds matches in the log itself, told how to learn which fields of a channel are
+    declared as indexed; None: they are found by `fields`, or by reading.
+    """
+
+
+class Chains(Protocol):
+    """The interceptors of all channels, when there are any; see intercept/."""
+
+    async def append(
+        self,
+        channel: Channel,
+        events: Sequence[Event],
+        plain: Callable[[Sequence[Event]], Awaitable[Appended]],
+    ) -> Appended:
+        """An append through the chain of a channel."""
+
+    def deliver(
+        self, channel: str, reader: str, events: Sequence[StoredEvent]
+    ) -> list[StoredEvent]:
+        """What a reader is given of events."""
 
 
 class Shared:
@@ -48,15 +81,77 @@ class Shared:
                 hint=f"1 to {LARGEST_DATA_BYTES}",
             )
         self.parts = parts
+        self.time = BelievedTime(parts.clock)
+        """What decides that something is too old."""
         self.decoded = DecodedBlocks()
         self.feed = HistoryFeed(parts.log, parts.history)
         self.closed = False
+        self.rules = ChannelsDeclared()
+        self._rules: dict[str, ChannelRules] = {}
+        self.chains: Chains | None = None
+        """None while there is no interceptor: then an append pays one look at this."""
+        self.after_trim: list[Callable[[str, int], None]] = []
+        """Called off the loop with (channel, first position kept) when a channel was trimmed."""
+        self.skipped: Counter[tuple[str, str]] = Counter()
+        """Events that (channel, reader) passed over, because they were gone or past their time."""
         self._background: BackgroundFeed | None = None
+        self._fields_background: BackgroundFeed | None = None
+        self._indexed: dict[str, tuple[str, ...]] = {}
+        self.finder: Finder | None = parts.finder(self.indexed_fields) if parts.finder else None
+        self.field_feed: FieldFeed | None = None
+        if parts.fields is not None:
+            self.field_feed = FieldFeed(parts.log, parts.fields, self.indexed_fields)
+            self.finder = FieldFinder(parts.log, parts.fields, self.field_feed)
+            self.after_trim.append(self.field_feed.prune)
+
+    def use_rules(self, declared: ChannelsDeclared) -> None:
+        """From now on channels follow these rules; fields that are newly declared as indexed are
+        indexed in the background. Raises InvalidInput for a field that cannot be.
+        """
+        for rule in (declared.common, *declared.rules):
+            for text in rule.index or ():
+                index_path(text)
+        self.rules, self._rules, self._indexed = declared, {}, {}
+        if self.field_feed is not None:
+            self.field_feed.rules_changed()
+        if self._fields_background is not None:
+            self._fields_background.wake()
+
+    def indexed_fields(self, name: str) -> tuple[str, ...]:
+        """The fields of a channel that are declared as indexed."""
+        if name not in self._indexed:
+            fields = self.rules_for(name).index or ()
+            self._indexed[name] = tuple(index_path(text) for text in fields)
+        return self._indexed[name]
+
+    def wake_index(self) -> None:
+        """Feeds the index of declared fields now, in the background."""
+        if self._fields_background is not None:
+            self._fields_background.wake()
+
+    def field_index_asked(self, name: str, last: int) -> None:
+        """Told before a search: what is behind more than a few events is fed for the next one."""
+        feed, background = self.field_feed, self._fields_background
+        if feed is not None and background is not None and feed.lag(name, last) >= _LAG_WHEN_ASKED:
+            background.wake()
+
+    def rules_for(self, name: str) -> ChannelRules:
+        """What holds for a channel; looked up once."""
+        if name not in self._rules:
+            self._rules[name] = self.rules.rules_for(name)
+        return self._rules[name]
+
+    def ttl_of(self, name: str) -> int:
+        """The channel's time to live; -1 when it sets none."""
+        ttl_ms = self.rules_for(name).ttl_ms
+        return -1 if ttl_ms is None else ttl_ms
 
     def start(self) -> None:
         """Begins to feed the history index in the background, if there are threads to use."""
         if self.parts.pool is not None:
             self._background = BackgroundFeed(self.feed)
+            if self.field_feed is not None:
+                self._fields_background = BackgroundFeed(self.field_feed, name="field-index")
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""
@@ -77,6 +172,8 @@ class Shared:
         """Told by a channel when it has grown."""
         if self._background is not None:
             self._background.appended(name, last)
+        if self._fields_background is not None:
+            self._fields_background.appended(name, last)
 
     async def close(self) -> None:
         """Finishes what is under way and closes the stores; the caller has set `closed`."""
@@ -94,6 +191,10 @@ class Shared:
             closing.callback(self.parts.log.close)
             closing.callback(self.parts.records.close)
             closing.callback(self.parts.history.close)
+            if self.parts.fields is not None:
+                closing.callback(self.parts.fields.close)
+            if self._fields_background is not None:
+                closing.callback(self._fields_background.stop)
             if self._background is not None:
                 closing.callback(self._background.stop)
             closing.callback(self.parts.writer.stop)

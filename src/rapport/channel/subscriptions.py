@@ -15,6 +15,10 @@ CURSORS = "cursors"
 """Table of the record store that holds one entry per channel and reader."""
 
 Apply = Callable[[Sequence[Change]], Awaitable[None]]
+Deliver = Callable[[list[StoredEvent]], list[StoredEvent]]
+"""What interceptors leave of a batch."""
+TellSkipped = Callable[[int, int], None]
+"""(position before, how many): what a reader passed over."""
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -49,16 +53,44 @@ def cursor_change(channel: str, reader: str, cursor: Cursor) -> Put:
     return Put(CURSORS, cursor_key(channel, reader), msgspec.msgpack.encode(cursor))
 
 
+def reader_positions(records: RecordStore, channel: str) -> dict[str, int]:
+    """Where every named reader of a channel stands, by its last commit; raises Corrupt."""
+    prefix, after = cursor_key(channel, ""), ""
+    found: dict[str, int] = {}
+    while page := records.find(CURSORS, prefix=prefix, after=after):
+        for key, _raw in page:
+            reader = key.removeprefix(prefix)
+            cursor = load_cursor(records, channel, reader)
+            if cursor is not None:
+                found[reader] = cursor.position
+        after = page[-1][0]
+    return found
+
+
 class LoggedSubscription:
     """See Subscription. `position` and `state` are those of the last commit; reading runs ahead of
     them.
     """
 
-    def __init__(self, source: Channel, reader: str, cursor: Cursor, apply: Apply) -> None:
+    def __init__(
+        self,
+        source: Channel,
+        reader: str,
+        cursor: Cursor,
+        apply: Apply,
+        *,
+        tell_skipped: TellSkipped | None = None,
+        deliver: Deliver | None = None,
+    ) -> None:
         self.channel, self.reader = source.name, reader
         self.position, self.state = cursor.position, cursor.state
         self._source, self._apply = source, apply
         self._handed_out = cursor.position
+        self._tell_skipped, self._deliver = tell_skipped, deliver
+        self.skipped = 0
+        """Events passed over since it was opened: let go before they were read, past their time to
+        live, or damaged.
+        """
 
     async def next_batch(
         self, *, limit: int = 1000, timeout_ms: int | None = None
@@ -67,9 +99,19 @@ class LoggedSubscription:
         while await self._source.wait_after(self._handed_out, timeout_ms=timeout_ms):
             batch = await self._source.read_after(self._handed_out, limit=limit)
             if batch:
+                self._note_skipped(batch)
                 self._handed_out = batch[-1].position
-                return batch
+                given = batch if self._deliver is None else self._deliver(batch)
+                if given:
+                    return given
         return []
+
+    def _note_skipped(self, batch: Sequence[StoredEvent]) -> None:
+        skipped = batch[-1].position - self._handed_out - len(batch)
+        if skipped > 0:
+            self.skipped += skipped
+            if self._tell_skipped is not None:
+                self._tell_skipped(self._handed_out, skipped)
 
     async def commit(
         self, position: int, state: bytes | None = None, *, changes: Sequence[Change] = ()

@@ -12,14 +12,16 @@ from typing import Protocol, TypeVar
 
 from rapport.channel.channel import Channel
 from rapport.channel.shared import Parts
-from rapport.channel.taking import Take, Taken, load_taken, runs_of
+from rapport.channel.taking import Take, Taken, load_taken, rows_before, runs_of
 from rapport.channel.tokens import token_digest
 from rapport.channel.writer import as_channel_error
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import StoredEvent
+from rapport.kernel.believed_time import BelievedTime
 from rapport.store.base import Change, RecordStore
 
 _MINUTE_MS = 60_000
+_ROWS_AT_ONCE = 100
 T = TypeVar("T")
 
 
@@ -32,13 +34,21 @@ class SourceChannels(Protocol):
     def channel(self, name: str) -> Channel:
         """See Channels."""
 
+    def ttl_of(self, name: str) -> int:
+        """The channel's time to live; -1 when it sets none."""
+
+    def delivered(
+        self, channel: str, reader: str, events: Sequence[StoredEvent]
+    ) -> Sequence[StoredEvent]:
+        """What a reader is given of events."""
+
 
 class Taker:
     """What was taken from every channel of a node. All calls belong to one event loop."""
 
     def __init__(self, channels: SourceChannels) -> None:
         self._channels = channels
-        self._clock = channels.parts.clock
+        self._time = BelievedTime(channels.parts.clock)
         self._taken: dict[str, Taken] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -71,7 +81,7 @@ class Taker:
         """
         taken = await self.taken(channel)
         positions, digest = [stored.position for stored in events], token_digest(token)
-        now_ms = self._clock.now_ms()
+        now_ms = self._time.now_ms()
         take = Take(now_ms + minutes * _MINUTE_MS, runs_of(positions))
         writing = asyncio.ensure_future(self._write(taken.changes(positions, digest, take, now_ms)))
         cancelled = await _outlast(writing)
@@ -80,6 +90,16 @@ class Taker:
         if cancelled:
             raise asyncio.CancelledError
         writing.result()
+
+    async def forget_before(self, channel: str, position: int) -> None:
+        """Drops what is known of messages that are no longer kept, a bounded number at a time."""
+        if channel in self._taken:
+            self._taken[channel].forget_before(position)
+        records = self._channels.records
+        while changes := await self.off_loop(
+            lambda: rows_before(records, channel, position, _ROWS_AT_ONCE)
+        ):
+            await self._write(changes)
 
     async def off_loop(self, work: Callable[[], T]) -> T:
         """Runs work that may wait for a disk; raises ChannelUnavailable when the disk refuses."""

@@ -60,10 +60,14 @@ class Taken:
         self._expired: list[str] = []
         self._floor = 0
         """Everything up to here was taken: a queue that is emptied costs no more as it grows."""
+        self._first = 0
+        """What stands before it is no longer kept."""
 
     def holds(self, position: int) -> bool:
         """Whether the message at a position was taken."""
         row = self._rows.get(position // ROW_BITS)
+        if position < self._first:
+            return True
         return row is not None and bool(row >> position % ROW_BITS & 1)
 
     def skip(self, position: int) -> int:
@@ -72,6 +76,13 @@ class Taken:
             self._floor = position = self._end_of_run(self._floor)
             return position
         return self._end_of_run(position)
+
+    def forget_before(self, position: int) -> None:
+        """The channel lets go of what stands before a position."""
+        self._first = max(self._first, position)
+        self._floor = max(self._floor, position - 1)
+        for number in [number for number in self._rows if number < position // ROW_BITS]:
+            del self._rows[number]
 
     def is_untouched(self) -> bool:
         """Whether nothing was ever taken: most channels."""
@@ -162,6 +173,14 @@ def load_taken(records: RecordStore, channel: str) -> Taken:
             code="channel.bad_takes",
         ) from None
     return taken
+
+
+def rows_before(records: RecordStore, channel: str, position: int, limit: int) -> list[Change]:
+    """What to delete of rows that lie wholly before a position; at most so many."""
+    found = records.find(TAKEN, prefix=f"{channel}/", limit=limit)
+    return [
+        Delete(TAKEN, key) for key, _row in found if key < row_key(channel, position // ROW_BITS)
+    ]
 
 
 def _all(records: RecordStore, table: str, channel: str) -> Iterator[tuple[str, bytes]]:

@@ -43,6 +43,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Where to go on: everything up to here has been looked at."""
     messages: int
     time_range_ms: int
+    handback: str = ""
+    """What comes back with each message."""
 
 
 def request_secret(records: RecordStore) -> bytes:

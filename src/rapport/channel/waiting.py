@@ -7,6 +7,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from rapport.core.errors import ChannelUnavailable
+
+WAITING_BYTES = 64 * 1024 * 1024
+"""Data in front of a full queue before `append` sends its callers away."""
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
@@ -38,20 +42,33 @@ class Bell:
 
 class Room:
     """Back-pressure: at most `limit` bytes inside at once (a single larger guest enters when it is
-    empty).
+    empty) and at most `waiting` in front of it; who comes then is sent away.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, waiting: int = WAITING_BYTES) -> None:
         self._limit, self._inside = limit, 0
+        self._waiting_limit, self._waiting = waiting, 0
+        self.refused = 0
+        """How many were sent away."""
         self._guard = threading.Lock()
         self._queue: deque[tuple[int, _Waiter]] = deque()
 
     async def enter(self, size: int) -> None:
-        """Returns when there is room; first come, first served."""
+        """Returns when there is room; first come, first served. Raises ChannelUnavailable when
+        too much waits already: what waits is held in memory.
+        """
         with self._guard:
             if not self._queue and self._fits(size):
                 self._inside += size
                 return
+            if self._queue and self._waiting + size > self._waiting_limit:
+                self.refused += 1
+                raise ChannelUnavailable(
+                    "more events come in than the disk can take",
+                    code="channel.busy",
+                    hint="send them again after a moment; nothing of this append is kept",
+                )
+            self._waiting += size
             loop = asyncio.get_running_loop()
             future: asyncio.Future[None] = loop.create_future()
             self._queue.append((size, (loop, future)))
@@ -75,6 +92,7 @@ class Room:
         admitted = []
         while self._queue and self._fits(self._queue[0][0]):
             size, waiter = self._queue.popleft()
+            self._waiting -= size
             self._inside += size
             admitted.append(waiter)
         return admitted
@@ -89,6 +107,8 @@ class Room:
             self._queue = deque(queued)
             if was_inside:
                 self._inside -= size
+            else:
+                self._waiting -= size
             admitted = self._admit()
         wake(admitted)
 

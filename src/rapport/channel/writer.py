@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from rapport.channel.channel import Appended
-from rapport.channel.waiting import Room, call_in
+from rapport.channel.waiting import WAITING_BYTES, Room, call_in
 from rapport.core.errors import ChannelUnavailable, RapportError, StoreUnavailable
 from rapport.core.event import Event
 
@@ -87,8 +87,10 @@ class ThreadWriter:
     event.
     """
 
-    def __init__(self, *, name: str, queue_bytes: int = QUEUE_BYTES) -> None:
-        self._room = Room(queue_bytes)
+    def __init__(
+        self, *, name: str, queue_bytes: int = QUEUE_BYTES, waiting_bytes: int = WAITING_BYTES
+    ) -> None:
+        self._room = Room(queue_bytes, waiting_bytes)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._door = threading.Lock()
         self._stopped = False
@@ -96,7 +98,7 @@ class ThreadWriter:
         self._thread.start()
 
     async def write(self, target: Target, events: Sequence[Event], data_bytes: int) -> Appended:
-        """See Writer; waits while the queue is full."""
+        """See Writer; waits while the queue is full, and is refused when too many wait."""
         size = data_bytes + len(events) * _OVERHEAD_BYTES
         await self._room.enter(size)
         loop = asyncio.get_running_loop()

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
+from rapport.channel.backends.choosing import open_reading
+from rapport.channel.backends.readonly import ReadOnlyChannels
+from rapport.channel.declared import channels_from_site
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
@@ -26,10 +28,13 @@ def data_directory(site: Path, data: str | None = None) -> Path:
 
 def read_channels(site: Path, work: Callable[[ReadOnlyChannels], Awaitable[T]]) -> T:
     """Runs `work` on the site's channels; raises InvalidInput when there is nothing to read yet."""
+    declared, _problems = channels_from_site(TomlFile.load(site / "site.toml"))
 
     async def run() -> T:
         try:
-            channels = open_readonly(data_directory(site) / "log", SystemClock())
+            channels = open_reading(
+                data_directory(site) / "log", SystemClock(), declared, site=site
+            )
         except UnknownName:
             raise InvalidInput(
                 f"the site {site} has no log yet",

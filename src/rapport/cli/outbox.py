@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from rapport.channel.agents.identity import read_identity
+from rapport.channel.agents.outbox_forgetting import forget_rejected
 from rapport.channel.agents.outbox_reading import Inspection, RejectedEvent, inspect_outbox
 from rapport.channel.agents.publisher import Publisher, Status
+from rapport.cli.remote import TokenFileOption, read_token
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration
+from rapport.kernel.clock import SystemClock
 
 app = App(name="outbox", help="Look at what a publisher left behind, and deliver it.")
 
 Directory = Annotated[Path, Parameter(help="The outbox's directory.")]
-TOKEN_VARIABLE = "RAPPORT_TOKEN"
 
 
 @app.command
@@ -64,7 +65,7 @@ def drain(
     *,
     url: Annotated[str | None, Parameter(help="Another node than the one it knows.")] = None,
     channel: Annotated[str | None, Parameter(help="Another channel than it knows.")] = None,
-    token_file: Annotated[Path | None, Parameter(help=f"Else ${TOKEN_VARIABLE}.")] = None,
+    token_file: TokenFileOption = None,
     timeout: Annotated[str, Parameter(help="Give up after this long.")] = "60s",
 ) -> int:
     """Deliver what is left after the program has ended; exit code 1 when some of it still waits."""
@@ -80,7 +81,7 @@ def drain(
         )
     seconds = parse_duration(timeout) / 1_000
     publisher = Publisher(
-        directory, target_url, channel=target_channel, token=_read_token(token_file)
+        directory, target_url, channel=target_channel, token=read_token(token_file)
     )
     try:
         waiting = publisher.status().pending
@@ -95,6 +96,21 @@ def drain(
     return 0
 
 
+@app.command
+def forget(
+    directory: Directory,
+    *sequences: Annotated[int, Parameter(help="Numbers of rejected events, as status shows them.")],
+    all: Annotated[bool, Parameter(help="All rejected events.")] = False,
+) -> None:
+    """Forget rejected events that nobody needs any more; what waits to be sent stays."""
+    if bool(sequences) == all:
+        raise InvalidInput(
+            "say which rejected events", code="outbox.none_named", hint="their numbers, or --all"
+        )
+    forgotten = forget_rejected(directory, SystemClock(), None if all else sequences)
+    write_json({"forgotten": forgotten})
+
+
 def _still_waiting(told: Status) -> Unavailable:
     why = f": {told.trouble.message}" if told.trouble else ""
     return Unavailable(
@@ -102,15 +118,6 @@ def _still_waiting(told: Status) -> Unavailable:
         code=told.trouble.code if told.trouble else "outbox.not_drained",
         hint="they are kept; run drain again later, or with another --url, token or --timeout",
     )
-
-
-def _read_token(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
 
 
 def _rejected_row(one: RejectedEvent) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote
+from rapport.cli.remote import Remote, TokenFileOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json
 from rapport.core.errors import InvalidInput
@@ -26,12 +26,13 @@ def publish(
     channel: Annotated[str | None, Parameter(help="Send CloudEvents to this channel.")] = None,
     site: SiteOption = None,
     url: Annotated[str | None, Parameter(help="The node's address.")] = None,
+    token_file: TokenFileOption = None,
 ) -> None:
     """Send events to a running node; each line of the file is one JSON object."""
     if (source is None) == (channel is None):
         raise InvalidInput("say either --source or --channel", code="cli.wrong_use")
     lines = _read_lines(file)
-    remote = Remote.of_site(site_directory(site), url)
+    remote = Remote.of_site(site_directory(site), url, token_file)
     path = f"/sources/{source}" if source else f"/channels/{channel}/events"
     sent = duplicates = 0
     for start in range(0, len(lines), _BATCH):

@@ -1,19 +1,35 @@
-"""Talking to a running node over its doors, with the standard library only."""
+"""Talking to a running node over its doors, with the standard library only. [UX-3, CH-15]"""
 
 from __future__ import annotations
 
+import os
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from cyclopts import Parameter
 
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
-from rapport.kernel.settings import load_settings
+from rapport.kernel.settings import load_settings, read_secret
 from rapport.kernel.toml import TomlFile
 
 _TIMEOUT_SECONDS = 70
+TOKEN_VARIABLE = "RAPPORT_TOKEN"
+TokenFileOption = Annotated[
+    Path | None, Parameter(name="--token-file", help=f"Who you are; else ${TOKEN_VARIABLE}.")
+]
+
+
+def read_token(file: Path | None) -> str:
+    """The token in a file, or else in $RAPPORT_TOKEN; "" when there is none."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "")
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
 
 
 class Remote:
@@ -25,13 +41,16 @@ class Remote:
         self._url, self._token = url.rstrip("/"), token
 
     @staticmethod
-    def of_site(directory: Path, url: str | None) -> Remote:
-        """The node that the site's settings speak of, or the one at `url`."""
+    def of_site(directory: Path, url: str | None, token_file: Path | None = None) -> Remote:
+        """The node that the site's settings speak of, or the one at `url`.
+
+        The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own.
+        """
         file = TomlFile.load(directory / "site.toml")
         settings = load_settings(file.section("node"), flags={})
-        token = ""
-        if settings.token_file:
-            token = (directory / settings.token_file).read_text(encoding="utf-8").strip()
+        token = read_token(token_file)
+        if not token and settings.token_file:
+            token = read_secret(f"file:{settings.token_file}", directory)
         return Remote(
             url or settings.public_url or f"http://{settings.host}:{settings.port}", token
         )
@@ -44,8 +63,14 @@ class Remote:
         """Returns the decoded answer."""
         return self._ask(path, None, "")
 
-    def _ask(self, path: str, body: bytes | None, content_type: str) -> Any:
-        request = urllib.request.Request(self._url + path, data=body)
+    def delete(self, path: str) -> Any:
+        """Returns the decoded answer."""
+        return self._ask(path, None, "", method="DELETE")
+
+    def _ask(
+        self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
+    ) -> Any:
+        request = urllib.request.Request(self._url + path, data=body, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
         if self._token:
@@ -70,7 +95,7 @@ def _as_rapport_error(error: urllib.error.HTTPError) -> RapportError:
         body = msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.DecodeError:
         body = {}
-    kind = InvalidInput if 400 <= error.code < 500 else Unavailable
+    kind = InvalidInput if 400 <= error.code < 500 and error.code != 429 else Unavailable
     return kind(
         str(body.get("detail", f"the node answered {error.code}")),
         code=str(body.get("title", "http.refused")),

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import load_settings, read_secret
+from rapport.kernel.settings import load_settings
 from rapport.kernel.telemetry import configure_logs
 
 if TYPE_CHECKING:
@@ -34,15 +34,14 @@ def up(
     """Run a node: doors, mediation, policies, deliveries."""
     import uvloop
 
+    from rapport.channel.access_admission import read_node_token
     from rapport.site.site import load_site
 
     configure_logs(json=log_json)
     loaded = load_site(site_directory(site))
     flags = {"host": host, "port": port, "data": data}
     settings = load_settings(loaded.file.section("node"), flags=flags)
-    token = ""
-    if settings.token_file:
-        token = read_secret(f"file:{settings.token_file}", loaded.directory)
+    token = read_node_token(settings.token_file, loaded.directory)
     uvloop.run(_serve(loaded, settings, token))
 
 

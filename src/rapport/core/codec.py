@@ -6,20 +6,32 @@ A block is a msgpack array of events: one call encodes or decodes a whole commit
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.core.event import Event, check_envelope
-from rapport.core.times import format_time, parse_time
+from rapport.core.event import MAX_NAME, Event, StoredEvent, check_envelope
+from rapport.core.times import format_time, parse_time, parse_times
 
 _PACK = msgspec.msgpack.Encoder()
 _UNPACK_BLOCK = msgspec.msgpack.Decoder(list[Event])
 
+DATA_ENCODING, BASE64 = "dataencoding", "base64"
+"""Header of an event whose data are octets: its data are then the JSON text of their base64."""
+DATA_TYPE = "datacontenttype"
+"""Header of an event whose data are not JSON: their media type; the data are a JSON text."""
+
+_JSON_TYPE = "application/json"
 _KNOWN = frozenset(
-    ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "data")
+    (
+        *("specversion", "id", "source", "type", "subject", "time"),
+        *(DATA_TYPE, "data", "data_base64"),
+    )
 )
 
 
@@ -35,11 +47,62 @@ class _CloudEvent(msgspec.Struct, kw_only=True):
     subject: str | None = None
     time: str | int | None = None
     datacontenttype: str | None = None
-    dataschema: str | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
+    """Empty when it is absent; `Raw | None` would read null only."""
+    data_base64: str | None = None
+
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class _PlainCloudEvent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The events that most publishers send: JSON data and no further attributes. The decoder itself
+    checks them. Anything else is read by way of `_CloudEvent`, with the same result.
+    """
+
+    id: _Name
+    source: _Name
+    type: _Name
+    specversion: Literal["1.0"] = "1.0"
+    subject: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
+    time: str | int | None = None
+    datacontenttype: Literal["application/json"] | None = None
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _UsualCloudEvent(_PlainCloudEvent, kw_only=True, forbid_unknown_fields=True):
+    """The same with the attributes that our own publishers and other tools add."""
+
+    dataschema: str | None = None
+    cause: str | None = None
+    interpretation: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    publisher: str | None = None
+    epoch: str | None = None
+    sequence: str | None = None
+    signature: str | None = None
+    signedby: str | None = None
+
+
+_EXTENSIONS = tuple(
+    name
+    for name in _UsualCloudEvent.__struct_fields__
+    if name not in _PlainCloudEvent.__struct_fields__
+)
+_extensions_of = attrgetter(*_EXTENSIONS)
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder says of what is no JSON, no text, or nested too deeply."""
 _READ_ONE = msgspec.json.Decoder(_CloudEvent)
+_READ_QUICKLY: tuple[msgspec.json.Decoder[_PlainCloudEvent], ...] = (
+    msgspec.json.Decoder(_PlainCloudEvent),
+    msgspec.json.Decoder(_UsualCloudEvent),
+)
+_READ_MANY_QUICKLY: tuple[msgspec.json.Decoder[Sequence[_PlainCloudEvent]], ...] = (
+    msgspec.json.Decoder(list[_PlainCloudEvent]),
+    msgspec.json.Decoder(list[_UsualCloudEvent]),
+)
 _READ_MANY = msgspec.json.Decoder(list[msgspec.Raw])
 _READ_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -74,6 +137,20 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
     return members
 
 
+def stored_cloudevent(stored: StoredEvent) -> dict[str, Any]:
+    """A stored event as doors give it out: its place and time of arrival beside the attributes, and
+    octets in `data_base64` as CloudEvents has it.
+    """
+    event = stored.event
+    members = to_cloudevent(event)
+    if event.headers and DATA_ENCODING in event.headers:
+        del members[DATA_ENCODING]
+        members["data_base64"] = members.pop("data")
+    # Last: an attribute that somebody named `position` must not stand for ours.
+    members["position"], members["received"] = stored.position, stored.received
+    return members
+
+
 def encode_cloudevent(event: Event) -> bytes:
     """Structured CloudEvents JSON of one event."""
     return msgspec.json.encode(to_cloudevent(event))
@@ -83,20 +160,107 @@ def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
     """One event from structured CloudEvents JSON; `received_ms` stands in when it names no time.
 
     Raises InvalidInput with the member at fault. Unknown members become headers (text of scalars
-    only).
+    only). Data that are not JSON are kept as a JSON text, with `datacontenttype` as a header; so
+    are octets (`data_base64`), marked by the header `dataencoding`.
     """
+    _check_text(body, "event.not_a_cloudevent")
+    for quick in _READ_QUICKLY:
+        try:
+            found = quick.decode(body)
+        except _UNREADABLE:
+            continue  # an attribute it does not know, or a fault: looked at more closely
+        events = _quick_events((found,), received_ms)
+        if events is not None:
+            return events[0]
+    return _decode_closely(body, received_ms)
+
+
+def decode_cloudevents(body: bytes, *, received_ms: int) -> list[Event]:
+    """A JSON array of CloudEvents, all or none; the error names the index of the faulty one."""
+    _check_text(body, "event.not_a_batch")
+    for quick in _READ_MANY_QUICKLY:
+        try:
+            found = quick.decode(body)
+        except _UNREADABLE:
+            continue
+        events = _quick_events(found, received_ms)
+        if events is not None:
+            return events
+    return _decode_each(body, received_ms)
+
+
+def _check_text(body: bytes, code: str) -> None:
+    """Data are kept as they came, so nobody else would notice that they are no text before a reader
+    does.
+    """
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"this is not UTF-8 text: {error.reason}", code=code) from None
+
+
+def _quick_events(found: Sequence[_PlainCloudEvent], received_ms: int) -> list[Event] | None:
+    """The events, when nothing about them calls for a closer look; None otherwise."""
+    try:
+        times = parse_times([read.time for read in found], received_ms)
+    except InvalidInput:
+        return None
+    events = [
+        Event(read.source, read.id, read.type, read.subject or "", time, bytes(read.data))
+        for read, time in zip(found, times, strict=True)
+    ]
+    if found and type(found[0]) is _UsualCloudEvent:
+        events = [
+            msgspec.structs.replace(event, headers=_headers(read))
+            for event, read in zip(events, found, strict=True)
+        ]
+    names = [name for read in found for name in (read.source, read.id, read.type)]
+    names += [event.subject for event in events]
+    return events if "".join(names).isprintable() else None
+
+
+def _headers(read: _PlainCloudEvent) -> dict[str, str]:
+    values = _extensions_of(read)
+    return {
+        name: value for name, value in zip(_EXTENSIONS, values, strict=True) if value is not None
+    }
+
+
+def _decode_each(body: bytes, received_ms: int) -> list[Event]:
+    try:
+        parts = _READ_MANY.decode(body)
+    except _UNREADABLE as error:
+        raise InvalidInput(
+            f"this is not a JSON array of events: {error}", code="event.not_a_batch"
+        ) from None
+    events = []
+    for index, part in enumerate(parts):
+        try:
+            events.append(_decode_closely(bytes(part), received_ms))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"event {index}: {error.message}", code=error.code, hint=error.hint
+            ) from None
+    return events
+
+
+def _decode_closely(body: bytes, received_ms: int) -> Event:
+    """Every event that can be read, member by member; raises InvalidInput."""
     try:
         read = _READ_ONE.decode(body)
+        data, marks = _data_of(read)
         event = Event(
             source=read.source,
             id=read.id,
             type=read.type,
             subject=read.subject or "",
             time=received_ms if read.time is None else parse_time(read.time),
-            data=bytes(read.data),
-            headers=_extensions(body),
+            data=data,
+            headers=_extensions(body) | marks,
         )
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise InvalidInput(
             f"this is not a CloudEvent: {error}",
             code="event.not_a_cloudevent",
@@ -107,27 +271,60 @@ def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
         raise InvalidInput(
             f"specversion {read.specversion!r} is not known", code="event.not_a_cloudevent"
         )
+    if DATA_ENCODING in event.headers:
+        _check_octets(event)
     check_envelope(event)
     return event
 
 
-def decode_cloudevents(body: bytes, *, received_ms: int) -> list[Event]:
-    """A JSON array of CloudEvents, all or none; the error names the index of the faulty one."""
-    try:
-        parts = _READ_MANY.decode(body)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+def _data_of(read: _CloudEvent) -> tuple[bytes, dict[str, str]]:
+    """The data as the log keeps them, and the headers that say what they are."""
+    marks = {} if is_json_type(read.datacontenttype) else {DATA_TYPE: read.datacontenttype or ""}
+    if read.data_base64 is None:
+        return bytes(read.data) or b"null", marks
+    if bytes(read.data) not in (b"", b"null"):
         raise InvalidInput(
-            f"this is not a JSON array of events: {error}", code="event.not_a_batch"
-        ) from None
-    events = []
-    for index, part in enumerate(parts):
-        try:
-            events.append(decode_cloudevent(bytes(part), received_ms=received_ms))
-        except InvalidInput as error:
-            raise InvalidInput(
-                f"event {index}: {error.message}", code=error.code, hint=error.hint
-            ) from None
-    return events
+            "an event has data or data_base64, not both", code="event.not_a_cloudevent"
+        )
+    return msgspec.json.encode(read.data_base64), marks | {DATA_ENCODING: BASE64}
+
+
+def octets_event_parts(octets: bytes, media_type: str) -> tuple[bytes, dict[str, str]]:
+    """Octets as the data of an event, and its headers."""
+    text = base64.b64encode(octets).decode()
+    return msgspec.json.encode(text), {DATA_TYPE: media_type, DATA_ENCODING: BASE64}
+
+
+def is_json_type(media_type: str | None) -> bool:
+    """Whether data of a media type are JSON; so are data of which nothing is said.
+
+    >>> is_json_type("application/geo+json; charset=utf-8"), is_json_type("text/xml")
+    (True, False)
+    """
+    kind = (media_type or _JSON_TYPE).partition(";")[0].strip().lower()
+    return kind in (_JSON_TYPE, "text/json") or kind.endswith("+json")
+
+
+def is_xml_type(media_type: str | None) -> bool:
+    """Whether data of a media type are XML."""
+    kind = (media_type or "").partition(";")[0].strip().lower()
+    return kind in ("application/xml", "text/xml") or kind.endswith("+xml")
+
+
+def _check_octets(event: Event) -> None:
+    """Raises InvalidInput unless the data are what the header says."""
+    try:
+        text = msgspec.json.decode(event.data, type=str)
+        is_sound = event.headers[DATA_ENCODING] == BASE64
+        base64.b64decode(text.encode("ascii"), validate=True)
+    except (msgspec.DecodeError, UnicodeError, binascii.Error):
+        is_sound = False
+    if not is_sound:
+        raise InvalidInput(
+            "the octets of the event are not base64",
+            code="event.bad_base64",
+            hint="put base64 text of RFC 4648 into data_base64",
+        )
 
 
 def _extensions(body: bytes) -> dict[str, str]:
@@ -136,6 +333,8 @@ def _extensions(body: bytes) -> dict[str, str]:
         if name in _KNOWN:
             continue
         value = msgspec.json.decode(raw)
+        if value is None:
+            continue  # CloudEvents: an attribute that is null is not there
         if isinstance(value, (dict, list)):
             raise InvalidInput(
                 f"the attribute {name!r} is not a scalar", code="event.bad_extension"

@@ -18,6 +18,7 @@ RapportError
     StoreUnavailable
     ChannelUnavailable
     SourceUnavailable
+    TooFast
   Corrupt
 
 HTTP status and exit codes are mapped once, in `web/app.py` and `cli/main.py`, from `status`.
@@ -235,6 +236,13 @@ class SourceUnavailable(Unavailable):
     """A pull source did not answer."""
 
     code = "source.unavailable"
+
+
+class TooFast(Unavailable):
+    """The caller sends more than it may; what it sent was not taken."""
+
+    code = "access.too_fast"
+    status = 429
 
 
 class Unsupported(InvalidInput):

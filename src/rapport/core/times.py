@@ -5,6 +5,7 @@ inside.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rapport.core.errors import InvalidInput
@@ -28,6 +29,7 @@ _UNITS_MS = {
     "day": 86_400_000,
     "days": 86_400_000,
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*\Z")
 _INTEGER = re.compile(r"-?\d{1,19}\Z")
 _MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last time ISO 8601 text can name
@@ -71,7 +73,8 @@ def parse_time(value: str | int) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value)
     text = str(value).strip()
-    if _INTEGER.match(text):
+    # Most times end with Z: for these the pattern need not be tried.
+    if text[-1:] != "Z" and _INTEGER.match(text):
         return _in_range(int(text))
     try:
         moment = datetime.fromisoformat(text)
@@ -81,10 +84,25 @@ def parse_time(value: str | int) -> int:
             code="time.bad_time",
             hint="write milliseconds since 1970 or ISO 8601, such as 2026-03-02T09:14:05.210Z",
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    since = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+
+
+def parse_times(values: Sequence[str | int | None], default_ms: int) -> list[int]:
+    """What `parse_time` gives for each, `default_ms` for None; cheaper when all have a zone.
+
+    >>> parse_times(["1970-01-01T00:00:01Z", "1970-01-01T00:00:02+00:00"], 0)
+    [1000, 2000]
+    """
+    read = datetime.fromisoformat
+    try:
+        # Whatever is no text, no ISO 8601 or has no zone raises, and is looked at one by one.
+        spans = [read(value) - _EPOCH for value in values]  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return [default_ms if value is None else parse_time(value) for value in values]
+    return [
+        (span.days * 86_400 + span.seconds) * 1_000 + span.microseconds // 1_000 for span in spans
+    ]
 
 
 def format_time(time_ms: int) -> str:

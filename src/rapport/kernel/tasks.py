@@ -42,6 +42,12 @@ class Tasks:
         now_ns = self._clock.steady_ns()
         return [name for name, until_ns in self._well_again_ns.items() if now_ns < until_ns]
 
+    async def ended(self, name: str) -> None:
+        """Returns when the task has ended by itself, at once when there is none; never ends it."""
+        task = self._running.get(name)
+        if task is not None:
+            await asyncio.wait({task})
+
     async def stop(self, *names: str) -> None:
         """Cancels the named tasks, newest first (all when none is named), and waits until they have
         ended.

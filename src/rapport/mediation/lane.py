@@ -12,10 +12,14 @@ import msgspec
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import InterpretationError, InvalidInput
 from rapport.core.event import Event, StoredEvent
+from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.rejection import Rejection
+
+SignReading = Callable[[Event, Event], Event]
+"""From a reading and its raw event to the reading with a signature."""
 
 READER = "mediation"
 EVENTS = "events"
@@ -68,8 +72,16 @@ class Lane:
     one.
     """
 
-    def __init__(self, channels: Channels, source: str, choose: Callable[[], GivesMeaning]) -> None:
+    def __init__(
+        self,
+        channels: Channels,
+        source: str,
+        choose: Callable[[], GivesMeaning],
+        *,
+        sign: SignReading | None = None,
+    ) -> None:
         self.source, self.counts = source, SourceCounts()
+        self._sign = sign
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -94,6 +106,7 @@ class Lane:
         if not batch:
             return 0
         readings, rejections = await self._apply(self._choose(), batch)
+        readings = await self._sealed(readings, batch)
         rejections += await self._append_readings(readings, batch)
         await self._append_rejections(rejections)
         await self._subscription.commit(batch[-1].position)
@@ -115,6 +128,18 @@ class Lane:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"mediation-{self.source}")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, chosen.apply_many, batch)
+
+    async def _sealed(self, readings: list[Event], batch: list[StoredEvent]) -> list[Event]:
+        """The readings with no signature but the node's own; signing takes long enough to be done
+        in a thread.
+        """
+        raw = {(one.event.source, one.event.id): one.event for one in batch}
+        seal = self._sign or without_raw_signature
+
+        def seal_all() -> list[Event]:
+            return [seal(reading, raw[reading.source, reading.id]) for reading in readings]
+
+        return seal_all() if self._sign is None else await asyncio.to_thread(seal_all)
 
     async def _append_readings(
         self, readings: list[Event], batch: list[StoredEvent]

@@ -11,7 +11,14 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.conversions import WorkerConversions
-from rapport.mediation.lane import GivesMeaning, Lane, RejectsAll, SourceCounts, refused
+from rapport.mediation.lane import (
+    GivesMeaning,
+    Lane,
+    RejectsAll,
+    SignReading,
+    SourceCounts,
+    refused,
+)
 from rapport.mediation.lookups import Lookups, NoTables
 from rapport.mediation.repository import Repository
 from rapport.mediation.transformer import Transformer
@@ -37,8 +44,12 @@ class MediationReader:
         *,
         lookups: Lookups | None = None,
         import_paths: Sequence[str] = (),
+        sign: SignReading | None = None,
     ) -> None:
-        """`import_paths`: where plug-in conversions are found, besides the installed ones."""
+        """`import_paths`: where plug-in conversions are found, besides the installed ones; `sign`:
+        signs each reading, for nodes that answer for what they make of what they received.
+        """
+        self._sign = sign
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
         self._lookups: Lookups = lookups or NoTables()
@@ -72,7 +83,9 @@ class MediationReader:
     def lane(self, source: str) -> Lane:
         """The lane of a source; `step` it by hand where nothing was started."""
         if source not in self._lanes:
-            self._lanes[source] = Lane(self._channels, source, lambda: self.transformer(source))
+            self._lanes[source] = Lane(
+                self._channels, source, lambda: self.transformer(source), sign=self._sign
+            )
         return self._lanes[source]
 
     def is_idle(self) -> bool:

@@ -1,4 +1,6 @@
-"""What a node tells Prometheus: counts read off its rooms when asked, nothing kept twice. [UX-5]"""
+"""What a node tells Prometheus: counts read off its rooms when asked, nothing kept twice. [CH-14,
+UX-5]
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rapport.node.node import Node
@@ -25,6 +27,8 @@ class _NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield self._channels()
+        yield from self._retention()
+        yield from self._interceptors()
         yield from self._mediation()
         yield self._policy()
 
@@ -35,6 +39,42 @@ class _NodeCollector(Collector):
         for name in self._node.channels.names():
             events.add_metric([name], self._node.channels.channel(name).last_position())
         return events
+
+    def _retention(self) -> Iterator[Metric]:
+        kept = GaugeMetricFamily(
+            "rapport_channel_kept_bytes", "Bytes of log with a limit.", labels=["channel"]
+        )
+        held = GaugeMetricFamily(
+            "rapport_channel_held_by_readers",
+            "1 when readers keep what is past its limit, 2 when past twice its limit.",
+            labels=["channel"],
+        )
+        skipped = CounterMetricFamily(
+            "rapport_reader_skipped",
+            "Events a reader passed over: let go, past their time to live, or damaged.",
+            labels=["channel", "reader"],
+        )
+        for name, swept in sorted(self._node.channels.sweeper.last.items()):
+            kept.add_metric([name], swept.kept_bytes)
+            held.add_metric([name], 0 if not swept.held_by else 2 if swept.overdue else 1)
+        for (name, reader), count in sorted(self._node.channels.skipped.items()):
+            skipped.add_metric([name, reader], count)
+        yield from (kept, held, skipped)
+
+    def _interceptors(self) -> Iterator[Metric]:
+        events = CounterMetricFamily(
+            "rapport_interceptor_events",
+            "What an interceptor did since the start.",
+            labels=["interceptor", "what"],
+        )
+        is_on = GaugeMetricFamily(
+            "rapport_interceptor_on", "0 when it was switched off.", labels=["interceptor"]
+        )
+        for one in self._node.channels.interceptors.listed():
+            for what in ("seen", "changed", "dropped", "faults"):
+                events.add_metric([one.name, what], getattr(one, what))
+            is_on.add_metric([one.name], one.state == "on")
+        yield from (events, is_on)
 
     def _mediation(self) -> Iterator[Metric]:
         read = CounterMetricFamily(

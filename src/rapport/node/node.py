@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rapport.channel.access_admission import OPEN_TO_ALL, Admission
+from rapport.channel.access_signatures import SignatureCheck
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.rights import Rights
@@ -26,6 +28,10 @@ from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.reader import MediationReader
+from rapport.node.care import ChannelCare
+from rapport.node.links.links import Links
+from rapport.node.mqtt.bridges import Bridges
+from rapport.node.pushing import Pushing
 from rapport.policy.engine import PolicyEngine
 from rapport.site.site import Site
 
@@ -44,6 +50,12 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     mediation: MediationReader
     policy: PolicyEngine
     communication: Assembly
+    care: ChannelCare
+    pushing: Pushing
+    links: Links
+    bridges: Bridges
+    admission: Admission = OPEN_TO_ALL
+    signatures: SignatureCheck | None = None
 
 
 class Node:
@@ -54,6 +66,10 @@ class Node:
         self.site, self.settings, self.clock = parts.site, parts.settings, parts.clock
         self.channels = parts.channels
         self.rights = parts.rights
+        self.links, self.bridges = parts.links, parts.bridges
+        self.pushing = parts.pushing
+        self.admission = parts.admission
+        self.care = parts.care
         self.ledger = Ledger(parts.channels)
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
@@ -63,10 +79,14 @@ class Node:
 
     async def start(self) -> None:
         """Starts the readers; events that wait from before are taken up at once."""
+        await self.care.start()
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
         self._parts.mediation.start()
+        self.links.start()
+        self.bridges.start()
+        await self.pushing.start()
         self._started = True
         _log.info("node started", site=self.site.name, policies=sorted(self.site.policies))
 
@@ -74,16 +94,29 @@ class Node:
         """Stops the readers, first stage first, and closes the channels."""
         if self._started:
             self._started = False
+            await self.bridges.stop()
+            await self.links.stop()
+            await self.pushing.stop()
             await self._parts.mediation.stop()
             await self._tasks.stop()
+            await self.care.stop()
         await self._parts.communication.close()
         await self.channels.close()
         _log.info("node stopped", site=self.site.name)
 
     # --- what doors ask for ---
 
-    async def append(self, channel: str, events: Sequence[Event]) -> Appended:
-        """Appends for a door; durable when it returns. A raw channel is mediated from then on."""
+    async def append(
+        self, channel: str, events: Sequence[Event], *, identity: str = ""
+    ) -> Appended:
+        """Appends for a door; durable when it returns. A raw channel is mediated from then on.
+
+        Raises TooFast when `identity` sends more than it may, and InvalidInput for a signature that
+        the channel does not accept.
+        """
+        self.admission.rates.charge(identity, len(events), self.clock.now_ms())
+        if self._parts.signatures is not None:
+            await self._parts.signatures.check(channel, events)
         appended = await self.channels.channel(channel).append(events)
         if self._started and channel.startswith(RAW_PREFIX):
             self._parts.mediation.watch(channel.removeprefix(RAW_PREFIX))
@@ -100,7 +133,7 @@ class Node:
         """Why the node should get no work now; empty when it should."""
         if not self._started:
             return ["the readers have not been started"]
-        unwell = [*self._tasks.unwell(), *self._parts.mediation.unwell()]
+        unwell = [*self._tasks.unwell(), *self._parts.mediation.unwell(), *self.care.unwell()]
         return [f"{name} keeps failing; the log says why" for name in unwell]
 
     def check_answer_token(self, message: str, peer: str, token: str) -> None:

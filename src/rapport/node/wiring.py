@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rapport.channel.access_admission import Admission, load_access, open_admission
+from rapport.channel.access_keys import open_keys, open_node_key
+from rapport.channel.access_signatures import SignatureCheck, sign_readings
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import ChannelsDeclared, channels_from_site
+from rapport.channel.federation.declare import Link, links_from_site
+from rapport.channel.federation.identity import node_identity
+from rapport.channel.federation.intake import Append, Receiver
 from rapport.channel.logged import LoggedChannels
-from rapport.channel.rights import EVERYTHING, LOCAL, Rights
+from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.errors import SiteError
+from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
-from rapport.kernel.settings import NodeSettings
+from rapport.kernel.settings import NodeSettings, read_secret
 from rapport.mediation.declare import interpretations_from_site
+from rapport.mediation.lane import SignReading
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
+from rapport.node.care import ChannelCare
+from rapport.node.links.link import LinkParts
+from rapport.node.links.links import Links
+from rapport.node.mqtt.bridge import RunningBridge
+from rapport.node.mqtt.bridges import Bridges
 from rapport.node.node import Node, NodeParts
+from rapport.node.pushing import Pushing
 from rapport.policy.engine import PolicyEngine
 from rapport.site.bindings import source_bindings
 from rapport.site.facts import SiteFacts
@@ -40,6 +54,8 @@ def make_node(
     """
     plugins = Plugins()
     people = _people(site, plugins)
+    admission = open_admission(load_access(site.file), site.directory)
+    signatures, sign = _signatures(site, settings, admission)
     opened = channels or open_channels(
         data_directory(site, settings) / "log",
         clock,
@@ -49,13 +65,15 @@ def make_node(
     )
     # Links in messages need the node's address, which is known only once its doors are open.
     node: list[Node] = []
-    mediation = _mediation(site, opened, clock)
+    mediation = _mediation(site, opened, clock, sign)
     parts = NodeParts(
         site=site,
         settings=settings,
         clock=clock,
         channels=opened,
-        rights=Rights({LOCAL: EVERYTHING}),
+        rights=admission.rights,
+        admission=admission,
+        signatures=signatures,
         bindings=source_bindings(site.ontology),
         mediation=mediation,
         policy=_policy(site, opened, clock, mediation),
@@ -69,6 +87,16 @@ def make_node(
             plugins=plugins,
             facts=SiteFacts(site.file, site.tables, site.policies).find,
         ),
+        care=ChannelCare(opened, _channels(site), mediation, clock),
+        pushing=Pushing(
+            opened,
+            clock,
+            admission.rights,
+            allowed=_channels(site).push_to,
+            chance=Chance.from_machine(),
+        ),
+        links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
+        bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
     )
     node.append(Node(parts))
     return node[0]
@@ -81,6 +109,38 @@ def _channels(site: Site) -> ChannelsDeclared:
     return declared
 
 
+def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -> Links:
+    declared, problems = links_from_site(site.file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    chance = Chance.from_machine()
+    own = node_identity(channels.records, chance.randbytes(8).hex())
+    parts = LinkParts(
+        node=own,
+        clock=clock,
+        chance=chance,
+        channels=channels,
+        records=channels.records,
+        receiver=Receiver(own, channels, append),
+    )
+
+    def shown(link: Link) -> str:
+        return read_secret(link.token, site.directory) if link.token else ""
+
+    return Links([(link, shown(link)) for link in declared], parts)
+
+
+def _bridges(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -> Bridges:
+    declared, problems = bridges_from_site(site.file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    running = []
+    for bridge in declared:
+        password = read_secret(bridge.password, site.directory) if bridge.password else ""
+        running.append(RunningBridge(bridge, password, site.name, channels, append, clock))
+    return Bridges(running)
+
+
 def _people(site: Site, plugins: Plugins) -> Communication:
     people, problems = communication_from_site(
         site.file, site.directory, adapters=adapter_names(plugins)
@@ -90,7 +150,21 @@ def _people(site: Site, plugins: Plugins) -> Communication:
     return people
 
 
-def _mediation(site: Site, channels: LoggedChannels, clock: Clock) -> MediationReader:
+def _signatures(
+    site: Site, settings: NodeSettings, admission: Admission
+) -> tuple[SignatureCheck, SignReading | None]:
+    """What checks signatures at the doors, and what signs readings where the site wants that."""
+    access = admission.access
+    own = open_node_key(data_directory(site, settings)) if access.sign else None
+    keys = open_keys(access, site.directory, own)
+    declared = _channels(site)
+    check = SignatureCheck(keys, lambda channel: declared.rules_for(channel).signed)
+    return check, sign_readings(own, keys) if own is not None else None
+
+
+def _mediation(
+    site: Site, channels: LoggedChannels, clock: Clock, sign: SignReading | None
+) -> MediationReader:
     """A faulty interpretation refuses only itself: its source is held back with the reason."""
     interpretations, _problems = interpretations_from_site(
         site.file, site.directory, site.tables.columns()
@@ -102,6 +176,7 @@ def _mediation(site: Site, channels: LoggedChannels, clock: Clock) -> MediationR
         clock,
         lookups=site.tables,
         import_paths=[str(site.directory.resolve())],
+        sign=sign,
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from rapport.channel.access_admission import check_access as check_access_table
 from rapport.channel.declared import channels_from_site
+from rapport.channel.federation.declare import links_from_site
+from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.communication.declare import communication_from_site
@@ -32,9 +35,14 @@ def check_interpretations(parts: SiteParts) -> list[Problem]:
 
 
 def check_channels(parts: SiteParts) -> list[Problem]:
-    """Every rule for channels can be followed."""
-    _declared, problems = channels_from_site(parts.file)
-    return problems
+    """Every rule for channels, every link and every bridge can be followed."""
+    readers = (channels_from_site, links_from_site, bridges_from_site)
+    return [problem for read in readers for problem in read(parts.file)[1]]
+
+
+def check_access(parts: SiteParts) -> list[Problem]:
+    """Identities, their rights and keys; secrets that are not here are warnings."""
+    return check_access_table(parts.file, parts.directory)
 
 
 def check_runnable(parts: SiteParts) -> list[Problem]:
@@ -64,6 +72,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
 
 ROOM_CHECKERS: tuple[Checker, ...] = (
     check_channels,
+    check_access,
     check_interpretations,
     check_runnable,
     check_people,

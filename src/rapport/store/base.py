@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.core.errors import StoreUnavailable
+from rapport.core.errors import InvalidInput, StoreUnavailable
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +66,37 @@ class LogStore(Protocol):
         """Ends; a second call is no error."""
 
 
+class LogPiece(msgspec.Struct, frozen=True, gc=False):
+    """What a log lets go of at once: positions, bytes, and when the oldest and the newest of them
+    were received.
+    """
+
+    first: int
+    last: int
+    size: int
+    oldest: int
+    newest: int
+
+
+class PiecedLogStore(LogStore, Protocol):
+    """A LogStore that knows its pieces, so that retention can choose among them.
+
+    The cost of every call is bounded by its limit, not by the length of the log.
+    """
+
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """The oldest pieces that hold something, in order; the last may still be growing."""
+
+    def kept_bytes(self, log: str) -> int:
+        """Bytes of all pieces."""
+
+    def close_piece(self, log: str) -> None:
+        """Ends the growing piece, so that it can be let go of; by the thread that appends."""
+
+    def trims_blocks(self, log: str) -> bool:
+        """Whether any block can go, not only whole pieces; then these may be of any size."""
+
+
 class Overtaken(StoreUnavailable):
     """Another process appended first; nothing was appended. Read on and try again."""
 
@@ -88,6 +119,34 @@ class SharedLogStore(LogStore, Protocol):
         """From now on calls `grown(log, last position)` from a thread of the store's own whenever
         a log has grown, whoever appended; calls may be merged, the last one is never lost.
         """
+
+
+class MovableLogStore(LogStore, Protocol):
+    """A LogStore that a log can be moved to and away from, its positions kept."""
+
+    def skip_to(self, log: str, position: int) -> None:
+        """The next record appended gets `position`, when that lies after the next one; what lies
+        between is not there. Makes the log if there is none; by the thread that appends.
+        """
+
+    def restore(self, log: str, blocks: Sequence[Block]) -> None:
+        """Appends blocks at the positions and with the times they had elsewhere, all or none,
+        durable when it returns. Raises InvalidInput unless they follow the log's end and each
+        other without a gap.
+        """
+
+    def remove(self, log: str) -> None:
+        """Forgets a log and all it holds; not being there is no error."""
+
+
+def check_places(log: str, last: int, blocks: Sequence[Block]) -> None:
+    """Raises InvalidInput unless the blocks stand one after the other, the first after `last`."""
+    for block in blocks:
+        if block.first != last + 1:
+            raise InvalidInput(
+                f"log {log!r} goes on at {last + 1}, not at {block.first}", code="log.bad_place"
+            )
+        last = block.last
 
 
 class Put(msgspec.Struct, frozen=True, tag="put"):

@@ -16,7 +16,9 @@ from rapport.core.errors import StoreUnavailable
 from rapport.kernel.paths import sync_path
 
 LOCK_NAME = "lock"
-_CANNOT_ALLOCATE = frozenset((errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EDQUOT))
+_CANNOT_ALLOCATE = frozenset(
+    (errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EDQUOT, errno.EFBIG)
+)
 
 
 class OpenFile(Protocol):
@@ -186,3 +188,29 @@ def store_locked(directory: Path, holder: str) -> StoreUnavailable:
         code="store.locked",
         hint="one process writes a log; stop that one, or publish through its doors",
     )
+
+
+def read_whole(files: Files, path: Path) -> bytes:
+    """All bytes of a small file; raises FileNotFoundError."""
+    file = files.open_to_read(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def replace_whole(files: Files, path: Path, data: bytes) -> None:
+    """Replaces a small file in one step: a cut at any moment leaves the old one or the new one.
+
+    Durable when it returns; raises OSError.
+    """
+    fresh = path.with_name(f"{path.name}-new")
+    file = files.open(fresh)
+    try:
+        file.truncate(0)
+        file.write_at(0, data)
+        file.sync()  # before the rename, or a power cut could leave an empty file in its place
+    finally:
+        file.close()
+    files.rename(fresh, path)
+    files.sync_directory(path.parent)

@@ -30,10 +30,18 @@ _FEED = """
 INSERT OR IGNORE INTO places (id, log, position)
 SELECT value, :log, :first + key FROM json_each(:ids)
 """
+_PRUNE = """
+DELETE FROM places WHERE (id, log, position) IN (
+  SELECT value, :log, :first + key FROM json_each(:ids)
+)
+"""
 
 
 class HistoryIndex(Protocol):
     """(log, record id) -> position."""
+
+    needs_feeding: bool
+    """False when the log itself is the index: then `feed` and `prune` need not be called."""
 
     def fed(self, log: str) -> int:
         """The position up to which the log has been fed; 0 for a new one."""
@@ -42,6 +50,9 @@ class HistoryIndex(Protocol):
         """Takes in blocks of (first position, ids) and remembers that `fed` is reached; all or
         none.
         """
+
+    def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
+        """Takes blocks of (first position, ids) off again, because the log lets go of them."""
 
     def forget(self, log: str) -> None:
         """Drops everything of a log, to be fed again from the start."""
@@ -57,6 +68,8 @@ class SqliteHistory:
     """A HistoryIndex in a SQLite file of its own. Not synced per feed: after a power cut it is fed
     again.
     """
+
+    needs_feeding = True
 
     def __init__(self, path: Path) -> None:
         self._database = SqliteFile(path, _SCHEMA, synchronous="NORMAL")
@@ -78,6 +91,14 @@ class SqliteHistory:
                 encoded = msgspec.json.encode(ids).decode()
                 connection.execute(_FEED, {"log": number, "first": first, "ids": encoded})
             connection.execute("UPDATE logs SET fed = ? WHERE number = ?", (fed, number))
+
+    def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
+        """See HistoryIndex; by primary key, so the cost is that of the blocks."""
+        with self._database.change() as connection:
+            row = connection.execute("SELECT number FROM logs WHERE name = ?", (log,)).fetchone()
+            for first, ids in blocks if row is not None else ():
+                encoded = msgspec.json.encode(ids).decode()
+                connection.execute(_PRUNE, {"log": row[0], "first": first, "ids": encoded})
 
     def forget(self, log: str) -> None:
         """See HistoryIndex."""
@@ -104,6 +125,8 @@ class SqliteHistory:
 class MemoryHistory:
     """A HistoryIndex that forgets at the end of the process."""
 
+    needs_feeding = True
+
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._places: dict[str, list[tuple[str, int]]] = {}
@@ -122,6 +145,17 @@ class MemoryHistory:
                     if (log, first + number) not in places:
                         places.append((log, first + number))
             self._fed[log] = fed
+
+    def prune(self, log: str, blocks: Sequence[tuple[int, Sequence[str]]]) -> None:
+        """See HistoryIndex."""
+        with self._guard:
+            for first, ids in blocks:
+                for number, record_id in enumerate(ids):
+                    places = self._places.get(record_id, [])
+                    if (log, first + number) in places:
+                        places.remove((log, first + number))
+                    if not places:
+                        self._places.pop(record_id, None)
 
     def forget(self, log: str) -> None:
         """See HistoryIndex."""

@@ -7,7 +7,7 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.store.base import Block, Change, Put
+from rapport.store.base import Block, Change, LogPiece, Put, check_places
 from rapport.store.records import check_changes
 
 
@@ -18,6 +18,8 @@ class MemoryLogStore:
         self._guard = threading.Lock()
         self._blocks: dict[str, list[Block]] = {}
         self._last: dict[str, int] = {}
+        self._bytes: dict[str, int] = {}
+        self._pieces_closed: dict[str, int] = {}
         self._closed = False
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
@@ -33,6 +35,8 @@ class MemoryLogStore:
             if placed:
                 self._blocks.setdefault(log, []).extend(placed)
                 self._last[log] = last
+                grown = sum(len(block.body) for block in placed)
+                self._bytes[log] = self._bytes.get(log, 0) + grown
         return placed
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
@@ -63,12 +67,56 @@ class MemoryLogStore:
             return blocks[0].first if blocks else self._last.get(log, 0) + 1
 
     def trim(self, log: str, before: int) -> None:
-        """See LogStore; the last block stays, as the last segment of a file does."""
+        """See LogStore; the last block stays unless its piece was closed, as in a file."""
         with self._guard:
             self._check_open()
             blocks = self._blocks.get(log, [])
             gone = bisect_right(blocks, before - 1, key=lambda block: block.last)
-            del blocks[: min(gone, max(len(blocks) - 1, 0))]
+            if not blocks or blocks[-1].last > self._pieces_closed.get(log, 0):
+                gone = min(gone, max(len(blocks) - 1, 0))
+            self._bytes[log] = self._bytes.get(log, 0) - sum(len(b.body) for b in blocks[:gone])
+            del blocks[:gone]
+
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """See PiecedLogStore."""
+        with self._guard:
+            self._check_open()
+            return [
+                LogPiece(block.first, block.last, len(block.body), block.received, block.received)
+                for block in self._blocks.get(log, [])[:limit]
+            ]
+
+    def trims_blocks(self, log: str) -> bool:
+        """See PiecedLogStore."""
+        return False
+
+    def kept_bytes(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self._bytes.get(log, 0)
+
+    def close_piece(self, log: str) -> None:
+        """See PiecedLogStore."""
+        with self._guard:
+            self._pieces_closed[log] = self._last.get(log, 0)
+
+    def skip_to(self, log: str, position: int) -> None:
+        """See MovableLogStore."""
+        with self._guard:
+            self._check_open()
+            self._last[log] = max(self._last.get(log, 0), position - 1)
+
+    def restore(self, log: str, blocks: Sequence[Block]) -> None:
+        """See MovableLogStore."""
+        check_places(log, self._last.get(log, 0), blocks)
+        for block in blocks:
+            self.append(log, [(block.count, block.body)], block.received)
+
+    def remove(self, log: str) -> None:
+        """See MovableLogStore."""
+        with self._guard:
+            self._check_open()
+            for kept in (self._blocks, self._last, self._bytes, self._pieces_closed):
+                kept.pop(log, None)
 
     def logs(self) -> list[str]:
         """See LogStore."""

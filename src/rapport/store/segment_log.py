@@ -13,12 +13,14 @@ from pathlib import Path
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block
+from rapport.store.base import Block, LogPiece, check_places
 from rapport.store.files import Files, OpenFile
 from rapport.store.frames import MAX_BODY_BYTES, encode_frame
 from rapport.store.segment_index import SegmentIndex
+from rapport.store.segment_leftovers import leftovers_in
 from rapport.store.segment_reading import (
     Fault,
+    PlacedBlock,
     Segment,
     disk_refused,
     hole_fault,
@@ -49,6 +51,8 @@ class SegmentLog:
         self._index_guard = threading.Lock()
         self._hints: dict[int, tuple[int, int]] = {}
         self._segments = segments_in(files, directory)
+        self._closed_bytes: int | None = None
+        self._clear_leftovers()
         if not self._segments:
             segment, file = self._begin_segment(1)
             file.close()
@@ -69,43 +73,50 @@ class SegmentLog:
 
     def append(self, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
         """Writes and syncs all blocks as one group; raises StoreUnavailable."""
-        if not blocks:
-            return []
+        placed, first = [], self._index.last + 1
+        for count, body in blocks:
+            placed.append(Block(first, count, received, body))
+            first += count
+        self._append_group(placed)
+        return placed
+
+    def restore(self, blocks: Sequence[Block]) -> None:
+        """Appends blocks at the positions and with the times they had; see MovableLogStore."""
+        check_places(self.name, self._index.last, blocks)
+        self._append_group(blocks)
+
+    def _append_group(self, placed: Sequence[Block]) -> None:
+        if not placed:
+            return
         try:
             if self._index.end >= self._segment_bytes:
                 self._roll()
             file = self._sound_file()
         except OSError as error:
             raise disk_refused(f"cannot append to log {self.name!r}", error) from error
-        placed, group = self._encode(blocks, received)
+        group = self._encode(placed)
         self._write(file, group)
         self._show(placed, group)
-        return placed
 
-    def _encode(
-        self, blocks: Sequence[tuple[int, bytes]], received: int
-    ) -> tuple[list[Block], list[bytes]]:
-        placed, group, first = [], [], self._index.last + 1
-        for index, (count, body) in enumerate(blocks):
-            if count < 1 or len(body) > MAX_BODY_BYTES:
+    def _encode(self, placed: Sequence[Block]) -> list[bytes]:
+        group = []
+        for index, block in enumerate(placed):
+            if block.count < 1 or len(block.body) > MAX_BODY_BYTES:
                 raise InvalidInput(
-                    f"a block of {count} records and {len(body)} bytes cannot be kept",
+                    f"a block of {block.count} records and {len(block.body)} bytes cannot be kept",
                     code="log.bad_block_size",
                 )
-            placed.append(Block(first, count, received, body))
-            remaining = len(blocks) - 1 - index
             group.append(
                 encode_frame(
-                    body,
-                    first=first,
-                    count=count,
-                    received=received,
+                    block.body,
+                    first=block.first,
+                    count=block.count,
+                    received=block.received,
                     index=index,
-                    remaining=remaining,
+                    remaining=len(placed) - 1 - index,
                 )
             )
-            first += count
-        return placed, group
+        return group
 
     def _write(self, file: OpenFile, group: list[bytes]) -> None:
         data = group[0] if len(group) == 1 else b"".join(group)
@@ -120,7 +131,7 @@ class SegmentLog:
             self._distrust()
             raise disk_refused(f"cannot append to log {self.name!r}", error) from error
 
-    def _show(self, placed: list[Block], group: list[bytes]) -> None:
+    def _show(self, placed: Sequence[Block], group: list[bytes]) -> None:
         with self._guard:
             for block, frame in zip(placed, group, strict=True):
                 self._hint(block.first - 1, self._index.end)
@@ -149,15 +160,18 @@ class SegmentLog:
             self._file, self._allocated = file, self._index.end
         return self._file
 
-    def _roll(self) -> None:
+    def _roll(self, first: int | None = None) -> None:
         """Closes the full segment and begins the next, whose name is durable before its content."""
         file = self._sound_file()
         # Unsynced on purpose: reserved zeros that come back after a power cut do no harm.
         file.truncate(self._index.end)
         self._save_index(self._segments[-1], self._index)
-        segment, opened = self._begin_segment(self._index.last + 1)
+        segment, opened = self._begin_segment(first or self._index.last + 1)
         segment.index = SegmentIndex(segment.first)
         file.close()
+        if self._closed_bytes is not None:
+            self._closed_bytes += self._index.end
+        self._segments[-1].size = self._index.end
         with self._guard:
             self._segments.append(segment)
             self._file, self._allocated, self._index = opened, 0, segment.index
@@ -186,7 +200,11 @@ class SegmentLog:
 
     def read_after(self, position: int, max_records: int) -> list[Block]:
         """Whole blocks holding records after `position`; see LogStore."""
-        blocks: list[Block] = []
+        return [placed.block for placed in self.read_placed(position, max_records)]
+
+    def read_placed(self, position: int, max_records: int) -> list[PlacedBlock]:
+        """The same, each with its place."""
+        blocks: list[PlacedBlock] = []
         wanted = max_records
         while wanted > 0:
             with self._guard:
@@ -204,8 +222,8 @@ class SegmentLog:
             except OSError as error:
                 raise disk_refused(f"cannot read log {self.name!r}", error) from error
             blocks += found
-            wanted -= sum(block.count for block in found)
-            position = found[-1].last if found else until
+            wanted -= sum(placed.block.count for placed in found)
+            position = found[-1].block.last if found else until
         return blocks
 
     def _place_after(self, position: int) -> tuple[Segment, int | None, int, int] | None:
@@ -225,7 +243,7 @@ class SegmentLog:
 
     def _read_segment(
         self, segment: Segment, offset: int | None, end: int, position: int, wanted: int
-    ) -> list[Block]:
+    ) -> list[PlacedBlock]:
         if end < 0:
             index = self._closed_index(segment)
             end = index.end
@@ -240,7 +258,10 @@ class SegmentLog:
         if found.blocks:
             with self._guard:
                 self._hint(found.blocks[-1].last, found.next_offset, segment.first)
-        return found.blocks
+        return [
+            PlacedBlock(block, segment.first, offset)
+            for block, offset in zip(found.blocks, found.offsets, strict=True)
+        ]
 
     def _closed_index(self, segment: Segment) -> SegmentIndex:
         with self._index_guard:
@@ -268,23 +289,117 @@ class SegmentLog:
         first = self._segments[-1].first if segment_first is None else segment_first
         self._hints[position] = (first, offset)
 
+    def segment_path(self, first: int) -> Path | None:
+        """The file of the segment that begins at a position; None when it is let go."""
+        with self._guard:
+            number = bisect_right(self._segments, first, key=lambda segment: segment.first) - 1
+            segment = self._segments[max(number, 0)]
+        return segment.path if segment.first == first else None
+
     # --- keeping house ----------------------------------------------------------------------------
 
-    def trim(self, before: int) -> None:
-        """Removes segments whose last position is before `before`; the active one stays."""
+    def pieces(self, limit: int) -> list[LogPiece]:
+        """The oldest segments that hold something, the growing one among them; see PiecedLogStore.
+
+        Reads two records of each segment once.
+        """
         with self._guard:
-            kept = bisect_right(self._segments, before, key=lambda segment: segment.first) - 1
-            gone = self._segments[: max(kept, 0)]
-            self._segments = self._segments[len(gone) :]
+            ends = [segment.first - 1 for segment in self._segments[1 : limit + 1]]
+            ends.append(self._index.last)
+            segments = list(zip(self._segments[:limit], ends, strict=False))
         try:
-            for segment in gone:
-                self._files.remove(segment.path)
-                if segment.index_path.name in self._files.names(self._directory):
-                    self._files.remove(segment.index_path)
-            if gone:
-                self._files.sync_directory(self._directory)
+            found = (self._piece(segment, last) for segment, last in segments)
+            return [piece for piece in found if piece is not None]
+        except OSError as error:
+            raise disk_refused(f"cannot look at log {self.name!r}", error) from error
+
+    def _piece(self, segment: Segment, last: int) -> LogPiece | None:
+        if last < segment.first:
+            return None
+        if segment is self._segments[-1]:
+            return LogPiece(segment.first, last, self._index.end, *self._times(segment, last))
+        if segment.times is None:
+            segment.times = self._times(segment, last)
+        return LogPiece(segment.first, last, self._size_of(segment), *segment.times)
+
+    def _times(self, segment: Segment, last: int) -> tuple[int, int]:
+        """When its oldest and newest readable records came; what is damaged takes the time of its
+        neighbour.
+        """
+        oldest = self.read_after(segment.first - 1, 1)
+        newest = self.read_after(last - 1, 1) or oldest
+        times = [block.received for block in (*oldest, *newest)]
+        return (min(times), max(times)) if times else (0, 0)
+
+    def _size_of(self, segment: Segment) -> int:
+        if segment.size is None:
+            file = self._files.open_to_read(segment.path)
+            try:
+                segment.size = file.size()
+            finally:
+                file.close()
+        return segment.size
+
+    def kept_bytes(self) -> int:
+        """Bytes of all segments; looks at every file once, then counts along."""
+        if self._closed_bytes is None:
+            try:
+                self._closed_bytes = sum(self._size_of(one) for one in self._segments[:-1])
+            except OSError as error:
+                raise disk_refused(f"cannot look at log {self.name!r}", error) from error
+        return self._closed_bytes + self._index.end
+
+    def close_piece(self) -> None:
+        """Begins the next segment unless the present one is empty; by the thread that appends."""
+        if self._index.last < self._segments[-1].first:
+            return
+        try:
+            self._roll()
+        except OSError as error:
+            raise disk_refused(f"cannot begin a segment of log {self.name!r}", error) from error
+
+    def skip_to(self, position: int) -> None:
+        """Begins a segment at a later position; see MovableLogStore."""
+        try:
+            if position > self._index.last + 1:
+                self._roll(position)
+            while len(self._segments) > 1 and self._size_of(self._segments[0]) == 0:
+                self._remove_oldest()  # the log was new: nothing was ever before `position`
+        except OSError as error:
+            raise disk_refused(f"cannot begin a segment of log {self.name!r}", error) from error
+
+    def trim(self, before: int) -> None:
+        """Removes segments whose last position is before `before`, oldest first; the active one
+        stays. Each is off the disk before the next one goes, so a power cut leaves no gap.
+        """
+        try:
+            while len(self._segments) > 1 and self._segments[1].first <= before:
+                self._remove_oldest()
         except OSError as error:
             raise disk_refused(f"cannot trim log {self.name!r}", error) from error
+
+    def _remove_oldest(self) -> None:
+        gone = self._segments[0]
+        size = self._size_of(gone) if self._closed_bytes is not None else 0
+        with self._guard:
+            self._segments = self._segments[1:]
+        try:
+            self._files.remove(gone.path)
+            self._files.sync_directory(self._directory)
+        except OSError:
+            if gone.path.name in self._files.names(self._directory):
+                with self._guard:
+                    self._segments = [gone, *self._segments]
+            raise
+        if self._closed_bytes is not None:
+            self._closed_bytes -= size
+        self.faults = {key: one for key, one in self.faults.items() if key[0] != str(gone.path)}
+        self._clear_leftovers()
+
+    def _clear_leftovers(self) -> None:
+        """Removes what belonged to segments that are gone; the next start would do it, too."""
+        for path in leftovers_in(self._files, self._directory, self._segments):
+            self._files.remove(path)
 
     def close(self) -> None:
         """Gives reserved room back and saves the index, so that opening again need not scan."""

@@ -31,6 +31,10 @@ class Segment:
         self.path = directory / f"{first:020d}{SEGMENT_ENDING}"
         self.index_path = directory / f"{first:020d}{INDEX_ENDING}"
         self.index: SegmentIndex | None = None
+        self.size: int | None = None
+        """Bytes of the file once it is closed and somebody asked."""
+        self.times: tuple[int, int] | None = None
+        """When its oldest and newest records were received, likewise."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -68,17 +72,28 @@ class Found(msgspec.Struct):
     blocks: list[Block]
     damage: list[Damage]
     next_offset: int
+    offsets: list[int] = msgspec.field(default_factory=list)
+    """Where the body of each block begins."""
+
+
+class PlacedBlock(msgspec.Struct, frozen=True):
+    """A block and where its body stands: the segment by its first position, the offset in it."""
+
+    block: Block
+    segment: int
+    offset: int
 
 
 def read_blocks(read: ReadAt, start: int, end: int, position: int, max_records: int) -> Found:
     """Blocks between two offsets that hold records after `position`, until `max_records` is
     reached.
 
-    Every body is checked; what fails is passed over and handed back as damage.
+    Every body is checked; what fails, or stands there a second time, is passed over and handed back
+    as damage.
     """
     found = Found([], [], start)
     window = _Window(read, end)
-    wanted = max_records
+    wanted, reached = max_records, 0
     while wanted > 0 and found.next_offset < end:
         at = found.next_offset
         header = decode_header(*window.covering(at, HEADER_BYTES))
@@ -91,8 +106,13 @@ def read_blocks(read: ReadAt, start: int, end: int, position: int, max_records: 
             _pass_over(read, at, end, found)
             continue
         found.next_offset = at + header.frame_bytes
+        if header.first <= reached:
+            found.damage.append(Damage(at, found.next_offset, header))
+            continue
+        reached = header.last
         if header.last > position:
             found.blocks.append(Block(header.first, header.count, header.received, body))
+            found.offsets.append(at + HEADER_BYTES)
             wanted -= header.count
     return found
 

@@ -8,11 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rapport.core.errors import Corrupt
-from rapport.store.base import Block
+from rapport.store.base import Block, LogPiece
+from rapport.store.field_index_reading import SpotFiles
+from rapport.store.field_index_spots import Spot
 from rapport.store.files import DiskFiles, Files, Lock
 from rapport.store.segment_log import SegmentLog, closed_error
 from rapport.store.segment_reading import (
     LOGS,
+    PlacedBlock,
     decode_log_name,
     disk_refused,
     encode_log_name,
@@ -43,6 +46,7 @@ class SegmentLogStore:
         self._segment_bytes = segment_bytes
         self._guard = threading.Lock()
         self._open: dict[str, SegmentLog] = {}
+        self._spots = SpotFiles(self._files)
         self._lock: Lock | None = self._prepare(directory)
 
     def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
@@ -53,6 +57,20 @@ class SegmentLogStore:
         """See LogStore; damaged blocks are left out and listed by `problems`."""
         found = self._log_if_any(log)
         return found.read_after(position, max_records) if found else []
+
+    def read_placed(
+        self, log: str, position: int, *, max_records: int = 10_000
+    ) -> list[PlacedBlock]:
+        """As `read_after`, each block with its place; see PlacedLogs."""
+        found = self._log_if_any(log)
+        return found.read_placed(position, max_records) if found else []
+
+    def read_spots(self, log: str, spots: Sequence[Spot]) -> list[bytes | None]:
+        """See PlacedLogs."""
+        found = self._log_if_any(log)
+        if found is None:
+            return [None] * len(spots)
+        return self._spots.read(log, spots, found.segment_path)
 
     def last_position(self, log: str) -> int:
         """See LogStore."""
@@ -69,6 +87,54 @@ class SegmentLogStore:
         found = self._log_if_any(log)
         if found:
             found.trim(before)
+            self._spots.close(log)
+
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """See PiecedLogStore; a piece is a segment."""
+        found = self._log_if_any(log)
+        return found.pieces(limit) if found else []
+
+    def trims_blocks(self, log: str) -> bool:
+        """See PiecedLogStore."""
+        return False
+
+    def kept_bytes(self, log: str) -> int:
+        """See PiecedLogStore."""
+        found = self._log_if_any(log)
+        return found.kept_bytes() if found else 0
+
+    def close_piece(self, log: str) -> None:
+        """See PiecedLogStore."""
+        found = self._log_if_any(log)
+        if found:
+            found.close_piece()
+
+    def skip_to(self, log: str, position: int) -> None:
+        """See MovableLogStore."""
+        self._log(log).skip_to(position)
+
+    def restore(self, log: str, blocks: Sequence[Block]) -> None:
+        """See MovableLogStore."""
+        self._log(log).restore(blocks)
+
+    def remove(self, log: str) -> None:
+        """See MovableLogStore; a kill half-way leaves a part, which the next call removes."""
+        directory = self._root / encode_log_name(log)
+        with self._guard:
+            if self._lock is None:
+                raise closed_error()
+            held = self._open.pop(log, None)
+        if held is not None:
+            held.close()
+        self._spots.close(log)
+        try:
+            names = self._files.names(directory)
+            for name in names:
+                self._files.remove(directory / name)
+            if names:
+                self._files.sync_directory(directory)
+        except OSError as error:
+            raise disk_refused(f"cannot remove log {log!r}", error) from error
 
     def logs(self) -> list[str]:
         """See LogStore."""
@@ -90,6 +156,7 @@ class SegmentLogStore:
             return
         with ExitStack() as closing:  # each, even when another one fails; the lock last
             closing.callback(lock.release)
+            closing.callback(self._spots.close)
             for log in logs:
                 closing.callback(log.close)
 

@@ -238,6 +238,11 @@ class ForgetfulDisk:
             if self._locks.get(directory) == epoch:
                 del self._locks[directory]
 
+    def step(self) -> None:
+        """A step of something else on the same power; raises OSError when it fails."""
+        with self._guard:
+            self._step()
+
     def _check_power(self, file: ForgetfulFile) -> None:
         if file.epoch != self._epoch:
             raise OSError(errno.EIO, "the power was cut")

@@ -24,8 +24,13 @@ class NodeProcess:
     block: from an event loop use a thread. As a context manager it leaves no process behind.
     """
 
-    def __init__(self, site: Path) -> None:
+    def __init__(self, site: Path, *, program: Path | None = None) -> None:
+        """`program`: a script that stands in for `rapport up` and says as it does where it
+        listens; it is given the site.
+        """
         self._site, self._clock = site, SystemClock()
+        up = [sys.executable, "-m", "rapport.cli.main", "up", "--port", "0", "--site"]
+        self._command = [*up, str(site)] if program is None else _command_of(program, site)
         self._process: subprocess.Popen[str] | None = None
         self.doors: tuple[str, int] | None = None
         self.told: list[str] = []
@@ -44,9 +49,8 @@ class NodeProcess:
 
     def start(self) -> None:
         """Returns when its doors are open; raises Unavailable when it ends before."""
-        command = [sys.executable, "-m", "rapport.cli.main", "up", "--port", "0"]
         process = self._process = subprocess.Popen(
-            [*command, "--site", str(self._site)],
+            self._command,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "NO_COLOR": "1"},
@@ -57,6 +61,11 @@ class NodeProcess:
         if not ready.wait(_START_SECONDS) or self.doors is None:
             self.kill()
             raise Unavailable("".join(self.told[-20:]), code="testing.node_did_not_start")
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._running().pid
 
     def kill(self) -> int:
         """SIGKILL: nothing is finished; returns the exit code."""
@@ -96,3 +105,7 @@ class NodeProcess:
                 self.doors = (found[1], int(found[2]))
                 ready.set()
         ready.set()
+
+
+def _command_of(program: Path, site: Path) -> list[str]:
+    return [sys.executable, str(program), str(site)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from rapport.channel.rights import LOCAL, Right
+from rapport.channel.rights import NOBODY, Right
 from rapport.node.node import Node
 
 _IDENTITY = "rapport.identity"
@@ -18,14 +18,25 @@ def set_identity(connection: ASGIConnection[Any, Any, Any, Any], identity: str) 
 
 
 def identity_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """Who the caller is, for tokens, rights and the log."""
-    return str(connection.scope["state"].get(_IDENTITY, LOCAL))
+    """Who the caller is, for tokens, rights and the log; NOBODY where no doorkeeper looked."""
+    return str(connection.scope["state"].get(_IDENTITY, NOBODY))
 
 
 def allow(
     connection: ASGIConnection[Any, Any, Any, Any], node: Node, right: Right, channel: str
 ) -> str:
-    """The caller's identity; raises NotAllowed when it lacks the right on the channel."""
+    """The caller's identity; raises NotAllowed when it lacks the right on the channel, TooFast when
+    it reads more often than it may. Give the identity to `node.append`, which counts what is sent.
+    """
     identity = identity_of(connection)
     node.rights.check(identity, right, channel)
+    if right == "subscribe":
+        node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    return identity
+
+
+def allow_admin(connection: ASGIConnection[Any, Any, Any, Any], node: Node) -> str:
+    """The caller's identity; raises NotAllowed unless it may change the node."""
+    identity = identity_of(connection)
+    node.rights.check_admin(identity)
     return identity

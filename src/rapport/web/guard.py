@@ -1,5 +1,4 @@
-"""Who may come in: bearer token when one is set, and no strangers' web pages on loopback. [UX-5,
-CH-15]
+"""Who may come in: bearer tokens, and no strangers' web pages on loopback. [UX-5, CH-15]
 
 A page on the internet can make a browser post to loopback. Two checks stop it: the Host must be one
 the node answers to (against DNS rebinding), and a request that carries an Origin must come from
@@ -8,19 +7,30 @@ that same host.
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
+from rapport.channel.access_admission import OPEN_TO_ALL, Admission
+from rapport.channel.access_rates import FailedAttempts
+from rapport.channel.rights import LOCAL, NOBODY
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
+from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings
+from rapport.kernel.telemetry import get_logger
+from rapport.web.callers import set_identity
+
+_log = get_logger(__name__)
 
 OPEN = "open"
 """Option of routes that bring their own proof (answer links) or tell nothing (health)."""
+
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""A request with one of these came through a proxy: its maker is not on this machine."""
 
 
 def is_loopback(host: str) -> bool:
@@ -33,49 +43,93 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(settings: NodeSettings, token: str) -> None:
+def check_exposure(settings: NodeSettings, token: str, admission: Admission = OPEN_TO_ALL) -> None:
     """Raises InvalidInput when the node would be open to others without a token."""
-    if not token and not is_loopback(settings.host):
+    if not token and not admission.is_closed() and not is_loopback(settings.host):
         raise InvalidInput(
             f"the node would listen on {settings.host} without authentication",
             code="settings.open_door",
-            hint="set token_file in [node], or listen on 127.0.0.1",
+            hint="name identities in [access], set token_file in [node], or listen on 127.0.0.1",
         )
 
 
 class Doorkeeper:
     """Litestar guard that every route passes; routes marked OPEN skip the token, never the host
-    check.
+    check. Notes who the caller is (see callers.py).
+
+    Doors outside the framework call `admit` themselves.
     """
 
-    def __init__(self, settings: NodeSettings, token: str) -> None:
-        self._token = token
+    def __init__(self, settings: NodeSettings, admission: Admission, clock: Clock) -> None:
+        self._admission, self._clock = admission, clock
+        self._failures = FailedAttempts()
         public = urlsplit(settings.public_url).hostname if settings.public_url else None
         self._hosts = {settings.host, *((public,) if public else ())}
 
     def __call__(
         self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
     ) -> None:
-        """Raises NotAllowed or NotAuthenticated; returns when the caller may come in."""
-        host = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+        """Raises what `admit` raises; a WebSocket is refused before it is opened."""
+        address = connection.client.host if connection.client else ""
+        is_open = bool(route.opt.get(OPEN))
+        set_identity(connection, self.admit(connection.headers, address, is_open=is_open))
+
+    def admit(self, headers: Mapping[str, str], address: str, *, is_open: bool = False) -> str:
+        """The caller's identity, NOBODY at an open door; `headers` have lower-case names.
+
+        Raises NotAllowed, NotAuthenticated, or TooFast for an address that fails too often.
+        """
+        self._check_page(headers, is_open)
+        token = _bearer(headers)
+        identity = self._identity(headers, address, token)
+        if identity is not None:
+            return identity
+        if is_open:
+            return NOBODY
+        if token is not None:
+            # A right token comes in all the same: nobody is locked out by who shares an address.
+            self._failures.note(address, self._clock.now_ms())
+            _log.warning("a wrong token was shown", address=address)
+        raise NotAuthenticated(
+            "a bearer token is needed", hint="send the header Authorization: Bearer TOKEN"
+        )
+
+    def _check_page(self, headers: Mapping[str, str], is_open: bool) -> None:
+        host = _host_of(f"//{headers.get('host', '')}")
         if host not in self._hosts and not is_loopback(host):
             raise NotAllowed(
                 f"this node does not answer to the name {host!r}",
                 code="access.unknown_host",
                 hint="set public_url in [node]",
             )
-        origin = connection.headers.get("origin")
-        if origin and origin != "null" and urlsplit(origin).hostname != host:
-            raise NotAllowed("requests from other sites' pages are refused", code="access.origin")
-        if self._token and not route.opt.get(OPEN):
-            self._check_token(connection)
+        origin = headers.get("origin")
+        # Our answer pages send no referrer, and then browsers say "null". So does a sandboxed
+        # frame on anybody's page: elsewhere it is refused.
+        if not origin or (is_open and origin == "null") or _host_of(origin) == host:
+            return
+        raise NotAllowed("requests from other sites' pages are refused", code="access.origin")
 
-    def _check_token(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
-        given = connection.headers.get("authorization", "")
-        scheme, _, token = given.partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(
-            token.encode(), self._token.encode()
-        ):
-            raise NotAuthenticated(
-                "a bearer token is needed", hint="send the header Authorization: Bearer TOKEN"
-            )
+    def _identity(self, headers: Mapping[str, str], address: str, token: str | None) -> str | None:
+        """Who the caller shows to be; None for who has to show it and does not."""
+        if not self._admission.is_closed():
+            return LOCAL
+        if token is not None:
+            return self._admission.identify(token)
+        on_this_machine = is_loopback(address) and not any(name in headers for name in _FORWARDED)
+        return LOCAL if on_this_machine and self._admission.access.knows_local() else None
+
+
+def _bearer(headers: Mapping[str, str]) -> str | None:
+    """What stands in the header Authorization; None when there is none."""
+    given = headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, token = given.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # such as an address that begins with a bracket and does not end with one
+        return ""

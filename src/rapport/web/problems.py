@@ -11,19 +11,27 @@ from litestar.exceptions import HTTPException
 
 from rapport.core.errors import RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
+from rapport.web.headers import SAFE_HEADERS
 
 _log = get_logger(__name__)
 PROBLEM_JSON = "application/problem+json"
 
 
-def problem_response(_request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
+def problem_response(
+    _request: Request[Any, Any, Any] | None, error: RapportError
+) -> Response[bytes]:
     """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it
     helps.
     """
     headers = {}
     if isinstance(error, Unavailable):
         headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
-    body = {
+    return _respond(problem_members(error), error.status, headers)
+
+
+def problem_members(error: RapportError) -> dict[str, Any]:
+    """The problem details as JSON members."""
+    return {
         "type": f"urn:rapport:error:{error.code}",
         "title": error.code,
         "status": error.status,
@@ -31,7 +39,6 @@ def problem_response(_request: Request[Any, Any, Any], error: RapportError) -> R
         "hint": error.hint,
         "problems": [msgspec.to_builtins(problem) for problem in error.problems_found()],
     }
-    return _respond(body, error.status, headers)
 
 
 def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
@@ -55,7 +62,12 @@ def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) 
 def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """A fault of ours: logged with its trace, told without inner details."""
     _log.exception("request failed", path=request.url.path, exc_info=error)
-    body = {
+    return _respond(unexpected_members(), 500, {})
+
+
+def unexpected_members() -> dict[str, Any]:
+    """Problem details of a fault of ours."""
+    return {
         "type": "urn:rapport:error:rapport.error",
         "title": "rapport.error",
         "status": 500,
@@ -63,10 +75,12 @@ def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Re
         "hint": "",
         "problems": [],
     }
-    return _respond(body, 500, {})
 
 
 def _respond(body: dict[str, Any], status: int, headers: dict[str, str]) -> Response[bytes]:
     return Response(
-        msgspec.json.encode(body), status_code=status, media_type=PROBLEM_JSON, headers=headers
+        msgspec.json.encode(body),
+        status_code=status,
+        media_type=PROBLEM_JSON,
+        headers=SAFE_HEADERS | headers,
     )

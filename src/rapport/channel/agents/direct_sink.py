@@ -6,26 +6,19 @@ keep is kept here only as marks: which number of which publisher was handled las
 
 from __future__ import annotations
 
-import hmac
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+
+import msgspec
 
 from rapport.channel.agents.direct_door import DirectDoor, Posted
 from rapport.channel.agents.direct_marks import SavedMarks
 from rapport.channel.checking import check_channel_name
 from rapport.channel.sequences import MarksDraft, counted_in
 from rapport.core.codec import decode_cloudevent, decode_cloudevents
-from rapport.core.errors import (
-    InvalidInput,
-    NotAllowed,
-    NotAuthenticated,
-    RapportError,
-    StoreUnavailable,
-    Unavailable,
-    UnknownName,
-)
+from rapport.core.errors import RapportError, Unavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import get_logger
@@ -37,7 +30,6 @@ Handle = Callable[[list[Event]], None]
 publisher finds the bad one and keeps it); any other error has them sent again later.
 """
 MOST_BODY_BYTES = 8 * 1024 * 1024
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class DirectSink:
@@ -61,34 +53,23 @@ class DirectSink:
         clock: Clock | None = None,
     ) -> None:
         check_channel_name(channel)
-        if not token and host not in _LOOPBACK:
-            raise InvalidInput(
-                f"the sink would listen on {host} without authentication",
-                code="settings.open_door",
-                hint="give a token, or listen on 127.0.0.1",
-            )
         self.handled = 0
         """Events handled in this run."""
-        self._handle, self._channel, self._token = handle, channel, token
+        self._handle, self._channel = handle, channel
         self._clock: Clock = clock or SystemClock()
         self._marks = SavedMarks(Path(directory))
         self._turn = threading.Lock()
         try:
-            self._server = DirectDoor((host, port), self.take, MOST_BODY_BYTES)
-        except OSError as error:
+            self._door = DirectDoor(host, port, token, self._answer, most_bytes=MOST_BODY_BYTES)
+        except BaseException:
             self._marks.close()
-            raise StoreUnavailable(
-                f"cannot listen on {host}:{port}: {error.strerror}", code="sink.no_address"
-            ) from error
-        self.url = f"http://{host}:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="rapport-direct-sink", daemon=True
-        )
-        self._thread.start()
+            raise
+        self.url = self._door.url
 
     def take(self, posted: Posted) -> list[int]:
         """Handles one request; a number per event, 0 for a repetition. Raises RapportError."""
-        self._check(posted)
+        if posted.path != f"/channels/{self._channel}/events":
+            raise UnknownName("door", posted.path[:200], [f"/channels/{self._channel}/events"])
         events = counted_in(self._channel, self._decode(posted.body))
         with self._turn:
             draft = MarksDraft(self._channel, self._marks.marks, lambda _event: 0)
@@ -105,9 +86,7 @@ class DirectSink:
 
     def close(self) -> None:
         """Ends when the request under way is done; a second call is no error."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._door.close()
         with self._turn:
             self._marks.close()
 
@@ -122,13 +101,9 @@ class DirectSink:
     ) -> None:
         self.close()
 
-    def _check(self, posted: Posted) -> None:
-        if posted.from_a_page:
-            raise NotAllowed("requests from web pages are refused", code="access.origin")
-        if self._token and not hmac.compare_digest(posted.token.encode(), self._token.encode()):
-            raise NotAuthenticated("a bearer token is needed")
-        if posted.path != f"/channels/{self._channel}/events":
-            raise UnknownName("door", posted.path[:200], [f"/channels/{self._channel}/events"])
+    def _answer(self, posted: Posted) -> bytes:
+        numbers = self.take(posted)
+        return msgspec.json.encode({"positions": numbers, "duplicates": numbers.count(0)})
 
     def _decode(self, body: bytes) -> Sequence[Event]:
         now_ms = self._clock.now_ms()

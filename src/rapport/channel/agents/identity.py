@@ -7,13 +7,12 @@ copy, and gives a number a second time, is not mistaken for a repetition of itse
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from rapport.core.errors import Corrupt
-from rapport.kernel.paths import sync_path
+from rapport.store.files import DiskFiles, Files, read_whole, replace_whole
 
 IDENTITY_NAME = "outbox.json"
 
@@ -27,11 +26,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     channel: str = ""
 
 
-def read_identity(directory: Path) -> Identity | None:
+def read_identity(directory: Path, files: Files | None = None) -> Identity | None:
     """What the outbox says of itself; None when it says nothing. Raises Corrupt and OSError."""
     path = directory / IDENTITY_NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Identity)
+        return msgspec.json.decode(read_whole(files or DiskFiles(), path), type=Identity)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -54,10 +53,7 @@ def next_identity(
     )
 
 
-def write_identity(directory: Path, identity: Identity) -> None:
+def write_identity(directory: Path, identity: Identity, files: Files | None = None) -> None:
     """Replaces the file in one step; durable when it returns. Raises OSError."""
-    fresh = directory / f"{IDENTITY_NAME}-new"
-    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
-    sync_path(fresh)
-    os.replace(fresh, directory / IDENTITY_NAME)
-    sync_path(directory)
+    text = msgspec.json.format(msgspec.json.encode(identity)) + b"\n"
+    replace_whole(files or DiskFiles(), directory / IDENTITY_NAME, text)

@@ -32,6 +32,7 @@ from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+from rapport.store.files import Files
 from rapport.store.segment_reading import disk_refused
 from rapport.store.segments import SegmentLogStore
 
@@ -80,11 +81,12 @@ class Outbox:
         url: str = "",
         channel: str = "",
         segment_bytes: int = SEGMENT_BYTES,
+        files: Files | None = None,
     ) -> None:
         self.directory, self._clock = directory, clock
-        self._store = _open_store(directory, segment_bytes)
+        self._store = open_outbox_store(directory, segment_bytes, files)
         try:
-            self.identity = _begin_epoch(directory, clock.now_ms(), new_name, url, channel)
+            self.identity = _begin_epoch(directory, clock.now_ms(), new_name, url, channel, files)
             self.last = self._store.last_position(EVENTS)
             """Number of the newest durable event; 0 when there was none yet."""
             self.settled = read_progress(self._store)
@@ -211,10 +213,14 @@ def _as_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:
     return blocks
 
 
-def _open_store(directory: Path, segment_bytes: int) -> SegmentLogStore:
+def open_outbox_store(
+    directory: Path, segment_bytes: int = SEGMENT_BYTES, files: Files | None = None
+) -> SegmentLogStore:
+    """The logs of an outbox, held by this process; raises StoreUnavailable (`outbox.locked`)."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return SegmentLogStore(directory, segment_bytes=segment_bytes)
+        if files is None:
+            directory.mkdir(parents=True, exist_ok=True)
+        return SegmentLogStore(directory, files=files, segment_bytes=segment_bytes)
     except OSError as error:
         raise disk_refused(f"cannot open the outbox {directory}", error) from error
     except StoreUnavailable as error:
@@ -228,12 +234,14 @@ def _open_store(directory: Path, segment_bytes: int) -> SegmentLogStore:
         ) from None
 
 
-def _begin_epoch(directory: Path, now_ms: int, new_name: str, url: str, channel: str) -> Identity:
+def _begin_epoch(
+    directory: Path, now_ms: int, new_name: str, url: str, channel: str, files: Files | None
+) -> Identity:
     """Durable before the first event is numbered in it."""
     try:
-        former = read_identity(directory)
+        former = read_identity(directory, files)
         identity = next_identity(former, now_ms=now_ms, new_name=new_name, url=url, channel=channel)
-        write_identity(directory, identity)
+        write_identity(directory, identity, files)
     except OSError as error:
         raise disk_refused(f"cannot open the outbox {directory}", error) from error
     return identity

@@ -1,8 +1,8 @@
 """What an outbox holds, read with or without its lock. [CH-5]
 
-Three logs in the product's one log format: `events` (the position is the sequence), `progress` (the
-last settled sequence) and `rejected` (events with the reason). An event is pending behind the mark
-and sent before it, unless `rejected` names it.
+Logs in the product's one log format: `events` (the position is the sequence), `progress` (the last
+settled sequence), `rejected` (events with the reason) and `forgotten` (which of these to pass
+over). An event is pending behind the mark and sent before it, unless `rejected` names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rapport.store.tailing import SegmentLogReader
 
 _log = get_logger(__name__)
 
-EVENTS, PROGRESS, REJECTED = "events", "progress", "rejected"
+EVENTS, PROGRESS, REJECTED, FORGOTTEN = "events", "progress", "rejected", "forgotten"
 State = Literal["pending", "sent", "rejected"]
 _CHUNK = 10_000
 
@@ -95,14 +95,27 @@ def read_progress(logs: OutboxLogs) -> int:
 def read_rejected(logs: OutboxLogs) -> list[RejectedEvent]:
     """All rejected events, oldest first; one that a crash made us write twice stands once."""
     found: dict[tuple[int, str], RejectedEvent] = {}
+    forgotten = _read_forgotten(logs)
     for block in _blocks(logs, REJECTED):
         try:
             one = msgspec.msgpack.decode(block.body, type=RejectedEvent)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("rejected event unreadable", place=block.first, why=str(error))
             continue
-        found.setdefault((one.sequence, one.event.id), one)
+        if one.sequence not in forgotten:
+            found.setdefault((one.sequence, one.event.id), one)
     return list(found.values())
+
+
+def _read_forgotten(logs: OutboxLogs) -> set[int]:
+    """Numbers of rejected events that nobody needs any more."""
+    found: set[int] = set()
+    for block in _blocks(logs, FORGOTTEN):
+        try:
+            found.update(msgspec.msgpack.decode(block.body, type=list[int]))
+        except msgspec.DecodeError as error:
+            _log.warning("forgotten events unreadable", place=block.first, why=str(error))
+    return found
 
 
 def numbered_in(blocks: Iterable[Block]) -> Iterator[Numbered]:

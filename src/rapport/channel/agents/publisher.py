@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import Any
 import msgspec
 
 from rapport.channel.agents.courier import Activity, Courier
+from rapport.channel.agents.event_making import EventMaker
+from rapport.channel.agents.node_line import TIMEOUT_SECONDS
 from rapport.channel.agents.outbox import SEGMENT_BYTES, Outbox
 from rapport.channel.agents.outbox_reading import RejectedEvent
-from rapport.channel.agents.sink_door import TIMEOUT_SECONDS, SinkDoor
+from rapport.channel.agents.sink_door import SinkDoor
 from rapport.channel.agents.window import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
@@ -23,15 +24,11 @@ from rapport.channel.agents.window import (
     Window,
 )
 from rapport.channel.checking import LARGEST_DATA_BYTES, check_channel_name, check_events
-from rapport.core.codec import encode_cloudevent
-from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.core.event import Event, make_event
+from rapport.core.errors import StoreUnavailable
+from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock, SystemClock
-
-_FIELDS = frozenset(("source", "id", "type", "time", "subject", "data", "headers"))
-_ATTRIBUTES = frozenset(("specversion", "datacontenttype", *_FIELDS)) - {"headers"}
-"""Names that mean something in a CloudEvent and so cannot be headers."""
+from rapport.kernel.signing import SigningKey, sign_event
 
 
 class PublisherSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,19 +84,24 @@ class Publisher:
         source: str = "",
         settings: PublisherSettings | None = None,
         clock: Clock | None = None,
+        sign_with: str | Path | None = None,
     ) -> None:
+        """`sign_with`: a file with a private key (PEM, Ed25519); events are then signed before they
+        are kept, so that whoever has the public key can tell who made them.
+        """
         chosen = settings or PublisherSettings()
         check_channel_name(channel)
         door = SinkDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
         chance = Chance.from_machine()
-        self._ids, self._ids_guard = Ids(self._clock, chance), threading.Lock()
-        self._source = source
+        ids = Ids(self._clock, chance)
+        self._maker = EventMaker(source, self._clock, ids)
+        self._key = SigningKey.load(Path(sign_with)) if sign_with is not None else None
         self._closed = self._done = False
         self._outbox = Outbox(
             Path(outbox),
             self._clock,
-            new_name=self._ids.new(),
+            new_name=ids.new(),
             url=url,
             channel=channel,
             segment_bytes=chosen.segment_bytes,
@@ -123,7 +125,7 @@ class Publisher:
 
     def publish_many(self, events: Iterable[Event | Mapping[str, Any]]) -> list[str]:
         """Accepts events, all or none, with one disk sync; returns their ids."""
-        made = [self._made(event) for event in events]
+        made = [self._signed(self._maker.make(event)) for event in events]
         check_events(made, LARGEST_DATA_BYTES)
         if self._closed:
             raise StoreUnavailable("the publisher is closed", code="outbox.closed")
@@ -186,48 +188,5 @@ class Publisher:
     ) -> None:
         self.close(wait=0.0 if kind else 5.0)
 
-    def _made(self, event: Event | Mapping[str, Any]) -> Event:
-        made = event if isinstance(event, Event) else self._from_fields(event)
-        _check_sendable(made)
-        return made
-
-    def _from_fields(self, event: Mapping[str, Any]) -> Event:
-        unknown = sorted(set(event) - _FIELDS)
-        if unknown or "type" not in event:
-            named = f"no field {unknown[0]!r}" if unknown else "no event without a type"
-            raise InvalidInput(
-                f"there is {named}",
-                code="event.unknown_field" if unknown else "event.missing_field",
-                hint=f"fields are {', '.join(sorted(_FIELDS))}",
-            )
-        given = {name: value for name, value in event.items() if value is not None}
-        if not given.get("source") and not self._source:
-            raise InvalidInput(
-                "the event has no source",
-                code="event.missing_field",
-                hint="name it in the event, or once: Publisher(..., source='lab')",
-            )
-        with self._ids_guard:
-            defaults = {"source": self._source, "id": self._ids.new(), "time": self._clock.now_ms()}
-        try:
-            return make_event(**{**defaults, **given})
-        except (TypeError, ValueError) as fault:
-            raise InvalidInput(
-                f"the event cannot be made: {fault}", code="event.bad_data"
-            ) from None
-
-
-def _check_sendable(event: Event) -> None:
-    """Raises InvalidInput for what could be kept but never sent: told now, not by the node."""
-    taken = sorted(_ATTRIBUTES.intersection(event.headers))
-    if taken:
-        raise InvalidInput(
-            f"the event {event.id!r} has a header {taken[0]!r}, which is a field of every event",
-            code="event.bad_header",
-        )
-    try:
-        msgspec.json.decode(encode_cloudevent(event))
-    except (ValueError, TypeError, RecursionError) as fault:
-        raise InvalidInput(
-            f"the event {event.id!r} cannot be written as JSON: {fault}", code="event.bad_data"
-        ) from None
+    def _signed(self, event: Event) -> Event:
+        return event if self._key is None else sign_event(event, self._key)

@@ -152,7 +152,9 @@ class Window:
                 self.stopped, self.trouble = True, reason
             case Failed(reason, retry_after_ms):
                 self.trouble = reason
-                self.resume_at_ms = now_ms + self._pause(retry_after_ms, chance)
+                self.resume_at_ms = now_ms + pause_ms(
+                    self._failures, self._first_pause, self._longest_pause, chance, retry_after_ms
+                )
                 self._failures += 1
         return None
 
@@ -185,8 +187,13 @@ class Window:
         self._failures, self.trouble = 0, None
         return Moved(self.acknowledged, reason)
 
-    def _pause(self, asked_ms: int | None, chance: float) -> int:
-        if asked_ms is not None:
-            return asked_ms
-        grown = self._first_pause * 2 ** min(self._failures, 30)
-        return int(min(grown, self._longest_pause) * (0.5 + chance / 2))
+
+def pause_ms(
+    failures: int, first_ms: int, longest_ms: int, chance: float, asked_ms: int | None = None
+) -> int:
+    """How long to wait after a failure: what the other side asked for, or twice as long each time,
+    less up to a half by chance (0 to 1).
+    """
+    if asked_ms is not None:
+        return asked_ms
+    return int(min(first_ms * 2 ** min(failures, 30), longest_ms) * (0.5 + chance / 2))

@@ -1,14 +1,55 @@
-"""Opening the channels that a site declares: which stores, by the site's `[channels]`. [CH-13]"""
+"""Opening the channels that a site declares: which stores, by the site's `[channels]`. [CH-13]
+
+A site that keeps everything embedded gets just that. Otherwise each log lives in one of several
+stores, by a placement kept in the records; the embedded one is always among them, because its lock
+says that one process runs the site.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import cast
+
+import msgspec
 
 from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.nats import open_nats_store
+from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
 from rapport.channel.declared import ChannelsDeclared
 from rapport.channel.logged import LoggedChannels
-from rapport.core.errors import Unsupported
+from rapport.channel.planning import Finder
+from rapport.channel.query.script import SCRIPTS
+from rapport.channel.query.script_files import load_scripts
+from rapport.channel.shared import Parts
+from rapport.channel.writer import ThreadWriter
+from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
 from rapport.kernel.clock import Clock
+from rapport.kernel.settings import read_secret
+from rapport.store.base import LogStore, RecordStore
+from rapport.store.beginning_anew import open_or_begin_anew
+from rapport.store.field_index import FieldIndex, SqliteFieldIndex
+from rapport.store.history import HistoryIndex, SqliteHistory
+from rapport.store.routed import (
+    EMBEDDED,
+    LogReader,
+    Placements,
+    RoutedLogReader,
+    RoutedLogStore,
+    read_placements,
+)
+from rapport.store.segments import SegmentLogStore
+from rapport.store.sqlite import SqliteRecordStore
+from rapport.store.tailing import SegmentLogReader
+
+POSTGRES, NATS = "postgres", "nats"
+_READERS = 4
+_RECORDS = "records.sqlite"
+_SCHEMA = "rapport"
+"""Where the tables are in a database of PostgreSQL, unless its address says otherwise."""
 
 
 def open_channels(
@@ -21,10 +62,232 @@ def open_channels(
 ) -> LoggedChannels:
     """The site's channels; `site` is where secret files named in `declared` are looked for.
 
-    Raises StoreUnavailable when a store cannot be reached or another process writes it.
+    Raises StoreUnavailable when a store cannot be reached or another process writes it,
+    InvalidInput when the site does not say where a store is or a script cannot be loaded.
     """
-    chosen = {rule.log for rule in (declared.common, *declared.rules)} | {declared.records}
-    for name in ("postgres", "nats"):
-        if name in chosen:
-            raise Unsupported(f"keeping channels in {name}")
-    return open_embedded(directory, clock, segment_bytes=segment_bytes)
+    SCRIPTS.use(load_scripts(declared.scripts, site))
+    if is_embedded(directory, declared):
+        return open_embedded(directory, clock, segment_bytes=segment_bytes)
+    with ExitStack() as undo:
+        stores = Stores(directory, declared, site, segment_bytes=segment_bytes)
+        undo.callback(stores.close)
+        log = stores.routed()
+        writer = ThreadWriter(name="channel-writer")
+        undo.callback(writer.stop)
+        indexes = _indexes(directory, stores)
+        undo.callback(indexes.history.close)
+        if indexes.fields is not None:
+            undo.callback(indexes.fields.close)
+        parts = Parts(
+            clock=clock,
+            log=log,
+            records=stores.records,
+            history=indexes.history,
+            fields=indexes.fields,
+            finder=indexes.finder,
+            writer=writer,
+            pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
+        )
+        channels = LoggedChannels(parts)
+        undo.pop_all()
+    return channels
+
+
+def open_reading(
+    directory: Path, clock: Clock, declared: ChannelsDeclared, *, site: Path
+) -> ReadOnlyChannels:
+    """The site's channels for reading only, beside a node that writes them or without one.
+
+    Raises UnknownName when there are none yet.
+    """
+    if not directory.is_dir():
+        raise UnknownName("log directory", str(directory), code="channel.no_log")
+    if is_embedded(directory, declared):
+        return open_readonly(directory, clock)
+    placed = _placed(directory, declared, site)
+    embedded = SegmentLogReader(directory)
+    own = set(embedded.logs())
+
+    def place_of(log: str) -> str:
+        return placed.get(log) or (EMBEDDED if log in own else _wanted(declared, log))
+
+    readers: dict[str, LogReader] = {EMBEDDED: embedded}
+    for name in _used(declared) | set(placed.values()):
+        if name != EMBEDDED:
+            readers[name] = open_store(name, declared, site)
+    return ReadOnlyChannels(directory, clock, RoutedLogReader(readers, place_of))
+
+
+def is_embedded(directory: Path, declared: ChannelsDeclared) -> bool:
+    """Whether all there is and all there will be is kept in the directory."""
+    if declared.records != EMBEDDED or _used(declared) != {EMBEDDED}:
+        return False
+    return set(_embedded_placements(directory).values()) <= {EMBEDDED}
+
+
+class Stores:
+    """All stores of a site, open for writing by this process."""
+
+    def __init__(
+        self, directory: Path, declared: ChannelsDeclared, site: Path, *, segment_bytes: int
+    ) -> None:
+        _make_directory(directory)
+        self._declared, self._site = declared, site
+        with ExitStack() as undo:
+            self.embedded = SegmentLogStore(directory, segment_bytes=segment_bytes)
+            undo.callback(self.embedded.close)
+            self.records = _open_records(directory, declared, site)
+            undo.callback(self.records.close)
+            self.logs: dict[str, LogStore] = {EMBEDDED: self.embedded}
+            for name in _used(declared) | set(read_placements(self.records).values()):
+                if name != EMBEDDED:
+                    self.open(name)
+                    undo.callback(self.logs[name].close)
+            undo.pop_all()
+
+    def open(self, name: str) -> LogStore:
+        """The store of that name, opened when it is not yet."""
+        if name not in self.logs:
+            self.logs[name] = open_store(name, self._declared, self._site)
+        return self.logs[name]
+
+    def placements(self) -> Placements:
+        """Where each log lives; what the directory holds already stays there."""
+        placements = Placements(self.records, lambda log: _wanted(self._declared, log))
+        held = [log for log in self.embedded.logs() if self.embedded.last_position(log)]
+        placements.adopt(EMBEDDED, held)
+        return placements
+
+    def routed(self) -> RoutedLogStore:
+        """All logs as one store; warns of those that are kept elsewhere than the site says."""
+        placements = self.placements()
+        placements.tell_differences()
+        return RoutedLogStore(self.logs, placements)
+
+    def in_use(self) -> set[str]:
+        """The stores that hold something or will."""
+        held = {EMBEDDED} if self.embedded.logs() else set()
+        return held | _used(self._declared) | set(read_placements(self.records).values())
+
+    def close(self) -> None:
+        """Ends; each, even when another one fails."""
+        with ExitStack() as closing:
+            closing.callback(self.records.close)
+            for store in self.logs.values():
+                closing.callback(store.close)
+
+
+class Indexes(msgspec.Struct):
+    """What finds events by id and by condition."""
+
+    history: HistoryIndex
+    fields: FieldIndex | None = None
+    finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
+
+
+def _indexes(directory: Path, stores: Stores) -> Indexes:
+    """PostgreSQL is its own index when it holds everything; else both are kept in the directory and
+    fed from the logs, wherever these are.
+    """
+    if stores.in_use() == {POSTGRES}:
+        from rapport.channel.backends.postgres_finder import PostgresFinder
+        from rapport.store.postgres_history import PostgresHistory
+        from rapport.store.postgres_log import PostgresLogStore
+
+        log = cast(PostgresLogStore, stores.logs[POSTGRES])
+        return Indexes(PostgresHistory(log), finder=partial(PostgresFinder, log))
+    return Indexes(
+        open_or_begin_anew(SqliteHistory, directory / "history.sqlite"),
+        fields=open_or_begin_anew(SqliteFieldIndex, directory / "fields.sqlite"),
+    )
+
+
+def open_store(name: str, declared: ChannelsDeclared, site: Path) -> LogStore:
+    """A store that is not embedded; raises InvalidInput when the site does not say where it is."""
+    address = _address(name, declared, site)
+    if name == NATS:
+        return open_nats_store(address)
+    try:
+        from rapport.store.postgres_log import PostgresLogStore
+    except ModuleNotFoundError as error:
+        raise _no_driver() from error
+    dsn, schema = _schema(address)
+    return cast(LogStore, PostgresLogStore(dsn, schema=schema))
+
+
+def _open_records(directory: Path, declared: ChannelsDeclared, site: Path) -> RecordStore:
+    if declared.records == EMBEDDED:
+        return SqliteRecordStore(directory / _RECORDS)
+    try:
+        from rapport.store.postgres_records import PostgresRecordStore
+    except ModuleNotFoundError as error:
+        raise _no_driver() from error
+    dsn, schema = _schema(_address(POSTGRES, declared, site))
+    return PostgresRecordStore(dsn, schema=schema)
+
+
+def _address(name: str, declared: ChannelsDeclared, site: Path) -> str:
+    named = str(getattr(declared, name, ""))
+    if not named:
+        raise InvalidInput(
+            f"channels are kept in {name}, but the site does not say where that is",
+            code="channel.no_address",
+            hint=f'add {name} = "env:RAPPORT_{name.upper()}" to [channels]',
+        )
+    return read_secret(named, site)
+
+
+def _schema(address: str) -> tuple[str, str]:
+    """Connection string and schema: `postgresql://host/database#schema`."""
+    if not address.startswith(("postgresql://", "postgres://")) or "#" not in address:
+        return address, _SCHEMA
+    dsn, _, schema = address.rpartition("#")
+    return dsn, schema
+
+
+def _placed(directory: Path, declared: ChannelsDeclared, site: Path) -> Mapping[str, str]:
+    if declared.records == EMBEDDED:
+        return _embedded_placements(directory)
+    records = _open_records(directory, declared, site)
+    try:
+        return read_placements(records)
+    finally:
+        records.close()
+
+
+def _embedded_placements(directory: Path) -> Mapping[str, str]:
+    if not (directory / _RECORDS).is_file():
+        return {}
+    records = SqliteRecordStore(directory / _RECORDS)
+    try:
+        return read_placements(records)
+    finally:
+        records.close()
+
+
+def _used(declared: ChannelsDeclared) -> set[str]:
+    rules = [rule.log for rule in declared.rules if rule.log is not None]
+    return {declared.common.log or EMBEDDED, *rules}
+
+
+def _wanted(declared: ChannelsDeclared, log: str) -> str:
+    return declared.rules_for(log).log or EMBEDDED
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot make {directory}: {error.strerror}",
+            code="store.disk_failed",
+            hint="name another directory, or look at the rights of the one above it",
+        ) from error
+
+
+def _no_driver() -> Unsupported:
+    return Unsupported(
+        "keeping channels in PostgreSQL",
+        "this installation",
+        hint="pip install 'rapport[postgres]'",
+    )

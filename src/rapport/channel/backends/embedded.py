@@ -13,6 +13,8 @@ from rapport.channel.shared import Parts
 from rapport.channel.writer import QUEUE_BYTES, ThreadWriter
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
+from rapport.store.beginning_anew import open_or_begin_anew
+from rapport.store.field_index import SqliteFieldIndex
 from rapport.store.files import Files
 from rapport.store.history import SqliteHistory
 from rapport.store.segments import SEGMENT_BYTES, SegmentLogStore
@@ -50,8 +52,10 @@ def open_embedded(
         undo.callback(log.close)
         records = SqliteRecordStore(directory / "records.sqlite")
         undo.callback(records.close)
-        history = SqliteHistory(directory / "history.sqlite")
+        history = open_or_begin_anew(SqliteHistory, directory / "history.sqlite")
         undo.callback(history.close)
+        fields = open_or_begin_anew(SqliteFieldIndex, directory / "fields.sqlite")
+        undo.callback(fields.close)
         writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes)
         undo.callback(writer.stop)
         parts = Parts(
@@ -59,6 +63,7 @@ def open_embedded(
             log=log,
             records=records,
             history=history,
+            fields=fields,
             writer=writer,
             pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
             dedupe_window=dedupe_window,

@@ -17,6 +17,7 @@ from rapport.core.errors import UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.store.history import SqliteHistory
+from rapport.store.routed import LogReader
 from rapport.store.tailing import SegmentLogReader
 
 _LOOK_EVERY_MS = 100
@@ -32,9 +33,9 @@ def open_readonly(directory: Path, clock: Clock) -> ReadOnlyChannels:
 class ReadOnlyChannels:
     """See Channels; whatever would write is refused with Unsupported."""
 
-    def __init__(self, directory: Path, clock: Clock) -> None:
+    def __init__(self, directory: Path, clock: Clock, log: LogReader | None = None) -> None:
         self._directory, self._clock = directory, clock
-        self._log = SegmentLogReader(directory)
+        self._log: LogReader = log or SegmentLogReader(directory)
         self._history: SqliteHistory | None = None
 
     def channel(self, name: str) -> ReadOnlyChannel:
@@ -77,7 +78,7 @@ class ReadOnlyChannels:
 class ReadOnlyChannel:
     """See Channel."""
 
-    def __init__(self, name: str, log: SegmentLogReader, clock: Clock) -> None:
+    def __init__(self, name: str, log: LogReader, clock: Clock) -> None:
         self.name, self._log, self._clock = name, log, clock
 
     async def append(self, events: Sequence[Event]) -> Appended:
@@ -101,7 +102,7 @@ class ReadOnlyChannel:
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """See Channel; looks ten times a second."""
         waited = 0
-        while self.last_position() <= position:
+        while await asyncio.to_thread(self.last_position) <= position:
             if timeout_ms is not None and waited >= timeout_ms:
                 return False
             await self._clock.sleep(_LOOK_EVERY_MS)

@@ -9,6 +9,8 @@ import msgspec
 from rapport.channel.query.tree import And, Between, Compare, Condition, Field, Literal
 
 _POSITION = Field(("position",))
+_LARGEST = 2**62
+"""No position is larger; bounds travel in tokens, as 64 bits."""
 _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -49,6 +51,7 @@ def _part_bounds(part: Condition) -> tuple[int, int | None]:
 def _compare_bounds(operator: str, value: object) -> tuple[int, int | None]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0, None
+    value = min(max(value, -_LARGEST), _LARGEST)
     if operator == "=":
         return max(math.ceil(value) - 1, 0), math.floor(value)
     if operator in (">", ">="):

@@ -2,7 +2,8 @@
 
 Three-valued logic costs nothing at run time: for every part there is code that says whether it is
 true, and, where a NOT needs it, code that says whether it is false. Parts of a top-level AND become
-statements, those without the payload first, so that most events are refused undecoded.
+statements, those without the payload first, so that most events are refused undecoded. Payloads in
+XML are judged by a second function, whose values take the kind of what they are compared with.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rapport.channel.query import values
+from rapport.channel.query import values, xml_values
 from rapport.channel.query.checking import kind_of
 from rapport.channel.query.tree import (
     And,
@@ -26,6 +27,7 @@ from rapport.channel.query.tree import (
     Negative,
     Not,
     Or,
+    Step,
     Value,
     field_kind,
 )
@@ -40,29 +42,56 @@ _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def compile_condition(condition: Condition) -> Matches:
     """A function that is true exactly for the events for which the condition is true."""
     source, names = condition_source(condition)
-    made: dict[str, Any] = {}
-    exec(compile(source, "<condition>", "exec"), names, made)  # our own text, see condition_source
-    matches: Matches = made["matches"]
-    return matches
+    names["matches_xml"] = _made_when_called(condition)
+    return _made(source, names)
 
 
-def condition_source(condition: Condition) -> tuple[str, dict[str, Any]]:
-    """The function's text and the names it uses.
+def condition_source(condition: Condition, *, in_xml: bool = False) -> tuple[str, dict[str, Any]]:
+    """The function's text and the names it uses; with `in_xml` for payloads in XML.
 
     Nothing a person wrote stands in the text: literals and names of members are passed as values.
     """
-    writer = _Writer()
+    writer = _XmlWriter() if in_xml else _Writer()
     parts = condition.parts if isinstance(condition, And) else (condition,)
     early = [writer.true(part) for part in parts if not _uses_payload(part)]
-    late = [writer.true(part) for part in parts if _uses_payload(part)]
-    lines = ["def matches(stored):", "    event = stored.event"]
-    lines += [f"    if not {code}: return False" for code in early]
-    if late:
-        lines.append("    data = decode_payload(event.data)")
-        lines += [f"    {name} = {code}" for name, code in writer.fields.items()]
-        lines += [f"    if not {code}: return False" for code in late]
+    late = [part for part in parts if _uses_payload(part)]
+    lines = ["def matches(stored):", "    event = stored.event", *_refusals(early)]
+    if late and in_xml:
+        begins = ("text = xml_text(event.data)", "document = xml_document(text)")
+        lines += _payload_lines(writer, late, *begins)
+    elif late:
+        lines.append("    if event.headers and is_xml(event.headers): return matches_xml(stored)")
+        lines += _payload_lines(writer, late, "data = decode_payload(event.data)")
     lines.append("    return True")
     return "\n".join(lines), writer.names
+
+
+def _made(source: str, names: dict[str, Any]) -> Matches:
+    exec(compile(source, "<condition>", "exec"), names)  # our own text, see condition_source
+    matches: Matches = names["matches"]
+    return matches
+
+
+def _made_when_called(condition: Condition) -> Matches:
+    """The function for payloads in XML: compiling costs more than most queries that meet none."""
+    made: list[Matches] = []
+
+    def matches_xml(stored: StoredEvent) -> bool:
+        if not made:
+            made.append(_made(*condition_source(condition, in_xml=True)))
+        return made[0](stored)
+
+    return matches_xml
+
+
+def _payload_lines(writer: _Writer, parts: list[Condition], *before: str) -> list[str]:
+    codes = [writer.true(part) for part in parts]  # first, since it collects the fields
+    fetched = [f"{name} = {code}" for name, code in writer.fields.items()]
+    return [f"    {line}" for line in (*before, *fetched)] + _refusals(codes)
+
+
+def _refusals(codes: list[str]) -> list[str]:
+    return [f"    if not {code}: return False" for code in codes]
 
 
 def _uses_payload(node: object) -> bool:
@@ -86,6 +115,7 @@ class _Writer:
             "negative": values.negative,
             "compare": values.compare,
             "NUMBERS": values.NUMBERS,
+            "is_xml": xml_values.is_xml,
         }
         self.fields: dict[str, str] = {}
         self._once_names: dict[str, str] = {}
@@ -114,7 +144,7 @@ class _Writer:
             case IsNull(operand):
                 return f"({self.value(operand)} is None)"
             case _:
-                return f"({self.value(node)} is True)"
+                return f"({self.cast(node, 'boolean')} is True)"
 
     def false(self, node: Condition) -> str:
         """Code that is truthy exactly when the condition is false: not true and not unknown."""
@@ -134,7 +164,7 @@ class _Writer:
             case IsNull(operand):
                 return f"({self.value(operand)} is not None)"
             case _:
-                return f"({self.value(node)} is False)"
+                return f"({self.cast(node, 'boolean')} is False)"
 
     def _all(self, codes: list[str]) -> str:
         return f"({' and '.join(codes)})" if codes else "True"
@@ -148,24 +178,29 @@ class _Writer:
             turned: Any = _TURNED[node.operator]
             return self._compared(Compare(turned, node.right, node.left), wanted)
         if not isinstance(node.right, Literal) or isinstance(node.left, Literal):
-            left, right = self.value(node.left), self.value(node.right)
-            return f"(compare({node.operator!r}, {left}, {right}) is {wanted})"
-        left = self.value(node.left)
-        true = self._with_literal(node.operator, node.left, left, node.right)
-        return true if wanted == "True" else f"({left} is not None and not {true})"
+            return f"({self.compared(node.operator, node.left, node.right)} is {wanted})"
+        true = self._with_literal(node.operator, node.left, node.right)
+        is_known = f"{self.value(node.left)} is not None"
+        return true if wanted == "True" else f"({is_known} and not {true})"
 
-    def _with_literal(self, operator: str, operand: Value, left: str, literal: Literal) -> str:
-        if kind_of(literal) == "boolean" and operator not in ("=", "<>"):
+    def compared(self, operator: str, left: Value, right: Value) -> str:
+        """Code of a comparison of two values that no literal tells the kind of."""
+        return f"compare({operator!r}, {self.value(left)}, {self.value(right)})"
+
+    def _with_literal(self, operator: str, operand: Value, literal: Literal) -> str:
+        kind = kind_of(literal)
+        if kind == "boolean" and operator not in ("=", "<>"):
             return "False"
-        check = _kind_check(operand, left, kind_of(literal))
-        return f"({check}{left} {_PYTHON[operator]} {self._name(literal.value)})"
+        code = self.cast(operand, kind)
+        check = _kind_check(operand, code, kind)
+        return f"({check}{code} {_PYTHON[operator]} {self._name(literal.value)})"
 
     def _chosen(self, operand: Value, choices: tuple[Literal, ...]) -> str:
-        code = self.value(operand)
         ways = []
         for kind in ("text", "number", "boolean"):
             chosen = frozenset(choice.value for choice in choices if kind_of(choice) == kind)
             if chosen:
+                code = self.cast(operand, kind)
                 check = _kind_check(operand, code, kind)
                 ways.append(f"({check}{code} in {self._name(chosen)})")
         return self._any(ways)
@@ -180,12 +215,17 @@ class _Writer:
             case Field():
                 return self._field(node)
             case Negative(operand):
-                return f"negative({self.value(operand)})"
+                return f"negative({self.cast(operand, 'number')})"
             case Arithmetic(sign, left, right):
-                code = f"calculate({sign!r}, {self.value(left)}, {self.value(right)})"
+                operands = f"{self.cast(left, 'number')}, {self.cast(right, 'number')}"
+                code = f"calculate({sign!r}, {operands})"
                 return self._once(node, code) if _uses_payload(node) else code
             case _:
                 raise AssertionError(f"{node!r} is no value")
+
+    def cast(self, node: Value | Condition, kind: str) -> str:
+        """Code of a value where one of this kind is wanted: JSON knows its kinds already."""
+        return self.value(node)
 
     def _field(self, field: Field) -> str:
         root = field.path[0]
@@ -195,11 +235,15 @@ class _Writer:
             return f"event.headers.get({self._name(field.path[1])})"
         if root != "data":
             return f"event.{root}"
+        return self._once(field, self.payload(field.path[1:]))
+
+    def payload(self, steps: tuple[Step, ...]) -> str:
+        """Code that fetches what stands at a path of the payload."""
         code = "data"
-        for step in field.path[1:]:
+        for step in steps:
             fetch = "element" if isinstance(step, int) else "member"
             code = f"{fetch}({code}, {self._name(step)})"
-        return self._once(field, code)
+        return code
 
     def _once(self, node: Field | Arithmetic, code: str) -> str:
         """The name of a value that is fetched or calculated once per event, after the payload."""
@@ -213,6 +257,39 @@ class _Writer:
         name = f"value{len(self.names)}"
         self.names[name] = value
         return name
+
+
+class _XmlWriter(_Writer):
+    """The same for payloads in XML, whose values have no kind of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("xml_text", "xml_document", "xml_value", "compare_two"):
+            self.names[name] = getattr(xml_values, name)
+        for kind in ("text", "number", "boolean"):
+            self.names[f"as_{kind}"] = getattr(xml_values, f"as_{kind}")
+
+    def cast(self, node: Value | Condition, kind: str) -> str:
+        """See _Writer."""
+        code = self.value(node)
+        return f"as_{kind}({code})" if _is_payload(node) else code
+
+    def compared(self, operator: str, left: Value, right: Value) -> str:
+        """See _Writer; a value takes the kind of the other side."""
+        if _is_payload(left) and _is_payload(right):
+            return f"compare_two({operator!r}, {self.value(left)}, {self.value(right)})"
+        codes = f"{self.cast(left, kind_of(right))}, {self.cast(right, kind_of(left))}"
+        return f"compare({operator!r}, {codes})"
+
+    def payload(self, steps: tuple[Step, ...]) -> str:
+        """See _Writer."""
+        if not steps:
+            return "text"
+        return f"xml_value(document, {self._name(xml_values.xml_steps(steps))})"
+
+
+def _is_payload(node: object) -> bool:
+    return isinstance(node, Field) and node.path[0] == "data"
 
 
 def _bounds(operand: Value, low: Value, high: Value) -> And:

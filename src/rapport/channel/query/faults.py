@@ -5,6 +5,20 @@ from __future__ import annotations
 from rapport.core.errors import InvalidInput, Problem, excerpt_with_caret
 
 _EXCERPT_WIDTH = 120
+_HINTS = {
+    "query.unexpected": "conditions look like: type = 'a' AND data.x > 5",
+    "query.bad_character": "other signs stand in quotes: 'text', data.\"room number\"",
+    "query.bad_number": "numbers are written 5, 2.5 or 1e3",
+    "query.bad_time": "times are written '2026-03-02T09:00:00Z'",
+    "query.bad_escape": "such as LIKE '50!%' ESCAPE '!'",
+    "query.wrong_kind": "compare a text with 'text', a number with 5, a truth value with TRUE",
+    "query.not_a_value": "a value is a field, 'text', a number, TRUE or FALSE",
+    "query.not_a_number": "calculate with numbers and fields of the payload",
+    "query.not_a_literal": "write the values themselves: IN ('a', 'b')",
+    "query.too_deep": "ask with a simpler condition, or in several requests",
+    "query.too_many": "ask in several requests",
+}
+"""What to do about a fault that has no hint of its own."""
 
 
 class QueryError(InvalidInput):
@@ -26,7 +40,7 @@ def query_fault(text: str, offset: int, code: str, message: str, hint: str = "")
     before = text[:offset]
     line = before.count("\n") + 1
     column = offset - (before.rfind("\n") + 1) + 1
-    excerpt = _excerpt(text, line, column)
+    excerpt, hint = _excerpt(text, line, column), hint or _HINTS.get(code, "")
     return QueryError(
         Problem(line=line, column=column, code=code, message=message, hint=hint, excerpt=excerpt)
     )

@@ -14,7 +14,7 @@ _LARGEST_INDEX = 1_000_000
 def parse_field(cursor: Cursor) -> Field:
     """A field at the cursor; raises QueryError with the nearest name for one that does not exist.
 
-    `data.room`, `data."room number"`, `data.value[0]`, `headers.traceparent`.
+    `data.room`, `data."room number"`, `data.value[0]`, `data.order.@id`, `headers.traceparent`.
     """
     if not cursor.sees("word") and not cursor.sees("name"):
         raise cursor.fault(
@@ -47,13 +47,14 @@ def field_hint(name: str) -> str:
 
 def _step(cursor: Cursor) -> tuple[Step, ...]:
     if cursor.take_if("mark", "."):
+        sign = "@" if cursor.take_if("mark", "@") else ""
         if not (cursor.sees("word") or cursor.sees("name") or cursor.sees("keyword")):
             raise cursor.fault(
                 "query.unexpected",
                 f"expected a name after the point, found {cursor.shown()}",
                 'names with other signs stand in double quotes: data."room number"',
             )
-        return (cursor.take_name(),)
+        return (sign + cursor.take_name(),)
     if cursor.take_if("mark", "["):
         token = cursor.expect("number", what="the number of an element, counted from 0")
         if not token.text.isdecimal() or int(token.text) > _LARGEST_INDEX:

@@ -1,4 +1,4 @@
-"""Kinds of queries by name: `template`, `sql`, and what plug-ins add. [CH-4]
+"""Kinds of queries by name: `template`, `sql`, `script`, and what plug-ins add. [CH-4]
 
 A kind is a function from the query as it came (text or object) to a `Query`. It must be
 deterministic: tokens carry the query's text and compile it again, perhaps years later.
@@ -16,11 +16,13 @@ from rapport.channel.query.bounds import Bounds, position_bounds
 from rapport.channel.query.compiler import Matches, compile_condition
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
+from rapport.channel.query.script import prepare_script
 from rapport.channel.query.template import template_condition, template_text
+from rapport.channel.query.tree import Condition
 from rapport.core.errors import InvalidInput
 from rapport.kernel.plugins import Plugins
 
-SQL, TEMPLATE = "sql", "template"
+SQL, TEMPLATE, SCRIPT = "sql", "template", "script"
 MAX_QUERY = 8_192
 """Longest canonical text of a query, in characters: it travels in every token."""
 
@@ -32,6 +34,10 @@ class Query(msgspec.Struct, frozen=True):
     text: str
     matches: Matches
     bounds: Bounds = Bounds()
+    condition: Condition | None = None
+    """What must be true of a match, for stores that look it up instead of reading everything: a
+    match never breaks it, though what fulfils it need not match. None = nothing is known.
+    """
 
 
 MakeQuery = Callable[[Any], Query]
@@ -43,7 +49,7 @@ def sql_query(given: Any) -> Query:
         raise InvalidInput("an sql query is a text", code="query.bad_query")
     condition = parse_condition(given)
     matches = compile_condition(condition)
-    return Query(SQL, print_condition(condition), matches, position_bounds(condition))
+    return Query(SQL, print_condition(condition), matches, position_bounds(condition), condition)
 
 
 def template_query(given: Any) -> Query:
@@ -53,13 +59,21 @@ def template_query(given: Any) -> Query:
         raise InvalidInput("a template is an object", code="query.bad_template")
     condition = template_condition(template)
     matches = compile_condition(condition)
-    return Query(TEMPLATE, template_text(template), matches, position_bounds(condition))
+    bounds = position_bounds(condition)
+    return Query(TEMPLATE, template_text(template), matches, bounds, condition)
+
+
+def script_query(given: Any) -> Query:
+    """A query that names a script of the site; the example of a kind with code of its own."""
+    made = prepare_script(given)
+    return Query(SCRIPT, made.text, made.matches, made.bounds, made.condition)
 
 
 KINDS = Plugins()
 """Built-in kinds and installed entry points of the group `rapport.queries`."""
 KINDS.add("queries", SQL, sql_query)
 KINDS.add("queries", TEMPLATE, template_query)
+KINDS.add("queries", SCRIPT, script_query)
 
 
 def make_query(kind: str, given: Any) -> Query:

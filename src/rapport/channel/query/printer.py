@@ -61,7 +61,7 @@ def _strength_and_text(node: Node) -> tuple[int, str]:
             negative = not isinstance(node.value, str) and not node.is_time and _is_negative(node)
             return _SIGN if negative else _ALONE, _literal(node)
         case Field():
-            return _ALONE, _field(node)
+            return _ALONE, print_field(node)
         case _:
             return _PREDICATE, _predicate(node, "")
 
@@ -108,12 +108,13 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _field(field: Field) -> str:
+def print_field(field: Field) -> str:
+    """The canonical text of a field."""
     text = str(field.path[0])
     for step in field.path[1:]:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif _PLAIN_NAME.match(step) and step.upper() not in KEYWORDS:
+        elif _PLAIN_NAME.match(step.removeprefix("@")) and step.upper() not in KEYWORDS:
             text += f".{step}"
         else:
             quoted = step.replace('"', '""')

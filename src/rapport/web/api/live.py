@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
-from litestar import Response, get
+from litestar import Request, Response, get
 from litestar.params import FromPath
 
+from rapport.channel.rights import Rights
+from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
+from rapport.web.callers import identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render, static_file
@@ -27,6 +32,21 @@ async def static(name: FromPath[str]) -> Response[bytes]:
 
 
 @get("/overview")
-async def overview(node: NodeDependency) -> Response[bytes]:
-    """Counts per channel, the last detections, deliveries and quarantined readings."""
-    return Response(msgspec.json.encode(await make_overview(node)), media_type="application/json")
+async def overview(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Counts per channel, the last detections, deliveries and quarantined readings: of what the
+    caller may read.
+    """
+    seen = _readable(await make_overview(node), node.rights, identity_of(request))
+    return Response(msgspec.json.encode(seen), media_type="application/json")
+
+
+def _readable(whole: Overview, rights: Rights, identity: str) -> Overview:
+    def may_read(channel: str) -> bool:
+        return rights.allows(identity, "subscribe", channel)
+
+    return Overview(
+        channels=[count for count in whole.channels if may_read(count.name)],
+        detections=whole.detections if may_read("detections") else [],
+        deliveries=whole.deliveries if may_read("log") else [],
+        quarantine=whole.quarantine if may_read("quarantine") else [],
+    )

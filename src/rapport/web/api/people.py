@@ -14,8 +14,9 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, QueryParameter
 
-from rapport.channel.causes import cause_tree
+from rapport.channel.causes import CauseNode, cause_tree
 from rapport.core.errors import InvalidInput
+from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render
@@ -51,19 +52,33 @@ async def take_answer(
 
 @get("/ledger")
 async def ledger(
-    node: NodeDependency, limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 200
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 200,
 ) -> Response[bytes]:
-    """Who was told what, how, when, and who answered; newest first."""
+    """Who was told what, how, when, and who answered; newest first. For who may read `log`."""
+    allow(request, node, "subscribe", "log")
     await node.ledger.refresh()
     rows = node.ledger.rows()[-limit:][::-1]
     return Response(msgspec.json.encode(rows), media_type="application/json")
 
 
 @get("/explain/{event_id:str}")
-async def explain(event_id: FromPath[str], node: NodeDependency) -> Response[bytes]:
-    """The chain of causes from a message, detection or reading back to what was received."""
+async def explain(
+    request: Request[Any, Any, Any], event_id: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """The chain of causes from a message, detection or reading back to what was received; for who
+    may read every channel that it shows.
+    """
     tree = await cause_tree(node.channels, event_id)
+    for channel in sorted(channels_in(tree)):
+        allow(request, node, "subscribe", channel)
     return Response(msgspec.json.encode(tree), media_type="application/json")
+
+
+def channels_in(tree: CauseNode) -> set[str]:
+    """The channels of an event and of all it follows from."""
+    return {tree.channel}.union(*map(channels_in, tree.causes))
 
 
 async def _answer_text(request: Request[Any, Any, Any]) -> str:

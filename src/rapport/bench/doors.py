@@ -1,0 +1,177 @@
+"""How fast the doors are: publishing over HTTP, and telling a hundred subscribers. [CH-12]
+
+The node runs as a process of its own (`rapport up`), the clients in this one; both share the
+machine. Every answer to a publish means that the events are synced to disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from rapport.bench.door_clients import Counter, post_all, post_request
+from rapport.kernel.clock import SystemClock
+from rapport.scenarios.secure_building.play import prepare_site
+from rapport.testing.node_process import NodeProcess
+
+_CLOCK = SystemClock()
+_DATA = {"reading": "7" * 186}
+_CONNECTIONS = 64
+_BATCH_CONNECTIONS = 16
+_BATCH = 100
+_SUBSCRIBERS = 100
+
+Result = dict[str, object]
+Address = tuple[str, int]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """All measurements against one fresh node; about 15 s when quick, a minute otherwise."""
+    with tempfile.TemporaryDirectory(prefix="rapport-bench-") as directory:
+        site = prepare_site(
+            Path(directory) / "site",
+            mail_port=9,
+            phone_url="http://127.0.0.1:9/x",
+            answer_within="60s",
+        )
+        with NodeProcess(site) as node:
+            node.start()
+            assert node.doors is not None
+            results = uvloop.run(_measure(node.doors, quick))
+    return {"name": "doors", "results": results}
+
+
+async def _measure(address: Address, quick: bool) -> list[Result]:
+    scale = 1 if quick else 4
+    await post_all(address, _posts("warm", 500, 1), connections=8)
+    return [
+        await _singles(address, 8_000 * scale),
+        await _batches(address, 80_000 * scale),
+        await _fan_out(address, 10_000 * scale, _BATCH, "requests of 100"),
+        await _fan_out(address, 2_000 * scale, 1, "one request each, 16 connections"),
+        await _latency(address, 300 * scale),
+    ]
+
+
+async def _singles(address: Address, count: int) -> Result:
+    requests = _posts("singles", count, 1)
+    seconds = await _timed(lambda: post_all(address, requests, connections=_CONNECTIONS))
+    metric = (
+        f"HTTP publish, {_CONNECTIONS} connections, one event with 200 B data per request, "
+        "each answered when synced"
+    )
+    return _rate(metric, count / seconds, "requests/s", 8_000)
+
+
+async def _batches(address: Address, count: int) -> Result:
+    requests = _posts("batches", count, _BATCH)
+    seconds = await _timed(lambda: post_all(address, requests, connections=_BATCH_CONNECTIONS))
+    metric = (
+        f"HTTP publish, {_BATCH_CONNECTIONS} connections, {_BATCH} events with 200 B data per "
+        "request, each answered when synced"
+    )
+    return _rate(metric, count / seconds, "events/s", 150_000)
+
+
+async def _fan_out(address: Address, count: int, batch: int, how: str) -> Result:
+    """From the first publish until every subscriber has every event."""
+    channel = f"fan-{batch}"
+    counters = await _subscribed(address, channel)
+    requests = _posts(channel, count, batch)
+
+    async def tell() -> None:
+        await post_all(address, requests, connections=_BATCH_CONNECTIONS)
+        while any(counter.count < count for counter in counters):
+            await _CLOCK.sleep(1)
+
+    seconds = await _timed(tell)
+    assert all(counter.count == count for counter in counters), "an event came twice"
+    for counter in counters:
+        counter.close()
+    metric = f"WebSocket fan-out to {_SUBSCRIBERS} subscribers of one channel, published in {how}"
+    return _rate(metric, count * _SUBSCRIBERS / seconds, "deliveries/s", 60_000)
+
+
+async def _latency(address: Address, count: int) -> Result:
+    """One event after the other, each from before its publish to the last of all subscribers."""
+    counters = await _subscribed(address, "latency")
+    took: list[float] = []
+    for number, request in enumerate(_posts("latency", count, 1), start=1):
+        began = _CLOCK.steady_ns()
+        await post_all(address, [request], connections=1)
+        while any(counter.count < number for counter in counters):
+            await _CLOCK.sleep(0)
+        took.append((_CLOCK.steady_ns() - began) / 1e6)
+    for counter in counters:
+        counter.close()
+    metric = (
+        f"one event over HTTP (with its connection) until the last of {_SUBSCRIBERS} subscribers "
+        "has it, p50"
+    )
+    return _limit(metric, sorted(took)[len(took) // 2], "ms")
+
+
+async def _subscribed(address: Address, channel: str) -> list[Counter]:
+    loop = asyncio.get_running_loop()
+    counters = []
+    for _ in range(_SUBSCRIBERS):
+        _transport, counter = await loop.create_connection(lambda: Counter(channel), *address)
+        counters.append(counter)
+        await counter.ready
+    return counters
+
+
+def _posts(channel: str, count: int, batch: int) -> list[bytes]:
+    path = f"/channels/{channel}/events"
+    requests = []
+    for first in range(0, count, batch):
+        events = [_event(number) for number in range(first, first + batch)]
+        body = json.dumps(events if batch > 1 else events[0]).encode()
+        requests.append(post_request(path, body))
+    return requests
+
+
+def _event(number: int) -> dict[str, Any]:
+    return {
+        "specversion": "1.0",
+        "id": f"{number:012d}",
+        "source": "bench/sensors",
+        "type": "bench.reading",
+        "subject": "tag/77",
+        "time": "2026-03-02T09:14:05.210Z",
+        "data": _DATA,
+    }
+
+
+async def _timed(work: Callable[[], Awaitable[object]]) -> float:
+    began = _CLOCK.steady_ns()
+    await work()
+    return (_CLOCK.steady_ns() - began) / 1e9
+
+
+def _rate(metric: str, value: float, unit: str, goal: float) -> Result:
+    return _result(metric, value, unit, "higher", goal, value >= goal)
+
+
+def _limit(metric: str, value: float, unit: str) -> Result:
+    return _result(metric, value, unit, "lower", None, None)
+
+
+def _result(
+    metric: str, value: float, unit: str, better: str, goal: float | None, ok: bool | None
+) -> Result:
+    shown = round(value) if value >= 1000 else round(value, 3)
+    return {
+        "metric": metric,
+        "value": shown,
+        "unit": unit,
+        "better": better,
+        "goal": goal,
+        "ok": ok,
+    }

@@ -1,0 +1,1 @@
+"""Other logs, forced to disk as ours is, measured with Python clients in the same run."""

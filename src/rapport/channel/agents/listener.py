@@ -1,0 +1,323 @@
+"""The listener agent: what a query finds, handed over by callback or on request. [CH-7]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from rapport.channel.agents.listener_cache import ReceivedEvent
+from rapport.channel.agents.listener_fetcher import Fetcher, Source
+from rapport.channel.agents.listener_opening import (
+    make_listening,
+    open_place,
+    opening_request,
+    what_helps,
+)
+from rapport.channel.agents.listener_place import FailedEvent
+from rapport.channel.agents.listener_pusher import Callback, Care, OnFailure, Pusher
+from rapport.channel.agents.listener_reception import Reception
+from rapport.channel.agents.listener_settings import (
+    Acknowledging,
+    Activity,
+    ListenerSettings,
+    ListenerStatus,
+    check_settings,
+)
+from rapport.channel.agents.listener_state import StandsAt
+from rapport.channel.agents.source_door import SourceDoor
+from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock, SystemClock
+
+_CLOSE_SECONDS = 5.0
+_Function = TypeVar("_Function", bound=Callback)
+
+
+class Listener:
+    """Receives what a query finds in a channel of a node: history first, then live, in order.
+
+    A background thread asks (only outgoing connections) and fills a bounded cache; nothing is
+    raised because of the network. Events are handed over by callback (`push`) or on request
+    (`pull`); either call switches to its mode, and nothing is lost or repeated by it. Within one
+    process each event is handed over once. With a `directory` the next listener on it goes on
+    behind the last acknowledged event, whatever ended this one: at least once, and exactly once for
+    a program that keeps the position with its own result and says `acknowledge(position)` when it
+    starts.
+
+    `lease` (seconds) ends the listening unless `renew`ed; None lasts until `close`. Calls may come
+    from any thread; several threads that pull acknowledge explicitly, as a pull acknowledges the
+    one before. Opening raises InvalidInput (query, name), StoreUnavailable (`listener.locked`),
+    Corrupt (`listener.bad_place`) and Conflict (`listener.other_place`).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        channel: str,
+        query: str | dict[str, Any] | None = None,
+        *,
+        kind: str = "",
+        directory: str | Path | None = None,
+        token: str = "",
+        lease: float | None = None,
+        handback: str | None = None,
+        from_start: bool = True,
+        acknowledging: Acknowledging = "automatic",
+        on_failure: OnFailure | None = None,
+        settings: ListenerSettings | None = None,
+        clock: Clock | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """`source` stands in for the node's door: anything that answers requests."""
+        self._settings = chosen = settings or ListenerSettings()
+        check_settings(chosen)
+        opening = opening_request(
+            channel, {} if query is None else query, kind, handback, from_start, chosen
+        )
+        door = source or SourceDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
+        self._clock: Clock = clock or SystemClock()
+        self._place = open_place(directory, channel, opening)
+        stands_at = (self._place.saved if self._place else None) or StandsAt()
+        self._reception = Reception(make_listening(stands_at, chosen), self._place, self._clock)
+        self._reception.state.renew(self._lease_end(lease))
+        self._is_automatic = acknowledging == "automatic"
+        self._care = Care(
+            acknowledges=self._is_automatic,
+            attempts=chosen.attempts,
+            first_pause_ms=chosen.retry_pause_ms,
+            save_every_ms=chosen.save_every_ms,
+            on_failure=on_failure,
+        )
+        self._source = door
+        self._switching = threading.Lock()
+        self._pusher: Pusher | None = None
+        self._fetcher = Fetcher(self._reception, door, opening, Chance.from_machine())
+
+    # --- handing over -----------------------------------------------------------------------------
+
+    def push(self, callback: Callback) -> None:
+        """From now on calls `callback(received)` for each event, in a thread of its own, one at a
+        time. What was pulled before counts as acknowledged (unless acknowledging is explicit).
+
+        An error has the event tried again; after the last attempt it goes to `on_failure`, or is
+        logged and kept (`failed()`), and the next one follows. Waits for another callback that is
+        under way.
+        """
+        while True:
+            self._end_push(None)
+            with self._switching:
+                if self._pusher is None:  # else somebody else was faster, and is ended too
+                    self._check_open()
+                    self._acknowledge_handed()
+                    self._pusher = Pusher(self._reception, callback, self._care)
+                    self._pusher.start()
+                    return
+
+    def on_event(self, callback: _Function) -> _Function:
+        """`push` as a decorator."""
+        self.push(callback)
+        return callback
+
+    def pull(self, count: int = 1, timeout: float | None = 0.0) -> list[ReceivedEvent]:
+        """Up to `count` events that wait; for the first one it waits so many seconds (None: as long
+        as it takes). No callback is called any more. Empty when the time is over.
+
+        What was pulled before counts as acknowledged, durably (unless acknowledging is explicit).
+        Raises LeaseExpired, Unavailable when listening has stopped (the code and the hint say why),
+        StoreUnavailable when the place cannot be kept: then nothing was handed over.
+        """
+        return self.pull_unless(count, timeout, lambda: False)
+
+    def pull_unless(
+        self, count: int, timeout: float | None, is_given_up: Callable[[], bool]
+    ) -> list[ReceivedEvent]:
+        """`pull` that also ends, empty, when somebody gave up and then called `wake`."""
+        if count < 1:
+            raise InvalidInput(f"cannot pull {count} events", code="listener.bad_count")
+        deadline_ms = None if timeout is None else self._reception.now_ms() + int(timeout * 1_000)
+        if not self._end_push(timeout):
+            return []
+        with self._switching:
+            if self._pusher is None:
+                self._check_open()
+                self._acknowledge_handed()
+        reception = self._reception
+        with reception.bell:
+            while not len(reception.state.cache) and not is_given_up():
+                self._check_going()
+                seconds = self._seconds_to_wait(deadline_ms)
+                if self._pusher is not None or (seconds is not None and seconds <= 0):
+                    return []  # also when somebody else asked for callbacks meanwhile
+                reception.bell.wait(seconds)
+            self._check_open()
+            self._check_leased()
+            is_wanted = self._pusher is None and not is_given_up()
+            return reception.take(count) if is_wanted else []
+
+    def give_back(self, events: list[ReceivedEvent]) -> None:
+        """Takes back what the last `pull` gave: it is handed over again, next."""
+        self._reception.give_back(events)
+
+    def acknowledge(self, event: ReceivedEvent | int) -> None:
+        """This event, or position, and everything before it is done; durable when it returns.
+
+        A position may be ahead of what was handed over: what is not after it never comes. Raises
+        StoreUnavailable when the place cannot be kept.
+        """
+        self._reception.acknowledge(event if isinstance(event, int) else event.position)
+        self._reception.save()
+
+    # --- lease ------------------------------------------------------------------------------------
+
+    def renew(self, lease: float | None = None) -> None:
+        """Lets the local lease last so many seconds from now (None: as long as the listener); one
+        that had run out goes on where it stopped.
+        """
+        with self._reception.bell:
+            self._reception.state.renew(self._lease_end(lease))
+            self._reception.ring()
+
+    def cancel(self) -> None:
+        """Ends the local lease: nothing more is handed over, and the source is told. `renew` goes
+        on where it stopped.
+        """
+        self.renew(0.0)
+
+    def resume(self, token: str | None = None) -> None:
+        """Tries again at once, after a stop or in a pause; with another token if one is given."""
+        with self._reception.bell:
+            if token is not None:
+                self._source.token = token
+            self._reception.state.resume()
+            self._reception.ring()
+
+    # --- looking and ending -----------------------------------------------------------------------
+
+    def status(self) -> ListenerStatus:
+        """How it stands now."""
+        reception = self._reception
+        with reception.bell:
+            state, now_ms = reception.state, reception.now_ms()
+            until, pause = state.lease_until_ms, state.resume_at_ms
+            return ListenerStatus(
+                activity=self._activity(now_ms),
+                mode="push" if self._pusher is not None else "pull",
+                waiting=len(state.cache),
+                handed_over=reception.handed_over,
+                acknowledged=state.cache.acknowledged,
+                failed=reception.failed_count(),
+                gone=state.gone,
+                begun_again=state.begun_again,
+                trouble=state.trouble or reception.disk_trouble,
+                next_try_in_ms=max(pause - now_ms, 0) if pause is not None else 0,
+                lease_left_ms=max(until - now_ms, 0) if until is not None else None,
+                remote_lease_minutes=state.remote_minutes,
+            )
+
+    def failed(self) -> list[FailedEvent]:
+        """Events whose callback failed too often, with the reason, oldest first; on disk when there
+        is a directory, else the last thousand.
+        """
+        return self._reception.failed()
+
+    def wake(self) -> None:
+        """Has a `pull_unless` that waits look again."""
+        self._reception.ring()
+
+    def close(self) -> None:
+        """Ends, after a callback under way (5 seconds at most); a second call is no error.
+
+        What was pulled last and not acknowledged comes again to the next listener on the directory;
+        leaving a `with` block without an error acknowledges it first.
+        """
+        self._end_push(_CLOSE_SECONDS)
+        with self._switching:
+            if self._reception.ended:
+                return
+            self._fetcher.end()
+        state = self._reception.state
+        if self._place is not None:
+            self._reception.save_if_possible()
+            self._place.close()
+        elif state.token and state.trouble is None:
+            self._source.say_goodbye(state.token)
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self._end_push(_CLOSE_SECONDS) and not self._reception.ended:
+            self._acknowledge_handed()
+        self.close()
+
+    # --- in detail --------------------------------------------------------------------------------
+
+    def _end_push(self, timeout: float | None) -> bool:
+        """Whether nobody is called any more. Holds no lock while it waits: the callback under way
+        may switch too.
+        """
+        pusher = self._pusher
+        if pusher is not None and not pusher.end(timeout):
+            return False
+        with self._switching:
+            if self._pusher is pusher:
+                self._pusher = None
+        return True
+
+    def _acknowledge_handed(self) -> None:
+        if self._is_automatic:
+            self._reception.acknowledge()
+            self._reception.save()
+
+    def _lease_end(self, seconds: float | None) -> int | None:
+        return None if seconds is None else self._reception.now_ms() + int(seconds * 1_000)
+
+    def _seconds_to_wait(self, deadline_ms: int | None) -> float | None:
+        """Until the deadline or the end of the lease, whichever comes first."""
+        ends = [at for at in (deadline_ms, self._reception.state.lease_until_ms) if at is not None]
+        return (min(ends) - self._reception.now_ms()) / 1_000 if ends else None
+
+    def _check_going(self) -> None:
+        self._check_open()
+        self._check_leased()
+        state = self._reception.state
+        if state.stopped:
+            assert state.trouble is not None
+            raise Unavailable(
+                f"listening has stopped: {state.trouble.message}",
+                code=state.trouble.code,
+                hint=what_helps(state.trouble.code, self._place),
+            )
+
+    def _check_open(self) -> None:
+        if self._reception.ended:
+            raise StoreUnavailable("the listener is closed", code="listener.closed")
+
+    def _check_leased(self) -> None:
+        if not self._reception.state.is_leased(self._reception.now_ms()):
+            raise LeaseExpired(
+                "the listener's lease has run out",
+                code="listener.lease_over",
+                hint="renew(seconds) goes on where it stopped; renew() without an end",
+            )
+
+    def _activity(self, now_ms: int) -> Activity:
+        state = self._reception.state
+        if self._reception.ended:
+            return "closed"
+        if state.stopped:
+            return "stopped"
+        if not state.is_leased(now_ms):
+            return "resting"
+        if state.resume_at_ms is not None:
+            return "pausing"
+        room = state.is_asking or state.cache.has_room(self._settings.batch_events)
+        return "asking" if room else "full"

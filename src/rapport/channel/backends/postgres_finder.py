@@ -1,0 +1,62 @@
+"""Queries on channels in PostgreSQL: conditions are evaluated where events are. [CH-4, CH-13]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+
+from rapport.channel.planning import Found, plan_lookup
+from rapport.channel.query.cursor import Cursor
+from rapport.channel.query.fields import parse_field
+from rapport.channel.query.kinds import Query
+from rapport.channel.query.to_sql import to_sql
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+from rapport.kernel.telemetry import get_logger
+from rapport.store.postgres_log import PostgresLogStore
+
+_log = get_logger(__name__)
+
+_NEAR = 256
+"""So few events are rather read: they are mostly in memory, where trying them costs less."""
+
+
+class PostgresFinder:
+    """See Finder. `indexed` says which fields of a channel are declared as indexed: their indexes
+    are made in the background from the first query on, and used when they are complete.
+    """
+
+    def __init__(self, store: PostgresLogStore, indexed: Callable[[str], Sequence[str]]) -> None:
+        self._store, self._indexed = store, indexed
+
+    def find(self, log: str, query: Query, *, after: int, until: int, limit: int) -> Found | None:
+        """See Finder; what PostgreSQL refuses to evaluate is read instead."""
+        condition = to_sql(query)
+        if condition.text == "TRUE":
+            return None
+        ready = self._store.index_fields(log, _steps(tuple(self._indexed(log))))
+        if until - after <= _NEAR:
+            return Found(None, until)
+        try:
+            events, through = self._store.find_matching(
+                log,
+                condition.text,
+                condition.parameters,
+                after=after,
+                until=until,
+                limit=limit,
+                lookup=plan_lookup(query.condition, ready),
+            )
+        except InvalidInput as error:
+            _log.warning("condition not evaluated by PostgreSQL", log=log, why=error.message)
+            return None
+        return Found(events, through)
+
+    def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
+        """See Finder."""
+        return self._store.fetch(log, positions)
+
+
+@lru_cache(maxsize=64)
+def _steps(paths: tuple[str, ...]) -> dict[str, tuple[str | int, ...]]:
+    return {path: parse_field(Cursor(path)).path for path in paths}

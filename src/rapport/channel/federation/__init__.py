@@ -1,0 +1,1 @@
+"""Channels of several nodes, linked in any graph."""

@@ -1,0 +1,55 @@
+"""Topics of MQTT: names and filters. Pure. [CH-12]"""
+
+from __future__ import annotations
+
+from rapport.core.errors import InvalidInput
+
+LONGEST_TOPIC = 65_535
+
+
+def check_filter(text: str) -> None:
+    """Raises InvalidInput unless it is a topic filter: `+` stands for one level, `#` for the rest.
+
+    >>> check_filter("hall/+/temperature")
+    """
+    levels = text.split("/")
+    bad = (
+        not text
+        or "\0" in text
+        or len(text.encode("utf-8", "surrogatepass")) > LONGEST_TOPIC
+        or "#" in levels[:-1]
+        or any(len(level) > 1 and ("#" in level or "+" in level) for level in levels)
+    )
+    if bad:
+        raise InvalidInput(
+            f"{text[:80]!r} is not a topic filter",
+            code="mqtt.bad_topic",
+            hint="such as sensors/+/temperature or sensors/#",
+        )
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Whether a filter covers a topic.
+
+    >>> matches("a/#", "a"), matches("a/+", "a/b/c"), matches("#", "$SYS/load")
+    (True, False, False)
+    """
+    wanted, given = topic_filter.split("/"), topic.split("/")
+    if topic.startswith("$") and wanted[0] in ("#", "+"):
+        return False
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index >= len(given) or level not in ("+", given[index]):
+            return False
+    return len(given) == len(wanted)
+
+
+def clean_level(text: str) -> str:
+    """Text as a part of a topic: wildcards and controls become `_`, slashes part levels as written.
+
+    >>> clean_level("room/7+#")
+    'room/7__'
+    """
+    kept = "".join(sign if sign.isprintable() and sign not in "+#" else "_" for sign in text)
+    return kept.strip("/") or "_"

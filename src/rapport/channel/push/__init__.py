@@ -1,0 +1,1 @@
+"""Subscriptions that a node pushes to an address."""

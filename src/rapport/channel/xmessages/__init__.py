@@ -1,0 +1,1 @@
+"""Messages as XML: the words of the XMessages paper, without any transport."""

@@ -1,0 +1,122 @@
+"""`rapport dead-letters`: what no reader could handle, and what becomes of it. [CH-14]"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.remote import Remote, TokenFileOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.core.times import format_time, parse_time
+
+app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
+
+UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
+ChannelOption = Annotated[str, Parameter(help="Only those of this channel.")]
+ReaderOption = Annotated[str, Parameter(help="Only those of this reader.")]
+SinceOption = Annotated[str, Parameter(help="Only those buried since this time (ISO 8601).")]
+UntilOption = Annotated[str, Parameter(help="Only those buried until this time (ISO 8601).")]
+
+
+@app.command(name="list")
+def list_letters(
+    *,
+    channel: ChannelOption = "",
+    reader: ReaderOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    state: Annotated[str, Parameter(help="open, waiting, replayed, forgotten or all.")] = "open",
+    limit: Annotated[int, Parameter(help="At most this many, oldest first.")] = 100,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """List dead letters with the error of each."""
+    asked = {"channel": channel, "reader": reader, "since": since, "until": until}
+    query = urlencode({**asked, "state": state, "limit": limit})
+    found = Remote.of_site(site_directory(site), url, token_file).get(f"/dead-letters?{query}")
+    if json:
+        write_json(found)
+        return
+    columns = ["id", "when", "channel", "position", "reader", "state", "error"]
+    write_table("dead letters", columns, [_row(one) for one in found])
+
+
+@app.command
+def show(
+    id: str, *, site: SiteOption = None, url: UrlOption = None, token_file: TokenFileOption = None
+) -> None:
+    """Show one dead letter with its event and the error."""
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    write_json(remote.get(f"/dead-letters/{quote(id, safe='')}"))
+
+
+@app.command
+def replay(
+    *ids: str,
+    channel: ChannelOption = "",
+    reader: ReaderOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    republish: Annotated[
+        bool, Parameter(help="Append the events anew, for all readers of their channel.")
+    ] = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Send dead letters back to the readers that failed: handled again in order, once."""
+    wanted = _wanted(ids, channel, reader, since, until)
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    body = msgspec.json.encode({**wanted, "republish": republish})
+    _tell(remote.post("/dead-letters/replay", body), "go back")
+
+
+@app.command
+def forget(
+    *ids: str,
+    channel: ChannelOption = "",
+    reader: ReaderOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Strike dead letters off the list."""
+    wanted = _wanted(ids, channel, reader, since, until)
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    _tell(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
+
+
+def _wanted(
+    ids: tuple[str, ...], channel: str, reader: str, since: str, until: str
+) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"ids": ids, "channel": channel, "reader": reader}
+    if since:
+        wanted["since_ms"] = parse_time(since)
+    if until:
+        wanted["until_ms"] = parse_time(until)
+    return wanted
+
+
+def _tell(done: dict[str, Any], what: str) -> None:
+    write_json(done)
+    stderr().print(f"{len(done['letters'])} dead letters {what}", highlight=False)
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    return [
+        one["id"],
+        format_time(one["received"]),
+        one["channel"],
+        str(one["event_position"]),
+        one["reader"],
+        one["state"],
+        f"{one['code']}: {one['message']}",
+    ]

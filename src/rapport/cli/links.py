@@ -1,0 +1,37 @@
+"""`rapport links`: the neighbours of a running node and what went over each link. [CH-11]"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from rapport.cli.remote import Remote
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import write_json, write_table
+
+_COLUMNS = ("link", "way", "channel", "stored", "known", "forwarded", "gone", "trouble")
+
+
+def links(
+    *,
+    site: SiteOption = None,
+    url: Annotated[str | None, Parameter(help="Address of the node.")] = None,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """Show the links of a running node to others, and what went over them since it started."""
+    rows = Remote.of_site(site_directory(site), url).get("/federation/links")
+    if json:
+        write_json(rows)
+        return
+    shown = [
+        (
+            row["link"],
+            row["way"] or "-",
+            row["channel"] or "-",
+            *(str(row["counts"][name]) for name in ("stored", "known", "forwarded", "gone")),
+            row["counts"]["trouble"],
+        )
+        for row in rows
+    ]
+    write_table("links", _COLUMNS, shown)

@@ -1,0 +1,125 @@
+"""`rapport listen CHANNEL`: events as they come, from a node near or far. [CH-7]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.channel.agents.batch_json import show_event
+from rapport.channel.agents.listener import Listener
+from rapport.channel.agents.listener_cache import ReceivedEvent
+from rapport.channel.agents.window import Reason
+from rapport.cli.remote import TokenFileOption, read_token
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_bytes
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+from rapport.core.times import format_time
+from rapport.kernel.settings import load_settings, read_secret
+from rapport.kernel.toml import TomlFile
+
+_COLUMNS = ("position", "time", "source", "id", "type", "data")
+_AT_ONCE = 500
+_LOOK_UP_SECONDS = 1.0
+_DATA_SHOWN = 120
+
+
+def listen(
+    channel: str,
+    *,
+    query: Annotated[
+        str | None, Parameter(help="A condition, such as \"type = 'badge.seen'\".")
+    ] = None,
+    url: Annotated[str | None, Parameter(help="The node's address; else the site's.")] = None,
+    site: SiteOption = None,
+    token_file: TokenFileOption = None,
+    from_start: Annotated[
+        bool, Parameter(negative="--new", help="From the oldest event, or only new ones.")
+    ] = True,
+    count: Annotated[int | None, Parameter(help="End after this many events.")] = None,
+    directory: Annotated[
+        Path | None, Parameter(help="Keep the place here, and go on from it next time.")
+    ] = None,
+    handback: Annotated[str, Parameter(help="A text that comes back with each event.")] = "",
+    json: Annotated[bool, Parameter(help="One CloudEvent per line.")] = False,
+) -> int:
+    """Print what a query finds in a channel: history first, then live, until Ctrl-C."""
+    if count is not None and count < 1:
+        raise InvalidInput(f"cannot wait for {count} events", code="cli.wrong_use")
+    address, token = _where(site, url, token_file)
+    listener = Listener(
+        address,
+        channel,
+        {} if query is None else query,
+        directory=directory,
+        token=token,
+        from_start=from_start,
+        handback=handback,
+        acknowledging="explicit",
+    )
+    try:
+        _print_all(listener, count, as_json=json)
+    except KeyboardInterrupt:
+        return 0  # the usual end: what was printed is acknowledged
+    finally:
+        listener.close()
+    return 0
+
+
+def _print_all(listener: Listener, count: int | None, *, as_json: bool) -> None:
+    """Prints until `count` events are out; acknowledged once they are."""
+    if not as_json:
+        write_bytes(_row(_COLUMNS))
+    left, told = count, None
+    while left is None or left > 0:
+        events = listener.pull(min(left or _AT_ONCE, _AT_ONCE), timeout=_LOOK_UP_SECONDS)
+        if events:
+            write_bytes(b"".join(_line(one, as_json) for one in events))
+            listener.acknowledge(events[-1])
+            left = None if left is None else left - len(events)
+        told = _tell(listener.status().trouble, told)
+
+
+def _tell(trouble: Reason | None, told: Reason | None) -> Reason | None:
+    """Says on stderr what keeps us, once; returns what was said last."""
+    if trouble is not None and trouble != told:
+        stderr().print(f"{trouble.message}; trying again", highlight=False, soft_wrap=True)
+    return trouble
+
+
+def _line(received: ReceivedEvent, as_json: bool) -> bytes:
+    event = received.event
+    if as_json:
+        stored = StoredEvent(received.position, received.received, event)
+        own = {"handback": received.handback} if received.handback else {}
+        return msgspec.json.encode(show_event(stored, **own)) + b"\n"
+    shown = event.data[:_DATA_SHOWN].decode("utf-8", "replace")
+    return _row(
+        (
+            str(received.position),
+            format_time(event.time),
+            event.source,
+            event.id,
+            event.type,
+            " ".join(shown.split()),
+        )
+    )
+
+
+def _row(cells: tuple[str, ...]) -> bytes:
+    return "\t".join(cells).encode("utf-8", "replace") + b"\n"
+
+
+def _where(site: Path | None, url: str | None, token_file: Path | None) -> tuple[str, str]:
+    """Address and token: what was said, else what the site's settings say."""
+    token = read_token(token_file)
+    if url is not None:
+        return url, token
+    directory = site_directory(site)
+    settings = load_settings(TomlFile.load(directory / "site.toml").section("node"), flags={})
+    if not token and settings.token_file:
+        token = read_secret(f"file:{settings.token_file}", directory)
+    return settings.public_url or f"http://{settings.host}:{settings.port}", token

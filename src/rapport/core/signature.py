@@ -1,0 +1,104 @@
+"""What a signature covers: an event's canonical form, and what was found when it was checked. Pure.
+[CH-18]
+
+Covered are the fields of the envelope, the data and the headers that tell where an event comes
+from. What the way adds (place, time received, hops, a publisher's numbers) is not, so a signature
+outlives outboxes, links and logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from rapport.core.codec import DATA_ENCODING, DATA_TYPE
+from rapport.core.event import CAUSE, INTERPRETATION, Event
+
+SIGNATURE = "signature"
+"""Header: the Ed25519 signature in base64url, without padding."""
+SIGNED_BY = "signedby"
+"""Header: the fingerprint of the key that signed."""
+RAW_SIGNATURE, RAW_SIGNED_BY = "rawsignature", "rawsignedby"
+"""Headers of a reading: the signature that its raw event carries."""
+RAW_VERDICT = "rawverdict"
+"""Header of a signed reading: what the node found when it checked the raw event."""
+
+COVERED_HEADERS = (
+    DATA_TYPE,
+    DATA_ENCODING,
+    CAUSE,
+    INTERPRETATION,
+    "rawchannel",
+    "rawposition",
+    RAW_SIGNATURE,
+    RAW_SIGNED_BY,
+    RAW_VERDICT,
+)
+_FORM = b"rapport.signature.1"
+_JSON_SPACE = b" \t\r\n"
+
+VerdictState = Literal["ok", "unsigned", "unknown_key", "bad"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What checking a signature found; `key` is the name of the key, or what `signedby` says."""
+
+    state: VerdictState
+    key: str = ""
+    why: str = ""
+
+
+UNSIGNED = Verdict("unsigned")
+
+
+def canonical_form(event: Event) -> bytes:
+    """The bytes that are signed: every part with its length before it, so that no two events share
+    a form. The header `signedby` is part of it.
+    """
+    parts = [_FORM, _text(event.headers.get(SIGNED_BY, ""))]
+    parts += map(_text, (event.source, event.id, event.type, event.subject))
+    parts += [str(event.time).encode(), event.data]
+    for name in COVERED_HEADERS:
+        if name in event.headers:
+            parts += [_text(name), _text(event.headers[name])]
+    return _joined(parts)
+
+
+def with_signer(event: Event, fingerprint: str) -> Event:
+    """The event as it will be signed: the signer named, and without space around the data, which
+    would get lost on the way through JSON.
+    """
+    headers = {**event.headers, SIGNED_BY: fingerprint}
+    headers.pop(SIGNATURE, None)
+    data = event.data.strip(_JSON_SPACE)
+    return msgspec.structs.replace(event, headers=headers, data=data)
+
+
+def with_signature(event: Event, signature: str) -> Event:
+    """The event with its signature."""
+    return msgspec.structs.replace(event, headers={**event.headers, SIGNATURE: signature})
+
+
+def without_raw_signature(reading: Event, raw: Event) -> Event:
+    """A reading that took over its raw event's headers: the producer's signature is kept under
+    another name, as it covers the raw data and not the reading's.
+    """
+    headers = reading.headers
+    if SIGNATURE not in headers and SIGNED_BY not in headers and RAW_VERDICT not in headers:
+        return reading
+    dropped = (SIGNATURE, SIGNED_BY, RAW_SIGNATURE, RAW_SIGNED_BY, RAW_VERDICT)
+    kept = {name: value for name, value in headers.items() if name not in dropped}
+    if SIGNATURE in raw.headers:
+        kept[RAW_SIGNATURE] = raw.headers[SIGNATURE]
+        kept[RAW_SIGNED_BY] = raw.headers.get(SIGNED_BY, "")
+    return msgspec.structs.replace(reading, headers=kept)
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,205 @@
+"""Patterns `T.q1...qn`: the written form and its meaning among given types. [ME-2]
+
+    Position                              every Position, at any depth, in any event
+    ProductStatusEvent.Position           every Position at any depth of a ProductStatusEvent
+    ProductStatusEvent.dynamicCost        one attribute
+    ProductStatusEvent.pos(PositionWithHeight)    the attribute, when its value is of the subtype
+    Order.[Line]                          the list as a whole; Order.Line are its elements
+
+The last type of a pattern matches at any depth; what stands before it is laid on the path from the
+event's root, what follows it (attributes) directly below it. A name that is both an attribute of
+the type before it and a type means the attribute; `*Name` says the type. Odd attribute names stand
+in double quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from rapport.core.errors import Problem, nearest_names
+from rapport.mediation.model.types import TypeRef, Types, element_of, innermost
+
+_TOKEN = re.compile(
+    r'\s*(?:(?P<type>\*?\[+[\w-]+\]+|\*[\w-]+)|(?P<name>[\w-]+|"(?:[^"\\]|\\.)*"))'
+    r"(?:\(\s*(?P<of>\[*[\w-]+\]*)\s*\))?\s*(?P<dot>\.|$)"
+)
+_PLAIN = re.compile(r"[\w-]+")
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One part of a pattern as written.
+
+    `name` may be an attribute or a type; it is empty where the type is said (`*T`, `[T]`, and the
+    head). `type` beside a name is that of `name(T)`.
+    """
+
+    name: str
+    type: TypeRef = ""
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """A pattern as written."""
+
+    items: tuple[Item, ...]
+
+    def __str__(self) -> str:
+        head, *rest = self.items
+        return ".".join([head.type, *(_print(item) for item in rest)])
+
+
+class BoundItem(msgspec.Struct, frozen=True):
+    """One part with its meaning: an attribute of a type, or (no attribute) all of a type."""
+
+    attribute: str
+    type: TypeRef
+
+
+class BoundPattern(msgspec.Struct, frozen=True):
+    """A valid pattern among given types; equal ones match the same."""
+
+    items: tuple[BoundItem, ...]
+
+    @property
+    def floating(self) -> int:
+        """Index of the last type, from which on the pattern may lie deeper."""
+        return max(index for index, item in enumerate(self.items) if not item.attribute)
+
+    @property
+    def last(self) -> BoundItem:
+        """What is matched in the end."""
+        return self.items[-1]
+
+    def __str__(self) -> str:
+        head, *rest = self.items
+        return ".".join(
+            [head.type]
+            + [f"{_quote(i.attribute)}({i.type})" if i.attribute else f"*{i.type}" for i in rest]
+        )
+
+
+def parse_pattern(text: str) -> Pattern | Problem:
+    """Reads the written form; the problem points at the first character that does not fit."""
+    items: list[Item] = []
+    at = 0
+    while at < len(text) or not items:
+        found = _TOKEN.match(text, at)
+        if found is None or (found["type"] and found["of"]):
+            return _syntax(text, at)
+        if found["type"]:
+            items.append(Item("", found["type"].removeprefix("*")))
+        else:
+            items.append(Item(_unquote(found["name"]), found["of"] or ""))
+        if found["dot"] == "." and found.end() == len(text):
+            return _syntax(text, len(text))
+        at = found.end()
+    head = items[0]
+    if head.name and head.type:
+        return _syntax(text, 0)
+    return Pattern((Item("", head.type or head.name), *items[1:]))
+
+
+def bind(pattern: Pattern, types: Types) -> BoundPattern | Problem:
+    """The meaning of a pattern, or why it is not valid (Definition 3)."""
+    head = pattern.items[0].type
+    if head not in types:
+        return _invalid(pattern, head, f"there is no type {head!r}", types.names)
+    bound = [BoundItem("", head)]
+    kinds = list(_kinds(pattern, types))
+    for index, item in enumerate(pattern.items[1:], 1):
+        deep = not any(kind == "type" for kind in kinds[index + 1 :])
+        before = bound[-1].type
+        found = _bind_item(item, before, types, deep)
+        if isinstance(found, str):
+            known = (*types.attributes(innermost(before)), *types.names)
+            return _invalid(pattern, item.name or item.type, found, known)
+        bound.append(found)
+    return BoundPattern(tuple(bound))
+
+
+def _kinds(pattern: Pattern, types: Types) -> Iterator[str]:
+    """Whether each part will be read as an attribute or a type."""
+    before = pattern.items[0].type
+    yield "type"
+    for item in pattern.items[1:]:
+        attribute = types.attributes(innermost(before)).get(item.name) if before in types else None
+        is_type = not item.name or (attribute is None and not item.type)
+        yield "type" if is_type else "attribute"
+        before = item.type or (attribute.type if attribute else item.name)
+
+
+def _bind_item(item: Item, before: TypeRef, types: Types, deep: bool) -> BoundItem | str:
+    attribute = types.attributes(innermost(before)).get(item.name) if item.name else None
+    if attribute is not None:
+        wanted = item.type or attribute.type
+        if wanted not in types:
+            return f"there is no type {wanted!r}"
+        if not any(types.is_subtype(wanted, face) for face in _faces(attribute.type)):
+            return f"{item.name!r} of {before} is {attribute.type}, never {wanted}"
+        return BoundItem(attribute.name, wanted)
+    if item.name and item.type:
+        return f"{before} has no attribute {item.name!r}"
+    wanted = item.type or item.name
+    if wanted not in types:
+        return f"{before} has no attribute {wanted!r}, and there is no such type"
+    below = [each.type for each in types.attributes(innermost(before)).values()]
+    if not any(_may_hold(each, wanted, types, deep) for each in below):
+        return f"{before} contains no {wanted}" + (" at any depth" if deep else "")
+    return BoundItem("", wanted)
+
+
+def _may_hold(reference: TypeRef, wanted: TypeRef, types: Types, deep: bool) -> bool:
+    """A value declared as `reference` may be a `wanted`, or (deep) contain one."""
+    if deep:
+        return wanted in types.reach(reference)
+    for face in _faces(reference):
+        dynamic = types.dynamic(face) if element_of(face) is None else (face,)
+        if any(types.is_subtype(each, wanted) for each in dynamic):
+            return True
+    return False
+
+
+def _faces(reference: TypeRef) -> Iterator[TypeRef]:
+    """The list, the lists in it, and the elements."""
+    face: TypeRef | None = reference
+    while face is not None:
+        yield face
+        face = element_of(face)
+
+
+def _print(item: Item) -> str:
+    if not item.name:
+        return item.type if element_of(item.type) else f"*{item.type}"
+    return _quote(item.name) + (f"({item.type})" if item.type else "")
+
+
+def _quote(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else msgspec.json.encode(name).decode()
+
+
+def _unquote(text: str) -> str:
+    if not text.startswith('"'):
+        return text
+    return msgspec.json.decode(text, type=str)
+
+
+def _syntax(text: str, at: int) -> Problem:
+    shown = text[:200]
+    return Problem(
+        column=at + 1,
+        code="pattern.syntax",
+        message=f"{shown!r} is not a pattern",
+        hint="write Type, Type.Type, Type.attribute or Type.attribute(Type)",
+        excerpt=f"  {shown}\n  {' ' * min(at, 200)}^",
+    )
+
+
+def _invalid(pattern: Pattern, name: str, reason: str, known: tuple[str, ...]) -> Problem:
+    nearest = [each for each in nearest_names(name, known, 2) if each != name]
+    return Problem(
+        code="pattern.invalid",
+        message=f"pattern {pattern}: {reason}",
+        hint=f"did you mean {nearest[0]!r}?" if nearest else "",
+    )

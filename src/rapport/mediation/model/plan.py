@@ -1,0 +1,97 @@
+"""The resolved plan of one transformation: a tree of steps over the value's structure. [ME-8, ME-14]
+
+Data only. `generator.py` makes Python of it, `columns.py` column expressions.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.mediation.model.conversions import Conversion
+from rapport.mediation.model.interpretation import Direction, Mapping, Shape
+from rapport.mediation.model.types import TypeRef
+
+LEAVE = "*leave*"
+"""The tag `@type` stays as it is."""
+
+
+class Keep(msgspec.Struct, frozen=True, tag="keep"):
+    """The value goes on unchanged."""
+
+
+class Convert(msgspec.Struct, frozen=True, tag="convert"):
+    """A conversion, chosen by `rule` (as written, for people) at `path`."""
+
+    path: str
+    type: TypeRef
+    """What the value is here."""
+    rule: str
+    conversion: Conversion
+    tag: str = LEAVE
+    """Written into the result as `@type` unless it has one."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """An attribute with something to do."""
+
+    attribute: str
+    optional: bool
+    step: Step
+
+
+class Object(msgspec.Struct, frozen=True, tag="object"):
+    """A value of exactly the complex type `type`, attribute by attribute."""
+
+    path: str
+    type: str
+    parts: tuple[Part, ...]
+    tag: str = LEAVE
+    """The `@type` of the result; empty: removed."""
+    only: tuple[str, ...] | None = None
+    """These attributes stay; None: all."""
+    each: str = ""
+    """One result per element of this list."""
+    shape: tuple[tuple[Shape, Conversion | None], ...] = ()
+
+
+class Each(msgspec.Struct, frozen=True, tag="each"):
+    """Every element of a list."""
+
+    path: str
+    step: Step
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What is done with a value that says it is of this type."""
+
+    type: str
+    step: Step
+
+
+class Variants(msgspec.Struct, frozen=True, tag="variants"):
+    """A step per dynamic type; without `@type` the value is of the type `declared`."""
+
+    path: str
+    declared: str
+    cases: tuple[Case, ...]
+
+
+Step = Keep | Convert | Object | Each | Variants
+KEEP = Keep()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How events of one type are turned: stages one after the other.
+
+    More than one stage only where a type of root was replaced (4.2.3).
+    """
+
+    interpretation: str
+    type: str
+    direction: Direction
+    result_type: str
+    stages: tuple[Step, ...]
+    several: bool = False
+    """The result is a list of events."""
+    mapping: Mapping | None = None
+    """None: the type has no mapping and stays what it is."""

@@ -1,0 +1,158 @@
+"""From rules to the steps of one type: each path gets the rule that counts there. [ME-3]
+
+Exploration goes down the attributes of a type and stops at the first path that a rule matches; its
+conversion deals with what is below. It is done once, before events come: a value's dynamic types
+are explored as paths of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from rapport.core.errors import InterpretationError, Problem
+from rapport.mediation.model.interpretation import EXPLORE, Direction
+from rapport.mediation.model.plan import KEEP, Case, Convert, Each, Object, Part, Step, Variants
+from rapport.mediation.model.precedence import Laid, Path, Position, lay, select, shown_path
+from rapport.mediation.model.scope import BoundRule, Scope
+from rapport.mediation.model.types import TypeRef, element_of, innermost
+
+MOST_PATHS = 50_000
+"""More paths than this in one type are refused: each would become a line of code."""
+
+
+class Transforming(msgspec.Struct, frozen=True):
+    """A transforming path: the rule that counts at a path (section 4.3.3)."""
+
+    path: Path
+    rule: BoundRule
+
+    def __str__(self) -> str:
+        return f"{shown_path(self.path)} by {self.rule.rule}"
+
+
+class Resolver:
+    """Resolves the types of one scope in one direction; finds rules by what their pattern ends in.
+
+    Cost per type: its paths below which a rule may match, times the rules that end in a path's
+    attribute or type.
+    """
+
+    def __init__(self, scope: Scope, direction: Direction) -> None:
+        self._scope, self._types = scope, scope.types
+        self._rules: dict[str, list[BoundRule]] = {}
+        for rule in scope.rules(direction):
+            last = rule.pattern.last
+            key = f".{last.attribute}" if last.attribute else last.type
+            self._rules.setdefault(key, []).append(rule)
+        self._order = {id(rule): n for n, rule in enumerate(scope.rules(direction))}
+        self._keys = frozenset(self._rules)
+        self._paths_left = MOST_PATHS
+
+    def resolve(self, name: str) -> Step:
+        """The steps for events of exactly this type; raises InterpretationError when too many."""
+        self._paths_left = MOST_PATHS
+        if not self._may_match(name):
+            return KEEP
+        return self._exact((Position("", (name,)),))
+
+    def winner(self, path: Path) -> BoundRule | None:
+        """The rule that counts at exactly this path, whatever counts above it."""
+        found: list[tuple[Laid, BoundRule]] = []
+        for rule in self._candidates(path[-1]):
+            laid = lay(rule.pattern, path, self._types)
+            if laid is not None:
+                found.append((laid, rule))
+        return select(found, path, self._types)[-1][1] if found else None
+
+    def transforming_paths(self, name: str) -> Iterator[Transforming]:
+        """The expanded rule set of a type, and the paths that an injected rule leaves alone."""
+        self._paths_left = MOST_PATHS
+        yield from self._walk((Position("", (name,)),))
+
+    def _walk(self, path: Path) -> Iterator[Transforming]:
+        self._count()
+        rule = self.winner(path)
+        if rule is not None:
+            yield Transforming(path, rule)
+            if rule.rule.conversion != EXPLORE:
+                return
+        here = path[-1].type
+        inner = element_of(here)
+        if inner is not None:
+            yield from self._walk_dynamic(path, inner)
+            return
+        for attribute in self._types.attributes(here).values():
+            if self._may_match(attribute.type, attribute.name):
+                face = Position(attribute.name, ())
+                yield from self._walk_dynamic((*path, face), attribute.type)
+
+    def _walk_dynamic(self, path: Path, declared: TypeRef) -> Iterator[Transforming]:
+        for dynamic in self._dynamic(declared):
+            yield from self._walk(_with_face(path, dynamic))
+
+    def _exact(self, path: Path) -> Step:
+        """The step where the value is known to be of exactly the type of the last position."""
+        self._count()
+        rule = self.winner(path)
+        if rule is not None and rule.rule.conversion != EXPLORE:
+            conversion = self._scope.conversions[rule.rule.conversion]
+            return Convert(shown_path(path), path[-1].type, str(rule.rule), conversion)
+        here = path[-1].type
+        inner = element_of(here)
+        if inner is not None:
+            step = self._declared(path, inner)
+            return Each(shown_path(path), step) if step != KEEP else KEEP
+        parts = []
+        for attribute in self._types.attributes(here).values():
+            if self._may_match(attribute.type, attribute.name):
+                below = (*path, Position(attribute.name, ()))
+                step = self._declared(below, attribute.type)
+                if step != KEEP:
+                    parts.append(Part(attribute.name, attribute.optional, step))
+        return Object(shown_path(path), here, tuple(parts)) if parts else KEEP
+
+    def _declared(self, path: Path, declared: TypeRef) -> Step:
+        """The step where the value may be of any subtype of `declared`."""
+        cases = [
+            Case(dynamic, self._exact(_with_face(path, dynamic)))
+            for dynamic in self._dynamic(declared)
+        ]
+        if len(cases) == 1 or all(case.step == KEEP for case in cases):
+            return cases[0].step
+        return Variants(shown_path(_with_face(path, declared)), declared, tuple(cases))
+
+    def _dynamic(self, declared: TypeRef) -> tuple[TypeRef, ...]:
+        return self._types.dynamic(declared) if element_of(declared) is None else (declared,)
+
+    def _may_match(self, reference: TypeRef, attribute: str = "") -> bool:
+        return f".{attribute}" in self._keys or not self._keys.isdisjoint(
+            self._types.reach(reference)
+        )
+
+    def _candidates(self, position: Position) -> list[BoundRule]:
+        face = position.type
+        inner = innermost(face)
+        keys = [f".{position.attribute}"] if position.attribute else []
+        keys += [face.replace(inner, above) for above in self._types.levels(inner)]
+        found = [rule for key in keys for rule in self._rules.get(key, ())]
+        return sorted(found, key=lambda rule: self._order[id(rule)])
+
+    def _count(self) -> None:
+        self._paths_left -= 1
+        if self._paths_left < 0:
+            raise InterpretationError(
+                [
+                    Problem(
+                        code="type.too_wide",
+                        message=f"a type has more than {MOST_PATHS} paths to look at",
+                        hint="use fewer subtypes at nested places, or convert them as a whole",
+                    )
+                ]
+            )
+
+
+def _with_face(path: Path, face: TypeRef) -> Path:
+    *before, last = path
+    return (*before, Position(last.attribute, (*last.faces, face)))

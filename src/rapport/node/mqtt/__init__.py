@@ -1,0 +1,1 @@
+"""Bridges to MQTT brokers, at work."""

@@ -1,0 +1,194 @@
+"""A bridge at work: messages in, events out, each kept until the other side has it. [CH-12]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from rapport.channel.channel import Appended, Channels
+from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
+from rapport.channel.mqtt.mapping import (
+    BRIDGE,
+    is_redelivery,
+    payload_of,
+    to_event,
+    topic_of,
+)
+from rapport.channel.mqtt.topics import matches
+from rapport.channel.query.kinds import make_query
+from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import get_logger
+from rapport.node.mqtt.client import Arrived, BrokerClient
+
+_log = get_logger(__name__)
+
+MOST_TOGETHER = 500
+RECENT = 2_000
+"""Latest events compared with a packet that may be a repetition; more than any broker has under
+way for one client.
+"""
+_PAUSE_MS = 1_000
+
+Append = Callable[[str, Sequence[Event]], Awaitable[Appended]]
+
+
+class RunningBridge:
+    """See the module. All calls belong to one event loop."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        password: str,
+        site: str,
+        channels: Channels,
+        append: Append,
+        clock: Clock,
+    ) -> None:
+        self.bridge, self._password = bridge, password
+        self._client_id = bridge.client or f"rapport-{site}-{bridge.name}"
+        self._channels, self._append, self._clock = channels, append, clock
+        self._ids = Ids(clock, Chance.from_machine())
+        self._tasks = Tasks(clock)
+        self._client: BrokerClient | None = None
+        self.taken = self.repeated = self.refused = self.published = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing moves; empty while all is well."""
+        return self._client.trouble if self._client is not None else "not started"
+
+    def start(self) -> None:
+        """Connects in the background, for ever."""
+        self._client = BrokerClient(self.bridge, self._password, self._client_id)
+        self._client.start()
+        if self.bridge.incoming:
+            self._tasks.start(f"mqtt {self.bridge.name} in", self._take_in)
+        for number, outgoing in enumerate(self.bridge.outgoing):
+            sending = _Sending(self, outgoing, number, self._channels, self._clock)
+            self._tasks.start(f"mqtt {self.bridge.name} out {number}", sending.run)
+
+    async def stop(self) -> None:
+        """Ends; unacknowledged messages come again at the next start."""
+        await self._tasks.stop()
+        if self._client is not None:
+            await self._client.stop()
+
+    async def publish(self, event: Event, outgoing: Outgoing) -> None:
+        """One event to the broker."""
+        assert self._client is not None
+        await self._client.publish(topic_of(event, outgoing.topic), payload_of(event, outgoing))
+        self.published += 1
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    async def _take_in(self) -> None:
+        client = self._client
+        assert client is not None
+        recent = {one.channel: await self._recent(one.channel) for one in self.bridge.incoming}
+        while True:
+            arrived = [await client.arrived.get()]
+            while len(arrived) < MOST_TOGETHER and not client.arrived.empty():
+                arrived.append(client.arrived.get_nowait())
+            await self._store(arrived, recent)
+            for one in arrived:
+                client.acknowledge(one.packet.number, one.quality)
+
+    async def _store(self, arrived: list[Arrived], recent: dict[str, deque[StoredEvent]]) -> None:
+        """On disk when it returns; tries again until it is, for the broker waits."""
+        groups: dict[str, list[Event]] = {}
+        for one in arrived:
+            incoming = self._meant_by(one.packet.topic)
+            if incoming is None:
+                self.refused += 1
+                _log.warning("topic not asked for", bridge=self.bridge.name)
+            elif is_redelivery(one.packet, recent[incoming.channel], self.bridge.name):
+                self.repeated += 1
+            else:
+                event = to_event(
+                    one.packet,
+                    bridge=self.bridge.name,
+                    source=incoming.source,
+                    fresh_id=self._ids.new(),
+                    now_ms=self._clock.now_ms(),
+                )
+                groups.setdefault(incoming.channel, []).append(event)
+        for channel, events in groups.items():
+            await self._append_surely(channel, events)
+            recent[channel].extend(StoredEvent(0, 0, event) for event in events)
+
+    async def _append_surely(self, channel: str, events: list[Event]) -> None:
+        while True:
+            try:
+                await self._append(channel, events)
+                self.taken += len(events)
+                return
+            except InvalidInput as error:
+                if len(events) == 1:
+                    # Nobody could ever take it; kept by the broker it would block all behind it.
+                    self.refused += 1
+                    _log.warning("message refused", bridge=self.bridge.name, why=error.message)
+                    return
+                for event in events:
+                    await self._append_surely(channel, [event])
+                return
+            except RapportError as error:
+                _log.warning("message waits", bridge=self.bridge.name, why=error.message)
+                await self._clock.sleep(_PAUSE_MS)
+
+    def _meant_by(self, topic: str) -> Incoming | None:
+        return next((one for one in self.bridge.incoming if matches(one.topic, topic)), None)
+
+    async def _recent(self, channel: str) -> deque[StoredEvent]:
+        source = self._channels.channel(channel)
+        last = source.last_position()
+        stored = await source.read_after(max(last - RECENT, 0), limit=RECENT)
+        return deque(stored, maxlen=RECENT)
+
+
+class _Sending:
+    """One `out` of a bridge: a reader of a channel whose place moves when the broker has it."""
+
+    def __init__(
+        self,
+        running: RunningBridge,
+        outgoing: Outgoing,
+        number: int,
+        channels: Channels,
+        clock: Clock,
+    ) -> None:
+        self._running, self._outgoing = running, outgoing
+        self._channels, self._clock = channels, clock
+        self._reader = f"mqtt:{running.bridge.name}:{number}"
+        self._matches = make_query("sql", outgoing.query).matches if outgoing.query else None
+
+    async def run(self) -> None:
+        """Sends what is new, in order, for ever; raises never because of the broker."""
+        while True:
+            try:
+                # Opened anew after a failure: it goes on after what is committed.
+                reader = await self._channels.subscribe(self._outgoing.channel, self._reader)
+                while True:
+                    batch = await reader.next_batch(limit=MOST_TOGETHER)
+                    await self._send([one.event for one in batch if self._is_meant(one)])
+                    if batch:
+                        await reader.commit(batch[-1].position)
+            except RapportError as error:
+                _log.info("mqtt waits", bridge=self._running.bridge.name, why=error.message)
+                await self._clock.sleep(_PAUSE_MS)
+
+    async def _send(self, events: list[Event]) -> None:
+        """All are with the broker when it returns; they go out in order, waiting together."""
+        sending = [self._running.publish(event, self._outgoing) for event in events]
+        for outcome in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _is_meant(self, stored: StoredEvent) -> bool:
+        if stored.event.headers.get(BRIDGE) == self._running.bridge.name:
+            return False
+        return self._matches is None or self._matches(stored)

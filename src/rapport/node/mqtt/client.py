@@ -1,0 +1,154 @@
+"""One connection to a broker; the only home of paho in this room. [CH-12]
+
+paho runs in a thread of its own; what arrives is handed to the event loop. A message is
+acknowledged only when `acknowledge` is called: the broker keeps it until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from rapport.channel.mqtt.declare import Bridge
+from rapport.channel.mqtt.mapping import Packet
+from rapport.core.errors import Unavailable, Unsupported
+
+KEEP_ALIVE_SECONDS = 30
+MOST_UNDER_WAY = 5_000
+"""Messages taken from the broker and not yet acknowledged; a broker that sends more is cut off."""
+_AT_LEAST_ONCE = 1
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A message and the number to acknowledge."""
+
+    packet: Packet
+    quality: int
+
+
+class BrokerClient:
+    """Connects for ever, subscribes, hands over messages, publishes. Belongs to one event loop."""
+
+    def __init__(self, bridge: Bridge, password: str, client_id: str) -> None:
+        try:
+            from paho.mqtt import client as paho
+        except ImportError:
+            raise Unsupported("MQTT", hint="pip install rapport[mqtt]") from None
+        self._bridge = bridge
+        self._loop = asyncio.get_running_loop()
+        self.arrived: asyncio.Queue[Arrived] = asyncio.Queue()
+        self._published: dict[int, asyncio.Future[None]] = {}
+        self.connected = asyncio.Event()
+        self.trouble = "not reached yet"
+        self._client = paho.Client(
+            paho.CallbackAPIVersion.VERSION2,
+            client_id=client_id,
+            clean_session=False,
+            manual_ack=True,
+        )
+        if bridge.user:
+            self._client.username_pw_set(bridge.user, password)
+        if bridge.secure:
+            self._client.tls_set()
+        self._client.reconnect_delay_set(min_delay=1, max_delay=15)
+        self._client.on_connect = self._on_connect
+        self._client.on_disconnect = self._on_disconnect
+        self._client.on_connect_fail = self._on_connect_fail
+        self._client.on_message = self._on_message
+        self._client.on_publish = self._on_publish
+
+    def start(self) -> None:
+        """Begins to connect; returns at once."""
+        self._client.connect_async(self._bridge.host, self._bridge.port, KEEP_ALIVE_SECONDS)
+        self._client.loop_start()
+
+    async def stop(self) -> None:
+        """Says goodbye; the broker keeps our place."""
+        await asyncio.to_thread(self._stop)
+
+    def acknowledge(self, number: int, quality: int) -> None:
+        """The message is on disk: the broker may forget it."""
+        self._client.ack(number, quality)
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Returns when the broker has it; raises Unavailable while there is none."""
+        if not self.connected.is_set():
+            raise Unavailable(self.trouble, code="mqtt.unreachable")
+        info = self._client.publish(topic, payload, qos=_AT_LEAST_ONCE)
+        if info.rc != 0:
+            raise Unavailable(f"the broker took no message ({info.rc})", code="mqtt.unreachable")
+        # Its answer comes by way of the loop, so never before the next await.
+        done = self._published[info.mid] = self._loop.create_future()
+        try:
+            await done
+        finally:
+            self._published.pop(info.mid, None)
+
+    # --- in paho's thread -------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _on_connect(self, client: Any, _data: Any, flags: Any, reason: Any, _more: Any) -> None:
+        if reason.is_failure:
+            self._tell(self._lost, f"the broker refuses: {reason}")
+            return
+        # Also when the broker kept our session: the site may ask for other topics than before. The
+        # retained messages that this brings again are recognised.
+        wanted = [(one.topic, _AT_LEAST_ONCE) for one in self._bridge.incoming]
+        if wanted:
+            client.subscribe(wanted)
+        self._tell(self._found)
+
+    def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _m: Any) -> None:
+        self._tell(self._lost, f"the connection to the broker ended: {reason}")
+
+    def _on_connect_fail(self, _client: Any, _data: Any) -> None:
+        self._tell(self._lost, f"no broker at {self._bridge.host}:{self._bridge.port}")
+
+    def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
+        packet = Packet(
+            topic=message.topic,
+            payload=bytes(message.payload),
+            number=message.mid,
+            again=message.dup,
+            retained=message.retain,
+        )
+        self._tell(self._take, Arrived(packet, message.qos))
+
+    def _on_publish(self, _client: Any, _data: Any, mid: int, _reason: Any, _more: Any) -> None:
+        self._tell(self._settle, mid)
+
+    # --- in the event loop ------------------------------------------------------------------------
+
+    def _take(self, arrived: Arrived) -> None:
+        if self.arrived.qsize() >= MOST_UNDER_WAY:
+            # It is not acknowledged, so the broker gives it again.
+            self._lost("the broker sends faster than messages can be stored")
+            self._client.reconnect()
+            return
+        self.arrived.put_nowait(arrived)
+
+    def _found(self) -> None:
+        self.trouble = ""
+        self.connected.set()
+
+    def _lost(self, why: str) -> None:
+        self.trouble = why
+        self.connected.clear()
+        for waiting in self._published.values():
+            if not waiting.done():
+                waiting.set_exception(Unavailable(why, code="mqtt.unreachable"))
+
+    def _settle(self, mid: int) -> None:
+        waiting = self._published.get(mid)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)

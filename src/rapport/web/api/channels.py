@@ -1,0 +1,184 @@
+"""The doors for looking after channels: interceptors, dead letters, readers. [CH-10, CH-14]
+
+Changing anything needs the right to change the node; looking at a channel the right to read it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from litestar import Request, Response, delete, get, post
+from litestar.params import FromPath, FromQuery, QueryParameter
+
+from rapport.channel.dead_letter_office import Letter, Wanted
+from rapport.channel.intercept.interceptor import At
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.times import parse_time
+from rapport.node.node import Node
+from rapport.web.callers import allow, allow_admin
+from rapport.web.dependencies import NodeDependency
+
+T = TypeVar("T")
+_MOST_LETTERS = 1_000
+
+
+class NewInterceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to add an interceptor to the channels of the path (a name or pattern)."""
+
+    name: str
+    kind: str
+    settings: dict[str, Any] = {}
+    at: At = "append"
+    before: str = ""
+
+
+class SendBack(Wanted, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dead letters go back, and how."""
+
+    republish: bool = False
+    """Append the events anew, for all readers, instead of giving them to the one that failed."""
+
+
+@get("/channels/{name:str}/interceptors")
+async def list_interceptors(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """The chain of a channel in its order; all interceptors for the name `*`."""
+    allow_admin(request, node)
+    return _json(node.channels.interceptors.listed("" if name == "*" else name))
+
+
+@post("/channels/{name:str}/interceptors", status_code=201)
+async def add_interceptor(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Adds an interceptor for good; it works from the next event on."""
+    allow_admin(request, node)
+    new = _read(await request.body(), NewInterceptor)
+    added = await node.channels.interceptors.declare(
+        new.name, name, new.kind, new.settings, at=new.at, before=new.before
+    )
+    return _json(added, status=201)
+
+
+@delete("/channels/{name:str}/interceptors/{interceptor:str}", status_code=200)
+async def remove_interceptor(
+    request: Request[Any, Any, Any],
+    name: FromPath[str],
+    interceptor: FromPath[str],
+    node: NodeDependency,
+) -> Response[bytes]:
+    """Takes an interceptor out once it has finished what was appended by now."""
+    allow_admin(request, node)
+    _check_interceptor(node, name, interceptor)
+    return _json(await node.channels.interceptors.remove(interceptor))
+
+
+@post("/channels/{name:str}/interceptors/{interceptor:str}/on", status_code=200)
+async def switch_interceptor_on(
+    request: Request[Any, Any, Any],
+    name: FromPath[str],
+    interceptor: FromPath[str],
+    node: NodeDependency,
+) -> Response[bytes]:
+    """Lets an interceptor work again that was switched off after faults."""
+    allow_admin(request, node)
+    _check_interceptor(node, name, interceptor)
+    return _json(await node.channels.interceptors.switch_on(interceptor))
+
+
+@get("/channels/{name:str}/state")
+async def channel_state(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """What a channel holds, what it keeps, and where its readers stand."""
+    allow(request, node, "subscribe", name)
+    return _json(await node.care.state(name))
+
+
+@delete("/channels/{name:str}/readers/{reader:str}", status_code=200)
+async def forget_reader(
+    request: Request[Any, Any, Any],
+    name: FromPath[str],
+    reader: FromPath[str],
+    node: NodeDependency,
+) -> Response[bytes]:
+    """Forgets the place of a reader that will not come back."""
+    allow_admin(request, node)
+    await node.care.forget_reader(name, reader)
+    return _json({"forgotten": reader})
+
+
+@get("/dead-letters")
+async def list_dead_letters(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    channel: FromQuery[str] = "",
+    reader: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+    until: FromQuery[str] = "",
+    became: Annotated[str, QueryParameter(name="state")] = "open",
+    limit: Annotated[int, QueryParameter(ge=1, le=_MOST_LETTERS)] = 100,
+) -> Response[bytes]:
+    """Dead letters, oldest first: of a channel, a reader, a time; of any state for `all`."""
+    allow_admin(request, node)
+    wanted = Wanted(
+        channel=channel,
+        reader=reader,
+        since_ms=parse_time(since) if since else 0,
+        until_ms=parse_time(until) if until else 2**62,
+        state="" if became == "all" else became,
+    )
+    return _json(await node.care.dead_letters.letters(wanted, limit=limit))
+
+
+@get("/dead-letters/{letter:str}")
+async def show_dead_letter(
+    request: Request[Any, Any, Any], letter: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """One dead letter with its event."""
+    allow_admin(request, node)
+    return _json(await node.care.dead_letters.show(letter))
+
+
+@post("/dead-letters/replay", status_code=200)
+async def replay_dead_letters(
+    request: Request[Any, Any, Any], node: NodeDependency
+) -> Response[bytes]:
+    """Sends dead letters back to the readers that failed."""
+    allow_admin(request, node)
+    asked = _read(await request.body(), SendBack)
+    return _done(await node.care.dead_letters.replay(asked, republish=asked.republish))
+
+
+@post("/dead-letters/forget", status_code=200)
+async def forget_dead_letters(
+    request: Request[Any, Any, Any], node: NodeDependency
+) -> Response[bytes]:
+    """Strikes dead letters off the list."""
+    allow_admin(request, node)
+    return _done(await node.care.dead_letters.forget(_read(await request.body(), Wanted)))
+
+
+def _check_interceptor(node: Node, channels: str, name: str) -> None:
+    known = {one.name: one.channels for one in node.channels.interceptors.listed()}
+    if known.get(name) != channels:
+        raise UnknownName("interceptor", name, list(known))
+
+
+def _done(letters: list[Letter]) -> Response[bytes]:
+    return _json({"letters": [letter.id for letter in letters]})
+
+
+def _json(value: object, *, status: int = 200) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json", status_code=status)
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"this cannot be understood: {error}", code="request.not_a_request"
+        ) from None

@@ -1,0 +1,76 @@
+"""The doors for other nodes: who is here, and where they hand over events. [CH-11]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.params import FromPath
+
+from rapport.channel.federation.declare import is_shared
+from rapport.channel.federation.hops import check_node_id
+from rapport.core.codec import decode_cloudevents
+from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
+from rapport.web.callers import allow, identity_of
+from rapport.web.dependencies import NodeDependency
+
+
+class _HandedOver(msgspec.Struct, forbid_unknown_fields=True):
+    node: str
+    events: msgspec.Raw
+
+
+_READ = msgspec.json.Decoder(_HandedOver)
+
+
+@get("/federation")
+async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """This node's id, and the channels the caller may read."""
+    identity = identity_of(request)
+    names = [
+        name for name in node.channels.names() if node.rights.allows(identity, "subscribe", name)
+    ]
+    return _json({"node": node.links.node, "site": node.site.name, "channels": names})
+
+
+@post("/federation/channels/{name:str}/events", status_code=200)
+async def take_over(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Takes in another node's events, each once; answers when they are on disk."""
+    allow(request, node, "publish", name)
+    if not is_shared(name):
+        raise NotAllowed(
+            f"channel {name!r} takes in no events of other nodes", code="link.not_shared"
+        )
+    given = _read(await request.body())
+    events = decode_cloudevents(bytes(given.events), received_ms=node.clock.now_ms())
+    if len(events) > node.settings.max_batch:
+        raise TooLarge(
+            f"{len(events)} events in one request; the limit is {node.settings.max_batch}",
+            code="event.batch_too_large",
+        )
+    came = await node.links.receiver.take_in(name, check_node_id(given.node), events)
+    return _json(msgspec.to_builtins(came))
+
+
+@get("/federation/links")
+async def links(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """How every link and bridge of this node stands; for who may administer it."""
+    node.rights.check_admin(identity_of(request))
+    rows = [*node.links.status(), *node.bridges.status()]
+    return _json([msgspec.to_builtins(row) for row in rows])
+
+
+def _read(body: bytes) -> _HandedOver:
+    try:
+        return _READ.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"this is not what a node hands over: {error}", code="link.bad_body"
+        ) from None
+
+
+def _json(body: Any) -> Response[bytes]:
+    return Response(msgspec.json.encode(body), media_type="application/json")

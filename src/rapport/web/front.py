@@ -1,0 +1,184 @@
+"""The doors that events rush through, in front of the framework: publishing and the socket. [CH-12]
+
+The framework's routing and injection cost more than making an event durable. So two paths are known
+here; everything else, and every answer to a fault, is the framework's. The same guards, rights and
+functions stand behind both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from inspect import isawaitable
+from typing import Any
+
+import msgspec
+from litestar import Litestar, Request, Response
+from litestar.connection import ASGIConnection
+from litestar.exceptions import HTTPException, WebSocketException
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Receive, Scope, Send
+
+from rapport.core.errors import RapportError
+from rapport.node.node import Node
+from rapport.web.api import events
+from rapport.web.callers import allow
+from rapport.web.headers import SAFE_HEADERS
+from rapport.web.live.socket import Live, Socket
+from rapport.web.problems import http_error_response, problem_response, unexpected_response
+from rapport.web.publishing import publish_events, publish_readings
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+Take = Callable[[Node, str, str, Mapping[str, str], bytes], Awaitable[bytes]]
+
+
+class _Door(msgspec.Struct, frozen=True):
+    """Where a request goes: the framework's route of the same path, and what is behind it."""
+
+    route: BaseRouteHandler
+    prefix: str
+    """Of the channel's name."""
+    take: Take
+
+
+async def _take_readings(
+    node: Node, identity: str, source: str, _headers: Mapping[str, str], body: bytes
+) -> bytes:
+    return await publish_readings(node, identity, source, body)
+
+
+_DOORS = {
+    ("channels", "events"): _Door(events.publish, "", publish_events),
+    ("sources", ""): _Door(events.take_readings, "raw.", _take_readings),
+}
+
+
+class Front:
+    """An ASGI application: the framework's, with a short way for what comes in thousands."""
+
+    def __init__(self, app: Litestar, node: Node) -> None:
+        self._app, self._node = app, node
+        self._most_bytes = node.settings.max_body_bytes
+        self._head = [
+            (b"content-type", b"application/json"),
+            *((name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request or one socket."""
+        kind: str = scope["type"]
+        is_post = kind == "http" and scope.get("method") == "POST"
+        _, first, *rest = (*scope.get("path", "").split("/"), "", "")
+        name, last = rest[0], "/".join(rest[1:-2])
+        if kind == "websocket" and (first, last) == ("channels", "socket") and name:
+            await self._open_socket(name, scope, receive, send)
+            return
+        if is_post and name:
+            door = _DOORS.get((first, last))
+            if door is not None:
+                await self._take(door, name, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _take(
+        self, door: _Door, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        scope.setdefault("state", {})
+        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        try:
+            await self._check_guards(request, door.route)
+            identity = allow(request, self._node, "publish", f"{door.prefix}{name}")
+            body = await self._read_body(scope, receive)
+            if body is None:
+                return  # the caller has gone
+            answer = await door.take(self._node, identity, name, _headers(scope), body)
+        except Exception as error:
+            await self._refuse(request, error)
+            return
+        length = (b"content-length", str(len(answer)).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [*self._head, length]})
+        await send({"type": "http.response.body", "body": answer, "more_body": False})
+
+    async def _check_guards(
+        self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
+    ) -> None:
+        """Asks all guards of the application; raises what they raise."""
+        for guard in self._app.guards:
+            asked: Any = guard(connection, route)
+            if isawaitable(asked):
+                await asked
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body, None when the caller went away; raises RequestEntityTooLarge."""
+        for name, value in scope["headers"]:
+            if name == b"content-length" and int(value) > self._most_bytes:
+                raise RequestEntityTooLarge
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message: Any = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._most_bytes:
+                raise RequestEntityTooLarge
+            if not message.get("more_body", False):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _refuse(self, request: Request[Any, Any, Any], error: Exception) -> None:
+        await _send_whole(request.send, "http", refusal(request, error))
+
+    async def _open_socket(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})
+        connection: Connection = ASGIConnection(scope, receive, send)
+        await receive()
+        live: Live = self._app.state.live
+        try:
+            await self._check_guards(connection, events.publish)
+            self._node.channels.channel(name)
+            live.enter()
+        except (RapportError, WebSocketException) as error:
+            await _refuse_socket(connection, error)
+            return
+        try:
+            await Socket(name, live, connection).serve()
+        finally:
+            live.leave()
+
+
+def refusal(request: Any, error: Exception) -> Response[bytes]:
+    """The answer to a fault: the framework's own mapping."""
+    if isinstance(error, RapportError):
+        return problem_response(request, error)
+    if isinstance(error, HTTPException):
+        return http_error_response(request, error)
+    return unexpected_response(request, error)
+
+
+async def _refuse_socket(connection: Connection, error: RapportError | WebSocketException) -> None:
+    """An HTTP answer instead of a socket: the client sees status and problem, not a closed door."""
+    # The guard speaks of faults to sockets by close codes; the fault itself is its context.
+    fault = error.__context__ if isinstance(error, WebSocketException) else error
+    assert isinstance(fault, RapportError)
+    await _send_whole(connection.send, "websocket.http", problem_response(None, fault))
+
+
+async def _send_whole(send: Send, kind: str, response: Response[bytes]) -> None:
+    headers = {
+        "content-type": str(response.media_type),
+        "content-length": str(len(response.content)),
+        **{name.lower(): value for name, value in response.headers.items()},
+    }
+    start: Any = {
+        "type": f"{kind}.response.start",
+        "status": response.status_code,
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    body: Any = {"type": f"{kind}.response.body", "body": response.content}
+    await send(start)
+    await send(body)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -1,0 +1,1 @@
+"""Doors that push: Server-Sent Events and WebSocket."""

@@ -1,0 +1,92 @@
+"""Server-Sent Events of a channel: history first, then what arrives, for a browser's EventSource.
+[CH-12, CH-14]
+
+Each event's `id:` is its position, so a reader that reconnects (with Last-Event-ID, as browsers do)
+goes on without a gap or a repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from rapport.channel.following import Following
+from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.event import StoredEvent
+from rapport.kernel.telemetry import get_logger
+from rapport.node.node import Node
+from rapport.web.live.encoding import EncodedEvents
+from rapport.web.problems import problem_members
+
+_log = get_logger(__name__)
+
+BEAT_MS = 15_000
+"""Silence after which a comment shows that the connection lives."""
+RETRY_MS = 2_000
+"""How long a browser waits before it reconnects."""
+WRITE_EVENTS = 200
+"""Most events in one write: a slow reader is waited for after each."""
+_MOST_DIGITS = 18
+
+
+def read_place(last_event_id: str) -> int:
+    """The position in a Last-Event-ID; raises InvalidInput for what we never gave out."""
+    text = last_event_id.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise InvalidInput(
+            f"{text[:40]!r} is no place in a stream",
+            code="stream.bad_place",
+            hint="Last-Event-ID is the id of the last event that was read, a position",
+        )
+    return int(text)
+
+
+async def event_stream(
+    node: Node, channel: str, following: Following, encoded: EncodedEvents
+) -> AsyncIterator[bytes]:
+    """The bytes of the stream, one write at a time: nothing is read ahead of a slow reader.
+
+    Ends with the query, with an `event: problem`, or when the node closes its doors.
+    """
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    try:
+        while not node.doors_close.is_set():
+            followed = await following.next_set(wait_ms=BEAT_MS)
+            if followed is not None and followed.gone:
+                yield named_block("gone", {"position": following.reach})
+            elif followed is not None:
+                lines = [encoded.event(channel, stored) for stored in followed.chosen.events]
+                yield blocks(followed.chosen.events, lines, following.handback)
+            elif following.is_over:
+                yield named_block("end", {"position": following.reach})
+                return
+            else:
+                # An id alone moves the reader's place on past what it did not ask for.
+                yield f": beat\nid: {following.reach}\n\n".encode()
+    except RapportError as error:
+        yield named_block("problem", problem_members(error))
+
+
+def blocks(events: Sequence[StoredEvent], texts: Sequence[str], handback: str) -> bytes:
+    """Events as they stand in the stream."""
+    tail = f',"handback":{msgspec.json.encode(handback).decode()}}}' if handback else ""
+    shown = [f"{text[:-1]}{tail}" if tail else text for text in texts]
+    return "".join(
+        [
+            f"id: {stored.position}\ndata: {_one_line(text)}\n\n"
+            for stored, text in zip(events, shown, strict=True)
+        ]
+    ).encode()
+
+
+def named_block(name: str, members: object) -> bytes:
+    """Something that is not an event of the channel, under a name of its own."""
+    return f"event: {name}\ndata: {msgspec.json.encode(members).decode()}\n\n".encode()
+
+
+def _one_line(text: str) -> str:
+    """A payload may have come with line breaks between its members; in strings they are escaped."""
+    if "\n" in text or "\r" in text:
+        return text.replace("\r", " ").replace("\n", " ")
+    return text

@@ -1,0 +1,159 @@
+"""The structures that the doors' documents tell of: one place for OpenAPI and AsyncAPI. [CH-12]
+
+Those that rooms have themselves (requests, frames) are taken from there; the rest, which doors
+write member by member, are here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from rapport.channel.batch import Request
+from rapport.core.errors import Problem
+from rapport.core.event import MAX_NAME
+from rapport.web.live.frames import ClientFrame, Subscribe
+
+CHANNEL_PATTERN = "^[a-z0-9][a-z0-9._-]{0,127}$"
+REFERENCE = "#/components/schemas/{name}"
+
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class CloudEvent(msgspec.Struct, kw_only=True):
+    """A CloudEvent 1.0; further members are extension attributes (scalars)."""
+
+    id: _Name
+    source: _Name
+    type: _Name
+    specversion: Literal["1.0"] = "1.0"
+    subject: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
+    time: str | int | None = None
+    datacontenttype: str | None = None
+    data: Any = None
+    data_base64: str | None = None
+
+
+class StoredCloudEvent(msgspec.Struct, kw_only=True):
+    """A CloudEvent with its place in the channel and the time it was received (ms since 1970)."""
+
+    id: str
+    source: str
+    type: str
+    specversion: Literal["1.0"]
+    time: str
+    datacontenttype: str
+    position: int
+    received: int
+    subject: str = ""
+    data: Any = None
+    data_base64: str = ""
+    handback: str = ""
+
+
+class Published(msgspec.Struct, kw_only=True):
+    """Where each event stands; a repetition has the position of its first copy."""
+
+    positions: list[int]
+    duplicates: int
+
+
+class Page(msgspec.Struct, kw_only=True):
+    """Events after a position; go on after `next`."""
+
+    channel: str
+    events: list[StoredCloudEvent]
+    next: int
+
+
+class BatchShown(msgspec.Struct, kw_only=True):
+    """The messages a token names, and how to go on."""
+
+    channel: str
+    events: list[StoredCloudEvent]
+    current_token: str
+    next_token: str | None
+    lease_minutes: int
+    ttl_ms: int
+    gone: bool
+    handback: str = ""
+
+
+class ProblemDetails(msgspec.Struct, kw_only=True):
+    """RFC 9457: what is wrong and what to do about it; `title` is the stable code."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str
+    problems: list[Problem]
+
+
+class BatchFrame(msgspec.Struct, kw_only=True):
+    """A batch pushed over a socket."""
+
+    id: str
+    batch: list[StoredCloudEvent]
+    position: int
+    current_token: str
+    next_token: str
+    handback: str = ""
+    gone: bool = False
+
+
+class ErrorFrame(msgspec.Struct, kw_only=True):
+    """What went wrong; `ref` names the frame it answers, `id` the subscription that ended."""
+
+    error: ProblemDetails
+    ref: str | int | None = None
+    id: str = ""
+
+
+class AnswerFrame(msgspec.Struct, kw_only=True):
+    """The answer to a frame: one of its members beside `ref`."""
+
+    subscribed: str = ""
+    unsubscribed: str = ""
+    end: str = ""
+    position: int = 0
+    published: Published | None = None
+    pong: Any = None
+    ref: str | int | None = None
+
+
+STRUCTS = (
+    *(CloudEvent, StoredCloudEvent, Published, Page, Request, BatchShown, ProblemDetails),
+    *(Subscribe, ClientFrame, BatchFrame, ErrorFrame, AnswerFrame),
+)
+
+
+def schema_components() -> dict[str, Any]:
+    """JSON Schemas of all structures by name."""
+    _roots, components = msgspec.json.schema_components(
+        [_documented(kind) for kind in STRUCTS], ref_template=REFERENCE
+    )
+    return components
+
+
+def reference(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Where the schema of a structure stands in a document."""
+    return {"$ref": REFERENCE.format(name=_documented(kind).__name__)}
+
+
+class SaidByClient(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a client says over a socket: exactly one of the first five members."""
+
+    subscribe: Subscribe | None = None
+    credit: int | None = None
+    unsubscribe: str | None = None
+    publish: list[CloudEvent] | None = None
+    ping: Any = None
+    id: str = ""
+    ref: str | int | None = None
+
+
+def _documented(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Raw members have no schema: for the document the frame is told with what stands in them."""
+    return SaidByClient if kind is ClientFrame else kind

@@ -1,0 +1,183 @@
+"""The server behind the doors: uvicorn, with limits on who dawdles and who shouts. [UX-5, CH-12]
+
+A request must arrive whole at a sensible pace, its head must be small, and a peer that is gone is
+noticed; so no number of half-open connections holds the node's memory for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rapport.core.errors import Unavailable
+from rapport.kernel.tasks import end_firmly
+from rapport.node.node import Node
+
+MOST_HEAD_BYTES = 64 * 1024
+"""Request line and headers."""
+_DEAD_PEER_MS = 120_000
+"""Unacknowledged data for longer than this: the peer is gone, or has stopped reading."""
+
+
+class Patience(msgspec.Struct, frozen=True):
+    """How long a request may take to arrive: `grace_seconds`, and one more for every
+    `bytes_per_second` that came. Smaller frees connections sooner, larger serves worse networks.
+    """
+
+    grace_seconds: float = 15.0
+    bytes_per_second: int = 1_024
+    sweep_ms: int = 1_000
+
+    def is_over(self, waited_seconds: float, received: int) -> bool:
+        """Whether a request that began so long ago should have come by now."""
+        return waited_seconds > self.grace_seconds + received / self.bytes_per_second
+
+
+class DoorProtocol(HttpToolsProtocol):
+    """One connection, which remembers since when a request is arriving and how much of it came."""
+
+    _began: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A first request is awaited from now on."""
+        super().connection_made(transport)
+        self._begin()
+
+    def on_message_begin(self) -> None:
+        """The first bytes of a request."""
+        super().on_message_begin()
+        self._begin()
+
+    def on_headers_complete(self) -> None:
+        """The head has come; what follows is a body."""
+        self._is_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is here: what lasts now is our own work."""
+        self._began = None
+        super().on_message_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        super().data_received(data)
+        self._received += len(data)  # after it: a request that begins in these bytes counts them
+        if self._is_head and self._received > MOST_HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(b"431 Request Header Fields Too Large")
+
+    def check_pace(self, patience: Patience) -> None:
+        """Closes the connection when its request comes too slowly."""
+        if self._began is None or self.flow.read_paused or self.transport.is_closing():
+            return
+        if patience.is_over(self.loop.time() - self._began, self._received):
+            self._refuse(b"408 Request Timeout")
+
+    def _begin(self) -> None:
+        self._began = self.loop.time()
+        self._received, self._is_head = 0, True
+
+    def _refuse(self, status: bytes) -> None:
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            self.transport.write(
+                b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            )
+        self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command that runs it, so that readers stop before doors close."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(
+    app: Callable[..., Any], node: Node, patience: Patience | None = None
+) -> AsyncIterator[str]:
+    """Serves an ASGI application at the node's address while the block runs; gives the base URL.
+
+    Drains requests at the end. Raises Unavailable when the address is taken.
+    """
+    listener = _listen(node.settings.host, node.settings.port)
+    server = _Server(_configuration(app, node))
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="web")
+    try:
+        while not server.started and not serving.done():
+            await node.clock.sleep(5)
+        if serving.done():
+            await serving
+        sweeping = asyncio.create_task(_sweep(server, node, patience or Patience()), name="pace")
+        try:
+            yield _base_url(node.settings.host, listener.getsockname()[1])
+        finally:
+            await end_firmly(sweeping)
+    finally:
+        node.doors_close.set()
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+def _configuration(app: Callable[..., Any], node: Node) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=DoorProtocol,
+        ws="websockets-sansio",
+        # Compressing for every subscriber anew would cost more than all the rest of a fan-out.
+        ws_per_message_deflate=False,
+        ws_max_size=node.settings.max_body_bytes,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        # Who is on this machine is decided by the peer's address, not by what a header says of it.
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+        server_header=False,
+    )
+
+
+async def _sweep(server: uvicorn.Server, node: Node, patience: Patience) -> None:
+    """Looks at all connections now and then: cheaper than a timer for each request."""
+    while True:
+        await node.clock.sleep(patience.sweep_ms)
+        for connection in list(server.server_state.connections):
+            if isinstance(connection, DoorProtocol):
+                connection.check_pace(patience)
+
+
+def _base_url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_dead_peers(listener)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            code="web.cannot_listen",
+            hint="another process may use the port; choose one with --port",
+        ) from None
+    return listener
+
+
+def _notice_dead_peers(listener: socket.socket) -> None:
+    """Accepted connections inherit this; without it a cable that was pulled is never noticed."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_PEER_MS)

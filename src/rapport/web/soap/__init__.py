@@ -1,0 +1,1 @@
+"""The SOAP door: XMessages port types over HTTP."""

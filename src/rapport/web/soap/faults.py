@@ -1,0 +1,69 @@
+"""Errors at the SOAP door: a fault in the caller's version of SOAP. [CH-12]
+
+The HTTP status is the error's own (400, 403, 409, ...), in SOAP 1.1 as well: its rule of 500 for
+every fault would call a caller's mistake a failure of the node, in every proxy and every alarm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+
+from rapport.channel.xmessages.envelope import MEDIA_TYPES, SoapError, write_fault
+from rapport.channel.xmessages.names import SOAP_11, SOAP_12
+from rapport.core.errors import InvalidInput, RapportError, TooLarge, Unavailable
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+
+def fault_response(request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
+    """The fault of one of our errors; Retry-After where it helps."""
+    headers = {}
+    if isinstance(error, Unavailable):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
+    version = error.version if isinstance(error, SoapError) else _version(request)
+    return _respond(version, error, error.status, headers)
+
+
+def http_fault_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """The framework's own refusals."""
+    if error.status_code == 413:
+        told: RapportError = TooLarge("the envelope is too large", hint="send smaller batches")
+    else:
+        told = InvalidInput(str(error.detail), code="http.refused")
+    return _respond(_version(request), told, error.status_code, {})
+
+
+def unexpected_fault_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """A fault of ours: logged with its trace, told without inner details."""
+    _log.exception("SOAP request failed", path=request.url.path, exc_info=error)
+    told = RapportError("the node failed to answer this request; its log says why")
+    return _respond(_version(request), told, 500, {})
+
+
+FAULTS: dict[int | type[Exception], Any] = {
+    RapportError: fault_response,
+    HTTPException: http_fault_response,
+    Exception: unexpected_fault_response,
+}
+
+
+def _version(request: Request[Any, Any, Any]) -> str:
+    """What the caller speaks by its media type; its envelope may be what is wrong."""
+    media_type = request.headers.get("content-type", "")
+    return SOAP_12 if media_type.startswith("application/soap+xml") else SOAP_11
+
+
+def _respond(
+    version: str, error: RapportError, status: int, headers: dict[str, str]
+) -> Response[bytes]:
+    return Response(
+        write_fault(version, error),
+        status_code=status,
+        media_type=MEDIA_TYPES[version],
+        headers=headers,
+    )

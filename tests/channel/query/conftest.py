@@ -1,0 +1,7 @@
+"""A PostgreSQL for conditions to be tried on."""
+
+from __future__ import annotations
+
+from rapport.testing.postgres import postgres, postgres_server
+
+__all__ = ["postgres", "postgres_server"]

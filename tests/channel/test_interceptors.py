@@ -1,0 +1,382 @@
+"""Interceptors: an ordered chain, changed while running; a failing one never costs an event.
+[CH-10]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import msgspec
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.batch import Request
+from rapport.channel.intercept.chain import MOST_FAULTS
+from rapport.channel.intercept.keeping import DROPPED, INTERCEPTED, SWITCHED_OFF
+from rapport.channel.intercept.kinds import KINDS
+from rapport.core.errors import DuplicateName, InvalidInput, NotAllowed, UnknownName, Unsupported
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import SystemClock
+
+
+def events(first: int, last: int, type: str = "t") -> list[Event]:
+    return [Event("s", str(n), type, "", n, b'{"n":%d}' % n) for n in range(first, last + 1)]
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def channels_of(request, tmp_path):
+    def opened():
+        clock = SystemClock()
+        return open_memory(clock) if request.param == "memory" else open_embedded(tmp_path, clock)
+
+    return opened
+
+
+def play(scenario) -> None:
+    async def limited():
+        async with asyncio.timeout(30):
+            await scenario()
+
+    asyncio.run(limited())
+
+
+async def ids_in(channels, name: str) -> list[str]:
+    return [one.event.id for one in await channels.channel(name).read_after(0, limit=10_000)]
+
+
+async def until_last(channels, name: str, position: int) -> None:
+    async with asyncio.timeout(10):
+        while channels.channel(name).last_position() < position:
+            await SystemClock().sleep(1)
+
+
+class Marks:
+    """Appends its letter to the data."""
+
+    def __init__(self, letter: str) -> None:
+        self._letter = letter
+
+    def on_append(self, channel, event):
+        return [msgspec.structs.replace(event, data=event.data + self._letter.encode())]
+
+    def on_delivery(self, channel, reader, stored):
+        event = msgspec.structs.replace(
+            stored.event, data=stored.event.data + b"<" + reader.encode()
+        )
+        return [StoredEvent(stored.position, stored.received, event)]
+
+
+class Fails:
+    def on_append(self, channel, event):
+        raise ValueError("broken")
+
+
+class Doubles:
+    def on_append(self, channel, event):
+        return [event, msgspec.structs.replace(event, id=event.id + "b")]
+
+
+def test_the_chain_has_an_order_and_changes_while_running(channels_of):
+    async def scenario():
+        channels = channels_of()
+        chain = channels.interceptors
+        chain.add("c*", Marks("a"), name="a")
+        chain.add("*", Marks("b"), name="b")
+        chain.add("c", Marks("x"), name="x", before="b")
+        assert [one.name for one in chain.listed("c")] == ["a", "x", "b"]
+        assert [one.name for one in chain.listed("d")] == ["b"]
+        await channels.channel("c").append(events(1, 1))
+        await chain.remove("x")
+        await channels.channel("c").append(events(2, 2))
+        found = [one.event.data for one in await channels.channel("c").read_after(0)]
+        assert found == [b'{"n":1}axb', b'{"n":2}ab']
+        with pytest.raises(DuplicateName):
+            chain.add("c", Marks("a"), name="a")
+        with pytest.raises(UnknownName):
+            chain.add("c", Marks("a"), before="nobody")
+        with pytest.raises(UnknownName):
+            await chain.remove("nobody")
+        await channels.close()
+
+    play(scenario)
+
+
+def test_events_may_be_added_and_dropped_and_positions_belong_to_what_was_given(channels_of):
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.declare("no-2", "c", "drop", {"where": "data.n = 2"})
+        channels.interceptors.add("c", Doubles())
+        appended = await channels.channel("c").append(events(1, 3))
+        assert appended.positions == (1, 0, 3)
+        assert await ids_in(channels, "c") == ["1", "1b", "3", "3b"]
+        again = await channels.channel("c").append(events(2, 3))
+        assert (again.positions, again.duplicates) == ((0, 3), 2)
+        (record,) = await channels.channel(INTERCEPTED).read_after(0)
+        assert record.event.type == DROPPED
+        assert record.event.payload()["event"]["id"] == "2"
+        assert record.event.payload()["interceptor"] == "no-2"
+        await channels.close()
+
+    play(scenario)
+
+
+def test_one_that_fails_loses_nothing_and_is_switched_off_and_reported(channels_of):
+    async def scenario():
+        channels = channels_of()
+        channels.interceptors.add("c", Fails(), name="bad")
+        channels.interceptors.add("c", Marks("m"))
+        for number in range(1, MOST_FAULTS + 3):
+            assert (await channels.channel("c").append(events(number, number))).positions == (
+                number,
+            )
+        assert all(
+            one.event.data.endswith(b"m") for one in await channels.channel("c").read_after(0)
+        )
+        bad = channels.interceptors.listed("c")[0]
+        assert (bad.name, bad.state, bad.faults) == ("bad", "off", MOST_FAULTS)
+        assert "broken" in bad.last_error
+        await until_last(channels, INTERCEPTED, 1)
+        (told,) = await channels.channel(INTERCEPTED).read_after(0)
+        assert (told.event.type, told.event.subject) == (SWITCHED_OFF, "bad")
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_delivery_changes_what_readers_and_requests_are_given_not_what_is_stored(channels_of):
+    async def scenario():
+        channels = channels_of()
+        channels.interceptors.add("c", Marks(""), at="delivery", name="marks")
+        await channels.interceptors.declare(
+            "odd", "c", "filter", {"where": "data.n IN (1, 3)"}, at="delivery", before="marks"
+        )
+        await channels.channel("c").append(events(1, 4))
+        subscription = await channels.subscribe("c", "ann")
+        given = await subscription.next_batch()
+        assert [(one.position, one.event.data) for one in given] == [
+            (1, b'{"n":1}<ann'),
+            (3, b'{"n":3}<ann'),
+        ]
+        batch = await channels.source.request("c", Request(query={}), identity="bob")
+        assert [one.event.data for one in batch.events] == [b'{"n":1}<bob', b'{"n":3}<bob']
+        assert await ids_in(channels, "c") == ["1", "2", "3", "4"]
+        await channels.close()
+
+    play(scenario)
+
+
+def test_counts_by_type(channels_of):
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.declare("tally", "*", "count")
+        await channels.channel("c").append([*events(1, 3), *events(4, 4, "u")])
+        (tally,) = channels.interceptors.listed()
+        assert (tally.seen, tally.changed, tally.dropped) == (4, 0, 0)
+        await channels.close()
+
+    play(scenario)
+
+
+def test_forwarding_begins_with_the_next_event_and_finishes_what_came_before_its_end(channels_of):
+    async def scenario():
+        channels = channels_of()
+        chain = channels.interceptors
+        await chain.start()
+        await channels.channel("c").append(events(1, 5))
+        settings = {"to": "phone", "where": "data.n <> 7"}
+        await chain.declare("away", "c", "forward", settings)
+        await channels.channel("c").append(events(6, 40))
+        await chain.remove("away")
+        await channels.channel("c").append(events(41, 50))
+        assert await ids_in(channels, "phone") == [str(n) for n in range(6, 41) if n != 7]
+        await chain.declare("away", "c", "forward", settings)
+        await channels.channel("c").append(events(51, 52))
+        await chain.remove("away")
+        assert (await ids_in(channels, "phone"))[-3:] == ["40", "51", "52"]
+        assert chain.listed() == []
+        assert channels.records.find("cursors", prefix="c/intercept.") == []
+        await chain.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_channel_that_comes_later_is_followed_from_its_start(channels_of):
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.start()
+        await channels.interceptors.declare("all", "new.*", "forward", {"to": "copy"})
+        await channels.channel("new.one").append(events(1, 3))
+        await until_last(channels, "copy", 3)
+        assert await ids_in(channels, "copy") == ["1", "2", "3"]
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_forwarding_in_a_circle_ends_by_itself(channels_of):
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.start()
+        await channels.interceptors.declare("ab", "a", "forward", {"to": "b"})
+        await channels.interceptors.declare("ba", "b", "forward", {"to": "a"})
+        await channels.channel("a").append(events(1, 10))
+        await until_last(channels, "b", 10)
+        await asyncio.sleep(0.05)
+        assert channels.channel("a").last_position() == 10
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_trigger_says_once_for_each_match_what_happened(channels_of):
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.start()
+        settings = {"to": "alarms", "where": "data.n > 3", "type": "job.ended"}
+        await channels.interceptors.declare("alarm", "c", "trigger", settings)
+        await channels.channel("c").append(events(1, 5))
+        await until_last(channels, "alarms", 2)
+        found = [one.event for one in await channels.channel("alarms").read_after(0)]
+        assert [event.causes() for event in found] == [("4",), ("5",)]
+        assert found[0].payload() == {"channel": "c", "position": 4, "event": "4"}
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+class Shaky:
+    """Follows the log; fails while it is told to."""
+
+    def __init__(self) -> None:
+        self.fails, self.done = True, []
+
+    async def follow(self, channel, events):
+        if self.fails:
+            raise ValueError("out of order")
+        self.done += [one.event.id for one in events]
+
+
+def test_a_following_one_that_was_switched_off_goes_on_where_it_stopped(channels_of):
+    async def scenario():
+        channels, shaky = channels_of(), Shaky()
+        chain = channels.interceptors
+        KINDS.add("interceptors", "shaky", lambda _settings, _workshop: shaky)
+        try:
+            await channels.channel("c").append(events(1, 1))
+            await chain.start()
+            await chain.declare("shaky", "c", "shaky")
+        finally:
+            del KINDS._added["interceptors"]["shaky"]
+        await channels.channel("c").append(events(2, 6))
+        await until_last(channels, INTERCEPTED, 1)
+        assert chain.listed()[0].state == "off"
+        buried = channels.channel("dead_letters").last_position()
+        assert buried == 1  # three tries of the first event, then two of the second: five faults
+        shaky.fails = False
+        assert (await chain.switch_on("shaky")).state == "on"
+        await channels.channel("c").append(events(7, 7))
+        await chain.remove("shaky")
+        assert shaky.done == ["3", "4", "5", "6", "7"]
+        with pytest.raises(UnknownName):
+            await chain.switch_on("shaky")
+        await chain.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_kept_interceptors_outlive_a_restart_and_go_on_where_they_stood(tmp_path):
+    async def scenario():
+        channels = open_embedded(tmp_path, SystemClock())
+        await channels.channel("c").append(events(1, 2))
+        await channels.interceptors.start()
+        await channels.interceptors.declare("no-9", "c", "drop", {"where": "data.n = 9"})
+        await channels.interceptors.declare("copy", "c", "forward", {"to": "copy"})
+        await channels.interceptors.declare("brief", "c", "count", keep=False)
+        await channels.interceptors.stop()
+        await channels.channel("c").append(events(3, 4))  # nobody follows now
+        await channels.close()
+        channels = open_embedded(tmp_path, SystemClock())
+        await channels.subscribe("c", "intercept.orphan")
+        await channels.interceptors.start()
+        assert [one.name for one in channels.interceptors.listed()] == ["no-9", "copy"]
+        await channels.channel("c").append(events(9, 10))
+        await until_last(channels, "copy", 3)
+        assert await ids_in(channels, "copy") == ["3", "4", "10"]
+        assert len(channels.records.find("cursors", prefix="c/intercept.")) == 1
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+class _Sink(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.taken += [event["id"] for event in msgspec.json.decode(body)]
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_args):
+        """Quiet."""
+
+
+def test_copies_go_by_http_to_addresses_that_the_site_allows(channels_of):
+    async def scenario():
+        server = HTTPServer(("127.0.0.1", 0), _Sink)
+        server.taken = []
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/phone"
+        channels = channels_of()
+        chain = channels.interceptors
+        await chain.start()
+        with pytest.raises(NotAllowed):
+            await chain.declare("away", "c", "forward", {"url": url})
+        chain.workshop = msgspec.structs.replace(chain.workshop, addresses=(url,))
+        await channels.channel("c").append(events(1, 1))
+        await chain.declare("away", "c", "forward", {"url": url})
+        await channels.channel("c").append(events(2, 4))
+        await chain.remove("away")
+        assert server.taken == ["2", "3", "4"]
+        await chain.stop()
+        await channels.close()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+    play(scenario)
+
+
+def test_wrong_settings_are_refused_before_anything_is_kept(channels_of):
+    async def scenario():
+        channels = channels_of()
+        chain = channels.interceptors
+        for kind, settings, error in (
+            ("count", {"x": 1}, InvalidInput),
+            ("filter", {}, InvalidInput),
+            ("filter", {"where": "data.n ="}, InvalidInput),
+            ("forward", {}, InvalidInput),
+            ("forward", {"to": "a", "url": "http://x"}, InvalidInput),
+            ("mediate", {"interpretation": "x"}, Unsupported),
+            ("contract", {}, UnknownName),
+        ):
+            with pytest.raises(error):
+                await chain.declare("one", "c", kind, settings)
+        with pytest.raises(InvalidInput):
+            await chain.declare("one", "c", "forward", {"to": "d"}, at="delivery")
+        with pytest.raises(InvalidInput):
+            await chain.declare("no name", "c", "count")
+        assert chain.listed() == []
+        assert channels.records.find("interceptors") == []
+        await channels.close()
+
+    play(scenario)

@@ -1,0 +1,2 @@
+from rapport.testing.nats import nats_address, nats_prefix, nats_server  # noqa: F401
+from rapport.testing.postgres import postgres, postgres_server  # noqa: F401

@@ -1,0 +1,130 @@
+"""A node killed in the midst of publishers and readers of every kind: nothing acknowledged is lost
+or doubled, for the log and for each of them. [CH-3, CH-5, CH-6, CH-7, CH-9, CH-13]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import SystemClock
+from rapport.testing.crowd import (
+    CHANNEL,
+    ListeningProgram,
+    OutboxUser,
+    PlainUser,
+    SocketReader,
+    TokenReader,
+)
+from rapport.testing.network import Network
+from rapport.testing.node_process import NodeProcess
+from rapport.testing.rounds import at_work, check_once, check_same, few_or_many, wait_until
+from rapport.testing.written_log import WrittenLog
+
+pytestmark = pytest.mark.slow
+
+NODE = Path(__file__).with_name("reading_node.py")
+READER, RESULTS = "adder", "results"
+SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
+
+
+class Crowd:
+    """Everybody who uses the node, and what the log must say because of them."""
+
+    def __init__(self, url: str, directory: Path, chance: Chance) -> None:
+        seeds = [Chance(chance.randint(0, 2**30)) for _ in range(6)]
+        self.outboxes = [
+            OutboxUser(f"o{n}", url, directory / f"outbox{n}", seeds[n]) for n in range(2)
+        ]
+        self.plain = [PlainUser(f"p{n}", url, seeds[2 + n]) for n in range(2)]
+        self.by_token = TokenReader(url, directory / "sets.jsonl", seeds[4])
+        self.sockets = [SocketReader(url, "token"), SocketReader(url, "position")]
+        self.listening = ListeningProgram(url, directory / "place")
+
+    @property
+    def publishers(self):
+        return [*self.outboxes, *self.plain]
+
+    @property
+    def readers(self):
+        return [self.by_token, *self.sockets, self.listening]
+
+    def acknowledged(self) -> int:
+        """By the node itself; an outbox accepts while there is none."""
+        return sum(len(one.acknowledged) for one in self.plain)
+
+    def check(self, written: list[str]) -> None:
+        """After a kill: what a plain publisher was told is there, nobody has read anything else."""
+        for one in self.plain:
+            check_once(written, one.acknowledged)
+        for reader in self.readers:
+            check_same(reader.found, written)
+
+    def has_read(self, count: int) -> bool:
+        return all(len(reader.found) >= count for reader in self.readers)
+
+
+def ids_in(site: Path, channel: str = CHANNEL) -> list[str]:
+    stored = WrittenLog(site / ".rapport" / "log")[channel]
+    assert [one.position for one in stored] == list(range(1, len(stored) + 1))
+    return [one.event.id for one in stored]
+
+
+def results_in(site: Path) -> list[str]:
+    stored = WrittenLog(site / ".rapport" / "log")[RESULTS]
+    return [one.event.payload()["of"] for one in stored]
+
+
+async def state_of_the_reader(log: Path) -> tuple[int, list[int]]:
+    channels = open_embedded(log, SystemClock())
+    subscription = await channels.subscribe(CHANNEL, READER)
+    await channels.close()
+    return subscription.position, json.loads(subscription.state)
+
+
+def play(node: NodeProcess, crowd: Crowd, site: Path, rounds: int, chance: Chance) -> None:
+    """Kill after kill, with a look at the disk after each."""
+    for _round in range(rounds):
+        enough = crowd.acknowledged() + chance.randint(1, 60)
+        assert wait_until(lambda least=enough: crowd.acknowledged() >= least)
+        assert node.kill() == -signal.SIGKILL
+        crowd.check(ids_in(site))
+        check_same(results_in(site), ids_in(site))
+        node.start()
+
+
+@pytest.mark.parametrize("rounds", few_or_many(6))
+def test_kills_under_load_lose_and_double_nothing_for_anybody(tmp_path: Path, rounds: int) -> None:
+    site, chance = tmp_path / "site", Chance(20261115 + rounds)
+    site.mkdir()
+    (site / "site.toml").write_text(SITE)
+    with NodeProcess(site, program=NODE) as node:
+        node.start()
+        network = Network(node)
+        crowd = Crowd(network.url, tmp_path, chance)
+        with at_work(*crowd.readers):
+            with at_work(*crowd.publishers):
+                play(node, crowd, site, rounds, chance)
+            for one in crowd.outboxes:
+                assert one.publisher.close(wait=30)
+            written = ids_in(site)
+            assert wait_until(lambda: crowd.has_read(len(written)))
+            assert wait_until(lambda: len(results_in(site)) >= len(written), every=0.3)
+        network.close()
+        node.kill()
+    for publisher in crowd.publishers:
+        check_once(written, publisher.acknowledged)
+    for reader in crowd.readers:
+        assert reader.found == written
+    assert results_in(site) == written
+    position, state = asyncio.run(state_of_the_reader(site / ".rapport" / "log"))
+    assert state == [position, position * (position + 1) // 2]
+    assert crowd.by_token.compared > rounds / 4
+    assert crowd.by_token.crashes > rounds / 4
+    print(f"{rounds} kills, {len(written)} events, {crowd.by_token.compared} sets asked again")

@@ -1,0 +1,387 @@
+"""Who may do what, asked over real HTTP."""
+
+import asyncio
+import io
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from litestar.routes import ASGIRoute, HTTPRoute, WebSocketRoute
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from rapport.cli.main import run
+from rapport.core.errors import InvalidInput
+from rapport.node.node import Node
+from rapport.web.app import make_app
+from rapport.web.guard import OPEN
+
+TOKENS = {
+    "gateway": "gateway-Jx9_PpQ7vTn2LwZr5bYc8d",
+    "reader": "reader-K3mN7qR2sT5uV8wX1yZ4aB",
+    "boss": "boss-Q1w2E3r4T5y6U7i8O9p0A1s2",
+}
+NODE_TOKEN = "node-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1"
+ACCESS = """
+[access.gateway]
+token = "file:gateway.token"
+publish = ["raw.*", "mine"]
+[access.reader]
+token = "file:reader.token"
+subscribe = ["mine", "raw.readers", "detections"]
+[access.boss]
+token = "file:boss.token"
+publish = ["*"]
+subscribe = ["*"]
+admin = true
+"""
+Doors = Any
+Open = Callable[..., AbstractAsyncContextManager[Doors]]
+
+
+class Caller:
+    """Asks as one identity."""
+
+    def __init__(self, doors: Doors, token: str | None) -> None:
+        self._doors = doors
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        answer = await self._doors.ask(method, path, body, {**self._headers, **headers})
+        told = json.loads(answer.body) if "json" in answer.headers["content-type"] else answer.body
+        return answer.status, told, answer.headers
+
+
+@pytest.fixture
+def open_doors(tmp_path: Path, with_doors: Open) -> Open:
+    """A node whose site has an `[access]`; every token lies in its file."""
+    for name, token in TOKENS.items():
+        (tmp_path / f"{name}.token").write_text(token + "\n")
+
+    def opened(access: str = ACCESS, **given: Any) -> AbstractAsyncContextManager[Doors]:
+        return with_doors(site_text=access.replace("file:", f"file:{tmp_path}/"), **given)
+
+    return opened
+
+
+def event(id: str = "1") -> dict[str, Any]:
+    return {"id": id, "source": "s", "type": "t", "data": {"a": 1}}
+
+
+PUBLISH = ("POST", "/channels/mine/events", event())
+PUBLISH_OTHER = ("POST", "/channels/other/events", event())
+SOURCE = ("POST", "/sources/readers", {"a": 1})
+READ = ("GET", "/channels/mine/events", None)
+READ_OTHER = ("GET", "/channels/other/events", None)
+REQUEST = ("POST", "/channels/mine/requests", {"query": {}})
+LEDGER = ("GET", "/ledger", None)
+METRICS = ("GET", "/metrics", None)
+OVERVIEW = ("GET", "/overview", None)
+HEALTH = ("GET", "/healthz", None)
+RESERVED = ("POST", "/channels/events/events", event())
+
+TABLE = {
+    "gateway": {
+        PUBLISH[:2]: 200, PUBLISH_OTHER[:2]: 403, SOURCE[:2]: 200, READ[:2]: 403,
+        READ_OTHER[:2]: 403, REQUEST[:2]: 403, LEDGER[:2]: 403, METRICS[:2]: 200,
+        OVERVIEW[:2]: 200, HEALTH[:2]: 200, RESERVED[:2]: 403,
+    },
+    "reader": {
+        PUBLISH[:2]: 403, PUBLISH_OTHER[:2]: 403, SOURCE[:2]: 403, READ[:2]: 200,
+        READ_OTHER[:2]: 403, REQUEST[:2]: 200, LEDGER[:2]: 403, METRICS[:2]: 200,
+        OVERVIEW[:2]: 200, HEALTH[:2]: 200, RESERVED[:2]: 403,
+    },
+    "boss": {
+        PUBLISH[:2]: 200, PUBLISH_OTHER[:2]: 200, SOURCE[:2]: 200, READ[:2]: 200,
+        READ_OTHER[:2]: 200, REQUEST[:2]: 200, LEDGER[:2]: 200, METRICS[:2]: 200,
+        OVERVIEW[:2]: 200, HEALTH[:2]: 200, RESERVED[:2]: 403,
+    },
+    None: {
+        PUBLISH[:2]: 401, PUBLISH_OTHER[:2]: 401, SOURCE[:2]: 401, READ[:2]: 401,
+        READ_OTHER[:2]: 401, REQUEST[:2]: 401, LEDGER[:2]: 401, METRICS[:2]: 401,
+        OVERVIEW[:2]: 401, HEALTH[:2]: 200, RESERVED[:2]: 401,
+    },
+}  # fmt: skip
+BODIES = {
+    door[:2]: door[2]
+    for door in (
+        PUBLISH, PUBLISH_OTHER, SOURCE, READ, READ_OTHER, REQUEST, LEDGER, METRICS, OVERVIEW,
+        HEALTH, RESERVED,
+    )
+}  # fmt: skip
+
+
+def test_every_identity_gets_through_its_own_doors_only(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            for identity, row in TABLE.items():
+                ask = Caller(doors, TOKENS[identity] if identity else None)
+                for (method, path), expected in row.items():
+                    status, _told, _ = await ask(method, path, BODIES[method, path])
+                    assert status == expected, (identity, method, path)
+
+    asyncio.run(scenario())
+
+
+def paths_of(node: Node) -> list[tuple[str, str, bool]]:
+    """(method or WEBSOCKET, path, is open) of every route of the application."""
+    found = []
+    for route in make_app(node).routes:
+        path = "/".join(
+            "x" if part.startswith("{") else part for part in route.path_format.split("/")
+        )
+        if isinstance(route, HTTPRoute):
+            for handler in route.route_handlers:
+                methods = {method for method in handler.http_methods if method != "OPTIONS"}
+                found += [(str(m), path, bool(handler.opt.get(OPEN))) for m in methods]
+        elif isinstance(route, (WebSocketRoute, ASGIRoute)):
+            found.append(("WEBSOCKET", path, bool(route.route_handler.opt.get(OPEN))))
+    return found
+
+
+def test_no_door_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_doors: Open) -> None:
+    known_open = {
+        ("GET", "/"),
+        ("GET", "/static/x"),
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/answer/x/x/x"),
+        ("POST", "/answer/x/x/x"),
+        ("GET", "/soap/channels/x"),  # the WSDL, which is the same for all channels
+    }
+
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            stranger, guessing = Caller(doors, None), Caller(doors, "x" * 30)
+            paths = paths_of(doors.node)
+            assert len(paths) > 10
+            for method, path, is_open in paths:
+                if method == "WEBSOCKET":
+                    assert await socket_status(doors, path) in (401, 403), path
+                    continue
+                for ask in (stranger, guessing):
+                    status, _told, _ = await ask(method, path, {} if method == "POST" else None)
+                    if not is_open:
+                        assert status == 401 or (status == 429 and ask is guessing), (method, path)
+            opened = {(method, path) for method, path, is_open in paths if is_open}
+            assert opened == known_open, "a door that asks for no token belongs into this list"
+            assert await socket_status(doors, "/channels/mine/socket") == 401
+
+    asyncio.run(scenario())
+
+
+async def socket_status(doors: Doors, path: str, token: str | None = None) -> int:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        async with connect(doors.url.replace("http", "ws") + path, additional_headers=headers):
+            return 101
+    except InvalidStatus as error:
+        return error.response.status_code
+
+
+def test_a_socket_is_opened_for_who_shows_a_token(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            path = "/channels/mine/socket"
+            assert await socket_status(doors, path, "x" * 30) == 401
+            assert await socket_status(doors, path, TOKENS["reader"]) == 101
+
+    asyncio.run(scenario())
+
+
+def test_the_nodes_own_token_may_everything_also_beside_identities(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors(token=NODE_TOKEN) as doors:
+            ask = Caller(doors, NODE_TOKEN)
+            assert (await ask(*PUBLISH_OTHER))[0] == 200
+            assert (await ask(*LEDGER))[0] == 200
+            assert (await Caller(doors, TOKENS["reader"])(*LEDGER))[0] == 403
+            doors.node.rights.check_admin("node")
+
+    asyncio.run(scenario())
+
+
+def test_who_is_on_this_machine_may_what_the_site_says_and_forwarded_callers_are_not(
+    open_doors: Open,
+) -> None:
+    local = ACCESS + '[access.local]\nsubscribe = ["mine"]\n'
+
+    async def scenario() -> None:
+        async with open_doors(local) as doors:
+            ask = Caller(doors, None)
+            assert (await ask(*READ))[0] == 200
+            assert (await ask(*READ_OTHER))[0] == 403
+            assert (await ask(*PUBLISH))[0] == 403
+            for header in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-Ip"):
+                assert (await ask(*READ, **{header: "127.0.0.1"}))[0] == 401
+            assert (await Caller(doors, "x" * 30)(*READ))[0] == 401
+
+    asyncio.run(scenario())
+
+
+def test_an_identity_makes_the_node_fit_to_be_reached_by_others(
+    open_doors: Open, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with open_doors(host="0.0.0.0"):
+            pass
+        shutil.rmtree(tmp_path / "site")
+        with pytest.raises(InvalidInput) as caught:
+            async with open_doors("[access.local]\n", host="0.0.0.0"):
+                pass
+        assert caught.value.code == "settings.open_door"
+
+    asyncio.run(scenario())
+
+
+def test_sandboxed_pages_of_other_sites_cannot_use_the_doors(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors("") as doors:
+            ask = Caller(doors, None)
+            assert (await ask(*PUBLISH, Origin="null"))[0] == 403
+            assert (await ask(*PUBLISH, Origin="http://[::1"))[0] == 403
+            assert (await ask(*HEALTH, Origin="null"))[0] == 200
+
+    asyncio.run(scenario())
+
+
+# --- reading ---
+
+
+def test_a_request_token_is_of_no_use_to_another_identity(open_doors: Open) -> None:
+    two = ACCESS.replace('subscribe = ["mine", "raw.readers", "detections"]', 'subscribe = ["*"]')
+
+    async def scenario() -> None:
+        async with open_doors(two) as doors:
+            reader, boss = Caller(doors, TOKENS["reader"]), Caller(doors, TOKENS["boss"])
+            await boss(*PUBLISH)
+            _status, batch, _ = await reader(*REQUEST)
+            path = "/channels/mine/requests"
+            asked = {"token": batch["current_token"]}
+            status, again, _ = await reader("POST", path, asked)
+            assert (status, again["events"]) == (200, batch["events"])
+            status, told, _ = await boss("POST", path, asked)
+            assert (status, told["title"]) == (403, "token.not_yours")
+            assert "events" not in told
+
+    asyncio.run(scenario())
+
+
+def test_the_overview_shows_what_the_caller_may_read(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            boss = Caller(doors, TOKENS["boss"])
+            await boss(*PUBLISH)
+            await boss(*PUBLISH_OTHER)
+            names: dict[str, set[str]] = {}
+            for identity in TOKENS:
+                _status, told, _ = await Caller(doors, TOKENS[identity])(*OVERVIEW)
+                names[identity] = {channel["name"] for channel in told["channels"]}
+            assert {"mine", "other"} <= names["boss"]
+            assert names["reader"] == {"mine"}
+            assert names["gateway"] == set()
+
+    asyncio.run(scenario())
+
+
+def test_a_chain_of_causes_is_told_to_who_may_read_all_of_it(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            boss, reader = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["reader"])
+            await boss("POST", "/channels/other/events", event("first"))
+            then = [event("before"), {**event("then"), "cause": "first"}]
+            await boss("POST", "/channels/mine/events", then)
+            assert (await boss("GET", "/explain/then"))[0] == 200
+            status, told, _ = await reader("GET", "/explain/then")
+            assert (status, told["title"]) == (403, "access.no_right")
+            await boss("POST", "/channels/mine/events", event("alone"))
+            assert (await reader("GET", "/explain/alone"))[0] == 200
+
+    asyncio.run(scenario())
+
+
+# --- too much, too often ---
+
+
+def test_who_sends_faster_than_its_rate_is_told_when_to_come_again(open_doors: Open) -> None:
+    slow = ACCESS.replace('publish = ["raw.*", "mine"]', 'publish = ["mine"]\nrate = 5')
+
+    async def scenario() -> None:
+        async with open_doors(slow) as doors:
+            gateway, boss = Caller(doors, TOKENS["gateway"]), Caller(doors, TOKENS["boss"])
+            many = [event(str(number)) for number in range(50)]
+            path = "/channels/mine/events"
+            assert (await gateway("POST", path, many))[0] == 200
+            status, told, headers = await gateway("POST", path, event("late"))
+            assert (status, told["title"]) == (429, "access.too_fast")
+            assert 1 <= int(headers["retry-after"]) <= 10
+            assert (await boss("POST", path, event("other")))[0] == 200
+            assert doors.node.channels.channel("mine").last_position() == 51
+
+    asyncio.run(scenario())
+
+
+def test_guessing_is_answered_by_come_again_later_and_locks_nobody_out(open_doors: Open) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            guess = Caller(doors, "guess-" + "x" * 30)
+            answers = [await guess(*READ) for _ in range(25)]
+            assert {status for status, _, _ in answers} == {401, 429}
+            status, told, headers = answers[-1]
+            assert (status, told["title"]) == (429, "access.too_many_failures")
+            assert int(headers["retry-after"]) >= 1
+            assert (await Caller(doors, TOKENS["reader"])(*READ))[0] == 200
+            assert (await Caller(doors, None)(*READ))[0] == 401
+
+    asyncio.run(scenario())
+
+
+# --- secrets stay secret ---
+
+
+def test_secrets_appear_nowhere(
+    open_doors: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = io.StringIO()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(written))
+    secrets = [*TOKENS.values(), NODE_TOKEN]
+
+    async def scenario() -> str:
+        told = ""
+        async with open_doors(token=NODE_TOKEN) as doors:
+            for token in (*secrets, "a-wrong-token-that-was-shown-123"):
+                ask = Caller(doors, token)
+                for door in (PUBLISH, PUBLISH_OTHER, READ_OTHER, LEDGER, METRICS, OVERVIEW):
+                    _status, body, headers = await ask(*door)
+                    told += f"{body} {headers}"
+            _status, schema, _ = await Caller(doors, NODE_TOKEN)("GET", "/schema/openapi.json")
+            assert "paths" in schema
+            node = doors.node
+            told += f"{schema} {node.admission} {node.admission.tokens!r} {vars(node)} "
+            told += (
+                f"{node.admission.with_node_token(NODE_TOKEN)} {make_app(node, token=NODE_TOKEN)}"
+            )
+        return told
+
+    try:
+        told = asyncio.run(scenario())
+    finally:
+        structlog.reset_defaults()
+    site = str(tmp_path / "site")
+    (tmp_path / "boss.token").write_text(TOKENS["gateway"][:8])
+    run(["check", "--site", site])
+    run(["access", "list", "--site", site])
+    run(["up", "--site", site])
+    said = capsys.readouterr()
+    everything = told + written.getvalue() + said.out + said.err
+    assert "access.weak_token" in said.err
+    assert "a wrong token was shown" in everything
+    for secret in (*secrets, TOKENS["gateway"][:8] + " ", "a-wrong-token-that-was-shown-123"):
+        assert secret not in everything
