@@ -1,5 +1,5 @@
-"""Whatever comes in at a door: events, requests, frames and batches are read or refused with a code,
-never by a fault of ours. [CH-2, CH-12]
+"""Whatever comes in at a door: events, requests, frames and batches are read or refused with a
+code, never by a fault of ours. [CH-2, CH-12]
 """
 
 from __future__ import annotations

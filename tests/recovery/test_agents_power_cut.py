@@ -1,6 +1,6 @@
-"""Power cuts on the machines of publishers and listeners: what an outbox accepted is delivered under
-the number it was given, and a place is the last one kept or the one that was being kept. [CH-5, CH-6,
-CH-7]
+"""Power cuts on the machines of publishers and listeners: what an outbox accepted is delivered
+under the number it was given, and a place is the last one kept or the one that was being kept.
+[CH-5, CH-6, CH-7]
 """
 
 from __future__ import annotations

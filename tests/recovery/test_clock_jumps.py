@@ -199,9 +199,7 @@ def test_publishing_goes_on_and_repetitions_are_known_whatever_the_clock_says(
         assert [one.received for one in stored[3:]] == [START + jump] * 2
         first = await channels.source.request("c", Request(query={}), identity="r")
         clock.correct()
-        again = await channels.source.request(
-            "c", Request(token=first.current_token), identity="r"
-        )
+        again = await channels.source.request("c", Request(token=first.current_token), identity="r")
         assert again.events == first.events
         await channels.close()
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from rapport.channel.agents.listener_place import ListenerPlace, Session
+from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.outbox import Outbox
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.logged import LoggedChannels
@@ -35,6 +37,7 @@ from rapport.testing.written_log import WrittenLog
 
 STORE = Path("/data/store")
 CHILD = Path(__file__).with_name("full_disk_child.py")
+SESSION = Session(channel="c", query="{}")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'
 BATCHES = [
     [
@@ -157,6 +160,29 @@ def test_an_outbox_on_a_full_disk_refuses_at_the_call_and_goes_on_with_room() ->
         assert [one.event.id for one in found] == accepted
         outbox.close()
         room, refused = room + 1, disk.refused
+
+
+def test_a_listeners_place_on_a_full_disk_stays_the_last_one_that_was_kept() -> None:
+    room, refused = 0, 1
+    while refused:
+        disk = FullDisk(ForgetfulDisk())
+        place = ListenerPlace(STORE, SESSION, files=disk)
+        place.save(StandsAt("first", False, 1))
+        disk.fill(after=room)
+        try:
+            place.save(StandsAt("second", False, 2))
+        except StoreUnavailable as error:
+            assert error.code == "store.disk_full"
+        disk.free()
+        kept = place.saved
+        place.close()
+        again = ListenerPlace(STORE, SESSION, files=disk)
+        # The name may be new and its sync refused: then the newer place stands there.
+        assert again.saved in (kept, StandsAt("second", False, 2))
+        again.save(StandsAt("third", False, 3))
+        again.close()
+        room, refused = room + 1, disk.refused
+    assert room > 3
 
 
 def small_disk_command(mount_point: Path) -> list[str]:

@@ -75,9 +75,7 @@ class World:
     def __init__(self, chance: Chance) -> None:
         self.disk, self.chance = ForgetfulDisk(), chance
         self.records = ForgetfulRecords(self.disk)
-        self.devices = [
-            Device(f"d{n}", KEPT if n % 2 else SWEPT, counts=n < 3) for n in range(6)
-        ]
+        self.devices = [Device(f"d{n}", KEPT if n % 2 else SWEPT, counts=n < 3) for n in range(6)]
         self.sets: dict[str, list[str]] = {}
         self.next_token = ""
 

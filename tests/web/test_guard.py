@@ -37,6 +37,27 @@ def test_with_a_token_only_health_and_answer_links_are_open(with_doors: Callable
     asyncio.run(scenario())
 
 
+def test_a_caller_who_is_not_known_is_told_how_to_say_who_he_is(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(token="s3cret") as doors:
+            # Through the framework, past it, and as SOAP.
+            for method, path in (
+                ("GET", "/overview"),
+                ("POST", "/sources/readers"),
+                ("POST", "/soap/channels/events"),
+            ):
+                answer = await doors.ask(method, path, b"{}" if method == "POST" else None)
+                assert answer.status == 401, path
+                assert answer.headers["www-authenticate"] == "Bearer", path
+            foreign = {"Authorization": "Bearer s3cret", "Origin": "https://evil.example"}
+            refused = await doors.ask("GET", "/overview", headers=foreign)
+            assert (refused.status, "www-authenticate" in refused.headers) == (403, False)
+
+    asyncio.run(scenario())
+
+
 def test_pages_of_other_sites_cannot_use_the_doors(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

@@ -37,7 +37,14 @@ _IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "admin", "rate")
 _KEY_KEYS = ("key", "sources")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
-_THE_NODES_OWN = ("quarantine", "detections", "control", "log", "dead_letters")
+_THE_NODES_OWN = (
+    "quarantine",
+    "detections",
+    "control",
+    "log",
+    "dead_letters",
+    "intercepted",
+)
 _HIGHEST_RATE = 10_000_000
 
 

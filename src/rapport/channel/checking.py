@@ -16,7 +16,6 @@ LARGEST_DATA_BYTES = 32 * 1024 * 1024
 MAX_HEADER_CHARACTERS = 64 * 1024
 """Most characters in all header names and values of one event."""
 
-_NO_HEADERS: dict[str, str] = {}
 _CHANNEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}\Z")
 _READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,99}\Z")
 
@@ -71,7 +70,7 @@ def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
         and max(sizes, default=0) <= max_data_bytes
         and set(map(type, data)) <= {bytes}
         and set(map(type, times)) <= {int}
-        and -(2**63) <= min(times, default=0)
+        and min(times, default=0) >= -(2**63)
         and max(times, default=0) < 2**63
     )
     if not sound:

@@ -43,8 +43,11 @@ def find_spots(connection: sqlite3.Connection, log: int, positions: Sequence[int
     """The spots of positions, as far as known."""
     encoded = msgspec.json.encode(positions).decode()
     rows = connection.execute(_FIND, {"base": log << _LOG_BITS, "positions": encoded})
+    found = [row for row in rows if len(row[3]) == SPOT.size]
+    unpacked = SPOT.iter_unpack(b"".join([row[3] for row in found]))
     return [
-        Spot(position, segment, received, *SPOT.unpack(spot))
-        for position, segment, received, spot in rows
-        if len(spot) == SPOT.size
+        Spot(position, segment, received, offset, length, checksum)
+        for (position, segment, received, _packed), (offset, length, checksum) in zip(
+            found, unpacked, strict=True
+        )
     ]

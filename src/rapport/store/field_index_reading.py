@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
+from zlib import crc32
 
 from rapport.store.field_index_spots import Spot
 from rapport.store.files import Files, OpenFile
@@ -40,22 +41,20 @@ class SpotFiles:
 
     def read(self, log: str, spots: Sequence[Spot], path_of: PathOf) -> list[bytes | None]:
         """See PlacedLogs. One read per spot."""
+        bodies: list[bytes | None] = []
+        segment, file = 0, None
         with self._guard:
-            return [self._read(log, spot, path_of) for spot in spots]
+            for spot in spots:
+                if spot.segment != segment or file is None:
+                    segment, file = spot.segment, self._file(log, spot.segment, path_of)
+                bodies.append(None if file is None else _sound(file, spot))
+        return bodies
 
     def close(self, log: str | None = None) -> None:
         """Closes the files of a log, or all."""
         with self._guard, ExitStack() as closing:
             for key in [key for key in self._open if log in (None, key[0])]:
                 closing.callback(self._open.pop(key).close)
-
-    def _read(self, log: str, spot: Spot, path_of: PathOf) -> bytes | None:
-        try:
-            file = self._open.get((log, spot.segment)) or self._file(log, spot.segment, path_of)
-            body = None if file is None else file.read_at(spot.offset, spot.length)
-        except OSError:
-            return None  # the caller reads the whole block instead, which tells what is wrong
-        return body if body is not None and spot.is_sound(body) else None
 
     def _file(self, log: str, segment: int, path_of: PathOf) -> OpenFile | None:
         key = (log, segment)
@@ -67,5 +66,19 @@ class SpotFiles:
             return None
         if len(self._open) >= _MOST_FILES:
             self._open.popitem(last=False)[1].close()
-        self._open[key] = self._files.open_to_read(path)
+        try:
+            self._open[key] = self._files.open_to_read(path)
+        except OSError:
+            return None
         return self._open[key]
+
+
+def _sound(file: OpenFile, spot: Spot) -> bytes | None:
+    """The bytes; None when they are not what was indexed. The caller then reads the whole block,
+    which tells what is wrong.
+    """
+    try:
+        body = file.read_at(spot.offset, spot.length)
+    except OSError:
+        return None
+    return body if crc32(body) == spot.checksum and len(body) == spot.length else None

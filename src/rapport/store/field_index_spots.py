@@ -28,10 +28,6 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
     length: int
     checksum: int
 
-    def is_sound(self, body: bytes) -> bool:
-        """Whether these are the bytes that were indexed."""
-        return len(body) == self.length and crc32(body) == self.checksum
-
 
 class Spots(msgspec.Struct, frozen=True):
     """Spots of consecutive events of one segment, received at one moment."""

@@ -9,7 +9,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
-from rapport.core.errors import RapportError, Unavailable
+from rapport.core.errors import NotAuthenticated, RapportError, Unavailable
 from rapport.kernel.telemetry import get_logger
 from rapport.web.headers import SAFE_HEADERS
 
@@ -23,10 +23,16 @@ def problem_response(
     """RFC 9457 problem details: code, message, hint and every single problem; Retry-After where it
     helps.
     """
-    headers = {}
+    return _respond(problem_members(error), error.status, error_headers(error))
+
+
+def error_headers(error: RapportError) -> dict[str, str]:
+    """What HTTP wants said beside an error: when to come again, how to say who one is."""
     if isinstance(error, Unavailable):
-        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
-    return _respond(problem_members(error), error.status, headers)
+        return {"Retry-After": str(math.ceil(error.retry_after_seconds))}
+    if isinstance(error, NotAuthenticated):
+        return {"WWW-Authenticate": "Bearer"}
+    return {}
 
 
 def problem_members(error: RapportError) -> dict[str, Any]:

@@ -26,7 +26,15 @@ from rapport.kernel.toml import TomlFile
 
 _KEYS = ("url", "token", "receive", "send", "query", "rename")
 
-NOT_SHARED = ("control", "log", "dead_letters", "quarantine", "detections", "output.*")
+NOT_SHARED = (
+    "control",
+    "log",
+    "dead_letters",
+    "quarantine",
+    "detections",
+    "intercepted",
+    "output.*",
+)
 """Channels whose events would be acted on twice, or mean something only where they arose: they are
 received under another name, or not at all.
 """

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.core.errors import InterpretationError, Problem
+from rapport.core.errors import InterpretationError, Problem, nearest_names
 from rapport.mediation.model.conversions import Conversion
-from rapport.mediation.model.interpretation import Direction, Interpretation, Mapping, Rule
+from rapport.mediation.model.interpretation import (
+    EXPLORE,
+    Direction,
+    Interpretation,
+    Mapping,
+    Rule,
+)
 from rapport.mediation.model.patterns import BoundPattern, Pattern, bind, parse_pattern
 from rapport.mediation.model.type_checks import check_types
 from rapport.mediation.model.types import Type, Types
@@ -85,7 +91,37 @@ class Scope:
         if isinstance(found, Problem):
             self.problems.append(found)
             return None
+        fault = self._fault_of(rule, found)
+        if fault is not None:
+            self.problems.append(fault)
+            return None
         return BoundRule(rule, found, owner)
+
+    def _fault_of(self, rule: Rule, pattern: BoundPattern) -> Problem | None:
+        """What is wrong between a rule's pattern and its conversion."""
+        if rule.conversion == EXPLORE:
+            return None
+        conversion = self.conversions.get(rule.conversion)
+        if conversion is None:
+            nearest = nearest_names(rule.conversion, self.conversions, 1)
+            return Problem(
+                code="rule.unknown_conversion",
+                message=f"rule {rule}: there is no conversion {rule.conversion!r}",
+                hint=f"did you mean {nearest[0]!r}?" if nearest else "declare it",
+            )
+        if not conversion.is_single:
+            return Problem(
+                code="rule.argument",
+                message=f"rule {rule}: {conversion.signature()} is not from one value to one",
+                hint="conversions of several values are for merging and splitting in a mapping",
+            )
+        if not self.types.is_subtype(pattern.last.type, conversion.argument):
+            return Problem(
+                code="rule.argument",
+                message=f"rule {rule}: expected {conversion.argument}, found {pattern.last.type}",
+                hint=f"{conversion.name} takes {conversion.argument}",
+            )
+        return None
 
 
 def make_scope(chain: Sequence[Interpretation]) -> Scope:

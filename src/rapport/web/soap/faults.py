@@ -6,7 +6,6 @@ every fault would call a caller's mistake a failure of the node, in every proxy 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from litestar import Request, Response
@@ -14,19 +13,17 @@ from litestar.exceptions import HTTPException
 
 from rapport.channel.xmessages.envelope import MEDIA_TYPES, SoapError, write_fault
 from rapport.channel.xmessages.names import SOAP_11, SOAP_12
-from rapport.core.errors import InvalidInput, RapportError, TooLarge, Unavailable
+from rapport.core.errors import InvalidInput, RapportError, TooLarge
 from rapport.kernel.telemetry import get_logger
+from rapport.web.problems import error_headers
 
 _log = get_logger(__name__)
 
 
 def fault_response(request: Request[Any, Any, Any], error: RapportError) -> Response[bytes]:
     """The fault of one of our errors; Retry-After where it helps."""
-    headers = {}
-    if isinstance(error, Unavailable):
-        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
     version = error.version if isinstance(error, SoapError) else _version(request)
-    return _respond(version, error, error.status, headers)
+    return _respond(version, error, error.status, error_headers(error))
 
 
 def http_fault_response(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:

@@ -1,0 +1,255 @@
+"""Fits resolved steps to the type a mapping promises: what results, and every misfit. [ME-7, ME-17]
+
+At each complex value the result is, in this order: what a mapping of its own type says, if that
+suits; its own type, if all conversions below keep it; the type that stands there in the promised
+event. Then its attributes must suit those of that type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Dict
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.mediation.model.interpretation import Direction, Mapping
+from rapport.mediation.model.plan import (
+    KEEP,
+    LEAVE,
+    Case,
+    Convert,
+    Each,
+    Keep,
+    Object,
+    Part,
+    Step,
+    Variants,
+)
+from rapport.mediation.model.scope import Scope
+from rapport.mediation.model.shaping import Shaping
+from rapport.mediation.model.types import Attribute, TypeRef, element_of
+
+_replace = msgspec.structs.replace
+
+
+class Fitting:
+    """Fits the steps of one scope in one direction; collects `problems`."""
+
+    def __init__(self, scope: Scope, direction: Direction) -> None:
+        self._scope, self._types, self._direction = scope, scope.types, direction
+        self.problems: list[Problem] = []
+
+    def preserves(self, step: Step, declared: TypeRef) -> bool:
+        """All results are of the types that stood there before."""
+        if isinstance(step, Convert):
+            return self._types.is_subtype(step.conversion.result, declared)
+        if isinstance(step, Each):
+            inner = element_of(declared)
+            return inner is not None and self.preserves(step.step, inner)
+        if isinstance(step, Variants):
+            return all(self.preserves(case.step, declared) for case in step.cases)
+        if isinstance(step, Object):
+            attributes = self._types.attributes(step.type)
+            return all(
+                self.preserves(part.step, attributes[part.attribute].type) for part in step.parts
+            )
+        return True
+
+    def fit_event(self, step: Step, name: str, mapping: Mapping | None) -> Step:
+        """The step of a whole event of type `name`, made to give what the mapping promises."""
+        if mapping is None:
+            return step
+        if isinstance(step, Convert):
+            return self._fit_whole(step, mapping)
+        return self._fit_object(self._as_object(step, name, name), mapping.target, mapping)
+
+    def fit(self, step: Step, declared: TypeRef, wanted: TypeRef | None, path: str) -> Step:
+        """The step for a place declared as `declared` where `wanted` is promised.
+
+        None: nothing is promised, the result goes on to a change of shape.
+        """
+        if wanted is None:
+            return step
+        if isinstance(step, Convert):
+            return self._fit_convert(step, wanted)
+        if isinstance(step, Keep) and self._types.is_subtype(declared, wanted):
+            return step
+        inner, wanted_inner = element_of(declared), element_of(wanted)
+        if inner is not None and wanted_inner is not None:
+            below = step.step if isinstance(step, Each) else KEEP
+            fitted = self.fit(below, inner, wanted_inner, f"{path}[]")
+            return Each(path, fitted) if fitted != KEEP else KEEP
+        if not (self._types.is_complex(declared) and self._types.is_complex(wanted)):
+            self._misfit(path, wanted, declared)
+            return step
+        return self._fit_dynamic(step, declared, wanted, path)
+
+    def _fit_dynamic(self, step: Step, declared: str, wanted: str, path: str) -> Step:
+        cases = (
+            step.cases
+            if isinstance(step, Variants)
+            else tuple(
+                Case(each, step if each == declared else KEEP)
+                for each in self._types.dynamic(declared)
+            )
+        )
+        fitted = tuple(
+            Case(case.type, self._fit_case(case, declared, wanted, path)) for case in cases
+        )
+        if len(fitted) == 1 or all(case.step == KEEP for case in fitted):
+            return fitted[0].step
+        return Variants(path, declared, fitted)
+
+    def _fit_case(self, case: Case, declared: str, wanted: str, path: str) -> Step:
+        """One dynamic type: what its value becomes where `wanted` is promised."""
+        if isinstance(case.step, Convert):
+            return self._fit_convert(case.step, wanted)
+        mapping = self._scope.mapping_of(case.type, self._direction)
+        if mapping is not None and not self._types.is_subtype(mapping.target, wanted):
+            mapping = None
+        if mapping is not None and mapping.target != case.type and not mapping.each:
+            return self._retyped(case, mapping.target, declared, wanted, path, mapping)
+        if self._types.is_subtype(case.type, wanted) and self.preserves(case.step, case.type):
+            return case.step
+        if case.type == declared:
+            return self._retyped(case, wanted, declared, wanted, path, None)
+        self._misfit(path, wanted, case.type, "map this subtype, or convert it by a rule")
+        return case.step
+
+    def _retyped(
+        self,
+        case: Case,
+        result: str,
+        declared: str,
+        wanted: str,
+        path: str,
+        mapping: Mapping | None,
+    ) -> Step:
+        whole = self._as_object(case.step, case.type, path)
+        fitted = self._fit_object(whole, result, mapping)
+        may_be_tagged = len(self._types.dynamic(declared)) > 1
+        tag = result if result != wanted else ("" if may_be_tagged else LEAVE)
+        return self._lean(_replace(fitted, tag=tag))
+
+    def _fit_object(self, step: Object, result: str, mapping: Mapping | None) -> Object:
+        """Attributes that the mapping's source does not have are left out: an event of a subtype
+        is seen as what was mapped.
+        """
+        given = self._types.attributes(step.type)
+        seen_as = self._types.attributes(mapping.source) if mapping else given
+        promised = self._types.attributes(result)
+        shaping = Shaping(mapping, self._scope, step.path, self.problems)
+        steps = {part.attribute: part.step for part in step.parts}
+        parts: list[Part] = []
+        produced: dict[str, Attribute] = {}
+        for name, attribute in given.items():
+            if name not in seen_as:
+                continue
+            goal = shaping.goal_of(name)
+            wanted = promised[goal].type if goal in promised else None
+            place = f"{step.path}.{name}"
+            fitted = self.fit(steps.get(name, KEEP), attribute.type, wanted, place)
+            if fitted != KEEP:
+                parts.append(Part(name, attribute.optional, fitted))
+            produced[name] = Attribute(
+                name, self._result(fitted, attribute.type, wanted), attribute.optional
+            )
+        produced = shaping.apply(produced)
+        reduces = self._types.is_subtype(step.type, result)
+        self._cover(step.path, produced, promised, result, reduces)
+        only = self._only(mapping, reduces, given, produced, promised)
+        return _replace(
+            step,
+            parts=tuple(parts),
+            only=only,
+            each=mapping.each if mapping else "",
+            shape=shaping.steps,
+        )
+
+    def _only(
+        self,
+        mapping: Mapping | None,
+        reduces: bool,
+        given: Dict[str, Attribute],
+        produced: Dict[str, Attribute],
+        promised: Dict[str, Attribute],
+    ) -> tuple[str, ...] | None:
+        """Which attributes stay, when not all do."""
+        wanted = tuple(name for name in promised if name in produced)
+        drops_unmapped = mapping is not None and any(
+            name not in self._types.attributes(mapping.source) for name in given
+        )
+        drops_by_super_type = reduces and any(name not in promised for name in produced)
+        return wanted if drops_unmapped or drops_by_super_type else None
+
+    def _cover(
+        self,
+        path: str,
+        produced: Dict[str, Attribute],
+        promised: Dict[str, Attribute],
+        result: str,
+        reduces: bool,
+    ) -> None:
+        for name, attribute in produced.items():
+            goal = promised.get(name)
+            if goal is None:
+                if not reduces:
+                    hint = f"drop, rename or merge {name!r} in the mapping"
+                    message = f"{path}: {result} has no attribute {name!r}"
+                    self._problem("mapping.no_place", message, hint)
+            elif not self._types.is_subtype(attribute.type, goal.type):
+                self._misfit(f"{path}.{name}", goal.type, attribute.type)
+        for name, goal in promised.items():
+            there = produced.get(name)
+            if not goal.optional and (there is None or there.optional):
+                what = "may be missing" if there else "comes from nowhere"
+                hint = f"create {name!r} in the mapping, or declare it optional in {result}"
+                message = f"{path}: attribute {name!r} of {result} {what}"
+                self._problem("mapping.incomplete", message, hint)
+
+    def _result(self, step: Step, declared: TypeRef, wanted: TypeRef | None) -> TypeRef:
+        """What comes out; what was fitted is what was wanted, misfits are reported already."""
+        if wanted is not None:
+            return wanted
+        if isinstance(step, Convert):
+            return step.conversion.result
+        if isinstance(step, Each):
+            inner = element_of(declared)
+            return f"[{self._result(step.step, inner, None)}]" if inner else declared
+        return declared
+
+    def _fit_whole(self, step: Convert, mapping: Mapping) -> Step:
+        """A rule that takes the whole event; a list of events splits it (ME-17)."""
+        if mapping.shape or mapping.each:
+            message = f"{mapping}: the rule {step.rule} converts the whole event"
+            hint = "a change of shape has no effect then; remove it or the rule"
+            self._problem("mapping.unused_shape", message, hint)
+        inner = element_of(step.conversion.result)
+        if inner is not None and self._types.is_subtype(inner, mapping.target):
+            return step
+        return _replace(self._fit_convert(step, mapping.target), tag=LEAVE)
+
+    def _fit_convert(self, step: Convert, wanted: TypeRef) -> Convert:
+        result = step.conversion.result
+        if not self._types.is_subtype(result, wanted):
+            message = f"rule {step.rule} at {step.path}: expected {wanted}, found {result}"
+            hint = "a more specific rule, another conversion or another mapping mends it"
+            self._problem("rule.result", message, hint)
+        elif result != wanted and self._types.is_complex(result):
+            return _replace(step, tag=result)
+        return step
+
+    def _as_object(self, step: Step, name: str, path: str) -> Object:
+        return step if isinstance(step, Object) else Object(path, name, ())
+
+    def _lean(self, step: Object) -> Step:
+        """An object with nothing to do at all is kept as it is."""
+        idle = not step.parts and not step.shape and step.only is None
+        return KEEP if idle and step.tag == LEAVE else step
+
+    def _misfit(self, path: str, wanted: TypeRef, found: TypeRef, hint: str = "") -> None:
+        message = f"{path}: expected {wanted}, found {found}"
+        self._problem("mapping.misfit", message, hint or f"a rule for {path} may convert it")
+
+    def _problem(self, code: str, message: str, hint: str) -> None:
+        self.problems.append(Problem(code=code, message=message, hint=hint))
