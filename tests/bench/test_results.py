@@ -9,9 +9,7 @@ import pytest
 from rapport.cli.main import run
 
 GOALS = {
-    "channel": {150_000, 5_000, 0.4, 2.0},
-    "doors": {8_000, 150_000, 60_000},
-    "history": {2.0},
+    "channel": {150_000, 5_000, 0.4, 2.0, 1.5, 8_000, 60_000},
     "policy": {1_500_000, 600_000},
 }
 

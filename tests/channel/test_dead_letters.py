@@ -12,6 +12,7 @@ from rapport.channel.dead_letter_office import DeadLetterOffice, Wanted
 from rapport.channel.dead_letter_replay import ASKED, FAILED_AGAIN, FORGOTTEN, REPLAYED
 from rapport.channel.dead_letters import DEAD_LETTER, DEAD_LETTERS, bury
 from rapport.channel.reading import serve
+from rapport.channel.subscriptions import load_cursor
 from rapport.core.errors import Conflict, InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
@@ -36,17 +37,27 @@ class Handler:
 
 
 class Served:
-    """A reader at work while the block runs."""
+    """A reader at work while the block runs, and until it has committed what it handled: ended in
+    between it would handle that again, as promised.
+    """
 
     def __init__(self, channels, handler, clock, reader="r") -> None:
+        self._channels, self._reader = channels, reader
         self._work = lambda: serve(channels, "c", reader, handler, clock, limit=4)
 
     async def __aenter__(self):
         self._task = asyncio.create_task(self._work())
 
-    async def __aexit__(self, *_error):
+    async def __aexit__(self, kind, *_error):
+        if kind is None:
+            await until(self._has_committed)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+
+    def _has_committed(self) -> bool:
+        cursor = load_cursor(self._channels.records, "c", self._reader)
+        last = self._channels.channel("c").last_position()
+        return cursor is not None and cursor.position == last
 
 
 async def until(condition) -> None:

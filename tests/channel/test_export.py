@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel import export
+from rapport.channel import export_files, export_manifest
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
-from rapport.channel.export import export_channels, export_readings, partition_name, read_manifest
+from rapport.channel.export import export_channels
+from rapport.channel.export_files import export_readings, partition_name
+from rapport.channel.export_manifest import read_manifest, take_lock
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
@@ -145,7 +148,7 @@ def test_small_limits_give_more_files_and_the_same_rows(clock: ManualClock, tmp_
 def crash_at(step: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ends the export at its n-th file, before or after the file took its place."""
     steps = iter(range(1_000))
-    original = export.replaced_file
+    original = export_files.replaced_file
 
     @contextmanager
     def replaced_file(path: Path) -> Iterator[Path]:
@@ -158,7 +161,8 @@ def crash_at(step: int, after: bool, monkeypatch: pytest.MonkeyPatch) -> Iterato
             raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(export, "replaced_file", replaced_file)
+        patch.setattr(export_files, "replaced_file", replaced_file)
+        patch.setattr(export_manifest, "replaced_file", replaced_file)
         yield
 
 
@@ -190,11 +194,11 @@ def test_a_crash_between_any_two_files_neither_loses_nor_doubles(
 def test_two_exports_at_once_are_refused(clock: ManualClock, tmp_path: Path) -> None:
     async def scenario() -> None:
         channels = open_memory(clock)
-        lock = export._take_lock(tmp_path)
+        lock = take_lock(tmp_path)
         with pytest.raises(Conflict) as caught:
             await export_channels(channels, tmp_path)
         assert caught.value.code == "lake.export_running"
-        export.os.close(lock)
+        os.close(lock)
         await export_channels(channels, tmp_path)
 
     asyncio.run(scenario())

@@ -14,8 +14,8 @@ import pytest
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.shared import Parts
-from rapport.channel.writer import ThreadWriter
-from rapport.core.errors import ChannelUnavailable
+from rapport.channel.writer import Pace, ThreadWriter
+from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
@@ -192,3 +192,95 @@ def test_an_append_under_way_is_finished_before_closing():
         assert [(await task).positions for task in appending] == [(n + 1,) for n in range(50)]
 
     asyncio.run(scenario())
+
+
+def test_a_lone_append_is_written_in_its_own_task_while_the_store_is_fast():
+    async def scenario():
+        clock = ManualClock(0)
+        writer = ThreadWriter(name="w", lone=Pace(clock, fast_ns=10, trust_after=2))
+        target = Telling(clock)
+        for _number in range(5):
+            await writer.write(target, (event("1"),), 1)
+        here = threading.get_ident()
+        assert [thread == here for thread in target.threads] == [False, False, True, True, True]
+        target.takes_ms = 1  # one slow answer, and the thread has it again
+        await writer.write(target, (event("1"),), 1)
+        await writer.write(target, (event("1"),), 1)
+        assert [thread == here for thread in target.threads[5:]] == [True, False]
+        writer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_appends_of_one_turn_are_one_group_and_keep_their_order():
+    async def scenario():
+        clock = ManualClock(0)
+        writer = ThreadWriter(name="w", lone=Pace(clock, trust_after=1))
+        target = Telling(clock)
+        await writer.write(target, (event("warm"),), 1)
+        together = [writer.write(target, (event(str(n)),), 1) for n in range(20)]
+        assert [one.positions[0] for one in await asyncio.gather(*together)] == list(range(2, 22))
+        assert threading.get_ident() not in target.threads
+        writer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_lone_append_that_is_cancelled_or_met_by_the_end_is_still_written_once():
+    async def scenario():
+        clock = ManualClock(0)
+        writer = ThreadWriter(name="w", lone=Pace(clock, trust_after=1))
+        target = Telling(clock)
+        await writer.write(target, (event("warm"),), 1)
+        waiting = asyncio.create_task(writer.write(target, (event("2"),), 1))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        last = asyncio.create_task(writer.write(target, (event("3"),), 1))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(writer.stop)
+        assert (await last).positions == (3,)
+        assert target.position == 3
+
+    asyncio.run(scenario())
+
+
+def test_the_fault_of_a_lone_append_reaches_its_caller_and_the_next_one_works():
+    async def scenario():
+        clock = ManualClock(0)
+        writer = ThreadWriter(name="w", lone=Pace(clock, trust_after=1))
+        target = Telling(clock)
+        await writer.write(target, (event("warm"),), 1)
+        target.fault = StoreUnavailable("the disk is full", code="store.disk_full")
+        with pytest.raises(ChannelUnavailable) as refused:
+            await writer.write(target, (event("2"),), 1)
+        assert refused.value.code == "store.disk_full"
+        target.fault = None
+        assert (await writer.write(target, (event("2"),), 1)).positions == (2,)
+        writer.stop()
+
+    asyncio.run(scenario())
+
+
+class Telling:
+    """A target that counts, and tells in which thread it was called."""
+
+    name = "c"
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.threads: list[int] = []
+        self.takes_ms, self.position = 0, 0
+        self.fault: StoreUnavailable | None = None
+
+    def commit(self, appends):
+        self.threads.append(threading.get_ident())
+        self._clock.set_ms(self._clock.now_ms() + self.takes_ms)
+        if self.fault is not None:
+            raise self.fault
+        answers = []
+        for events in appends:
+            self.position += len(events)
+            answers.append(Appended((self.position,), 0))
+        return answers

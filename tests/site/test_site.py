@@ -125,3 +125,23 @@ def test_any_damage_to_a_site_file_is_reported_not_raised(
     for problem in check_site(tmp_path):
         assert problem.code
         assert problem.message
+
+
+CHANNELS_ONLY = '[site]\nname = "log"\n\n[concepts.sample.attributes]\nmass = "number"\n'
+
+
+def test_a_site_of_channels_only_is_told_nothing(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(CHANNELS_ONLY, encoding="utf-8")
+    assert check_site(tmp_path) == []
+
+
+def test_policies_without_sources_and_sources_without_policies_are_told(tmp_path: Path) -> None:
+    source = '\n[sources.scale]\nconcept = "sample"\nattribute = "mass"\nkey = "k"\nvalue = "v"\n'
+    (tmp_path / "site.toml").write_text(CHANNELS_ONLY + source, encoding="utf-8")
+    assert "no file matches '*.dpl'" in {problem.message for problem in check_site(tmp_path)}
+    named = CHANNELS_ONLY + '\n[policies]\nfiles = ["rules/*.dpl"]\n'
+    (tmp_path / "site.toml").write_text(named, encoding="utf-8")
+    assert [problem.code for problem in check_site(tmp_path)] == ["site.no_file"]
+    (tmp_path / "site.toml").write_text(CHANNELS_ONLY, encoding="utf-8")
+    (tmp_path / "heavy.dpl").write_text("concepts\n  sample A\n", encoding="utf-8")
+    assert "site.no_sources" in {problem.code for problem in check_site(tmp_path)}

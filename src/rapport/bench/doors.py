@@ -16,6 +16,7 @@ from typing import Any
 import uvloop
 
 from rapport.bench.door_clients import Counter, post_all, post_request
+from rapport.bench.results import Result, limit, rate
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.testing.node_process import NodeProcess
@@ -27,7 +28,6 @@ _BATCH_CONNECTIONS = 16
 _BATCH = 100
 _SUBSCRIBERS = 100
 
-Result = dict[str, object]
 Address = tuple[str, int]
 
 
@@ -66,7 +66,7 @@ async def _singles(address: Address, count: int) -> Result:
         f"HTTP publish, {_CONNECTIONS} connections, one event with 200 B data per request, "
         "each answered when synced"
     )
-    return _rate(metric, count / seconds, "requests/s", 8_000)
+    return rate(metric, count / seconds, "requests/s", 8_000)
 
 
 async def _batches(address: Address, count: int) -> Result:
@@ -76,7 +76,7 @@ async def _batches(address: Address, count: int) -> Result:
         f"HTTP publish, {_BATCH_CONNECTIONS} connections, {_BATCH} events with 200 B data per "
         "request, each answered when synced"
     )
-    return _rate(metric, count / seconds, "events/s", 150_000)
+    return rate(metric, count / seconds, "events/s", 150_000)
 
 
 async def _fan_out(address: Address, count: int, batch: int, how: str) -> Result:
@@ -95,7 +95,7 @@ async def _fan_out(address: Address, count: int, batch: int, how: str) -> Result
     for counter in counters:
         counter.close()
     metric = f"WebSocket fan-out to {_SUBSCRIBERS} subscribers of one channel, published in {how}"
-    return _rate(metric, count * _SUBSCRIBERS / seconds, "deliveries/s", 60_000)
+    return rate(metric, count * _SUBSCRIBERS / seconds, "deliveries/s", 60_000)
 
 
 async def _latency(address: Address, count: int) -> Result:
@@ -114,7 +114,7 @@ async def _latency(address: Address, count: int) -> Result:
         f"one event over HTTP (with its connection) until the last of {_SUBSCRIBERS} subscribers "
         "has it, p50"
     )
-    return _limit(metric, sorted(took)[len(took) // 2], "ms")
+    return limit(metric, sorted(took)[len(took) // 2], "ms")
 
 
 async def _subscribed(address: Address, channel: str) -> list[Counter]:
@@ -153,25 +153,3 @@ async def _timed(work: Callable[[], Awaitable[object]]) -> float:
     began = _CLOCK.steady_ns()
     await work()
     return (_CLOCK.steady_ns() - began) / 1e9
-
-
-def _rate(metric: str, value: float, unit: str, goal: float) -> Result:
-    return _result(metric, value, unit, "higher", goal, value >= goal)
-
-
-def _limit(metric: str, value: float, unit: str) -> Result:
-    return _result(metric, value, unit, "lower", None, None)
-
-
-def _result(
-    metric: str, value: float, unit: str, better: str, goal: float | None, ok: bool | None
-) -> Result:
-    shown = round(value) if value >= 1000 else round(value, 3)
-    return {
-        "metric": metric,
-        "value": shown,
-        "unit": unit,
-        "better": better,
-        "goal": goal,
-        "ok": ok,
-    }

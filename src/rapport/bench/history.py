@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rapport.bench.results import Result, limit, rate, share
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
@@ -31,8 +32,6 @@ _INDEX = ("type", "data.room", "data.person", "data.value")
 _ROOMS, _VALUES, _PER_PERSON = 1_000, 1_000_003, 20
 _FILLING = b"7" * 120
 _ONE_VALUE = ("one room in 1,000", "a rare person", "nothing")
-
-Result = dict[str, object]
 
 
 def run(quick: bool, full: bool = False) -> dict[str, Any]:
@@ -69,9 +68,9 @@ async def _at(directory: Path, size: int, rounds: int) -> list[Result]:
         indexed = await _publish(channels, "c", size)
         waited_ms = await _fed(channels, size)
         results = [
-            _result(f"durable publish, no field indexed, {size:,} events", plain, "events/s"),
-            _result(f"durable publish, 4 fields indexed, {size:,} events", indexed, "events/s"),
-            _result(f"index complete behind the last of {size:,} events", waited_ms, "ms"),
+            rate(f"durable publish, no field indexed, {size:,} events", plain, "events/s"),
+            rate(f"durable publish, 4 fields indexed, {size:,} events", indexed, "events/s"),
+            limit(f"index complete behind the last of {size:,} events", waited_ms, "ms"),
         ]
         return results + await _ask_all(channels, size, rounds)
     finally:
@@ -135,11 +134,11 @@ async def _ask_all(channels: LoggedChannels, size: int, rounds: int) -> list[Res
         every += took
         for percent in (50, 99):
             metric = f"history query, {what}, p{percent} at {size:,} events"
-            results.append(_result(metric, _share(took, percent), "ms"))
+            results.append(limit(metric, share(took, percent), "ms"))
     metric = f"indexed history query, one value of one field, p99 at {size:,} events"
-    results.append(_result(metric, _share(one_value, 99), "ms", goal=_GOAL_MS))
+    results.append(limit(metric, share(one_value, 99), "ms", _GOAL_MS))
     metric = f"indexed history query, all of these, p99 at {size:,} events"
-    results.append(_result(metric, _share(every, 99), "ms", goal=_GOAL_MS))
+    results.append(limit(metric, share(every, 99), "ms", _GOAL_MS))
     return results
 
 
@@ -151,19 +150,3 @@ async def _ask(channels: LoggedChannels, query: Callable[[int], str], rounds: in
         await channels.source.request("c", request, identity="bench")
         took.append((_CLOCK.steady_ns() - began) / 1e6)
     return took
-
-
-def _share(values: list[float], percent: int) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
-
-
-def _result(metric: str, value: float, unit: str, *, goal: float | None = None) -> Result:
-    return {
-        "metric": metric,
-        "value": round(value) if value >= 1000 else round(value, 3),
-        "unit": unit,
-        "better": "higher" if unit == "events/s" else "lower",
-        "goal": goal,
-        "ok": None if goal is None else value <= goal,
-    }

@@ -13,6 +13,7 @@ keep_bytes = 2_000_000_000
 keep_hard = false             # true: they go even so
 ttl = "1h"                    # given to nobody after that; "0s" = given out once
 index = ["subject", "data.room"]   # fields that queries look up instead of reading everything
+export = true                 # closed segments become Parquet files in the lake; none goes before
 
 [channels.scripts]            # for queries of the kind "script"
 busy = "scripts/busy.py:busy"
@@ -37,7 +38,7 @@ RECORDS = ("embedded", "postgres")
 SIGNED = ("required", "checked")
 
 _KEEP_KEYS = ("keep_for", "keep_bytes", "keep_hard", "ttl")
-_RULE_KEYS = ("log", *_KEEP_KEYS, "index", "interceptors", "signed")
+_RULE_KEYS = ("log", *_KEEP_KEYS, "index", "interceptors", "signed", "export")
 _STORE_KEYS = ("records", "postgres", "nats", "push_to")
 
 
@@ -61,6 +62,8 @@ class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
     """`required`: every event that comes in at a door carries a good signature of a key in
     `[access.keys]`; `checked`: those that carry one of a known key are what was signed.
     """
+    export: bool | None = None
+    """Whether a running node writes what is closed to the lake; retention waits for that."""
 
     def over(self, wider: ChannelRules) -> ChannelRules:
         """These rules, with what they leave open from wider ones."""
@@ -131,6 +134,7 @@ def _rules(pattern: str, fields: Fields) -> ChannelRules:
         index=_indexed(fields) if fields.has("index") else None,
         interceptors=fields.texts("interceptors", ()) if fields.has("interceptors") else None,
         signed=fields.choice("signed", SIGNED, "required") if fields.has("signed") else None,
+        export=fields.flag("export") if fields.has("export") else None,
     )
 
 

@@ -14,7 +14,7 @@ _CUT_RECORDS = 500
 def pieces_of(log: LogStore) -> PiecedLogStore:
     """The log as one that knows its pieces."""
     known = cast(Any, log)
-    if all(hasattr(known, name) for name in ("pieces", "kept_bytes", "close_piece")):
+    if all(hasattr(known, name) for name in ("pieces", "kept_bytes", "close_piece", "closed_end")):
         return cast(PiecedLogStore, known)
     return cast(PiecedLogStore, _Stretches(log))
 
@@ -76,3 +76,7 @@ class _Stretches:
 
     def close_piece(self, log: str) -> None:
         """Nothing to do: any record may go."""
+
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self._log.last_position(log)

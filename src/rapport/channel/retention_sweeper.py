@@ -7,13 +7,14 @@ next sweep finds again: it looks at what there is, not at what it remembers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from rapport.channel.channel import Appended
+from rapport.channel.chores import between_appends
+from rapport.channel.export_due import READER as EXPORT
 from rapport.channel.logged_channel import LoggedChannel
 from rapport.channel.retention import Keep, Verdict, keep_of, what_to_trim
 from rapport.channel.retention_pieces import pieces_of, split_at
@@ -21,7 +22,6 @@ from rapport.channel.shared import Shared
 from rapport.channel.subscriptions import reader_positions
 from rapport.channel.takers import Taker
 from rapport.core.errors import ChannelUnavailable, Corrupt
-from rapport.core.event import Event
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)
@@ -125,6 +125,9 @@ class Sweeper:
             else await self._shared.off_loop(lambda: reader_positions(records, name))
         )
 
+        if self._shared.rules_for(name).export and not keep.hard:
+            readers.setdefault(EXPORT, 0)  # the lake is waited for before it has a place, too
+
         def look() -> tuple[Verdict, int]:
             pieced = pieces_of(log)
             pieces, kept_bytes = pieced.pieces(name, PIECES_AT_ONCE), pieced.kept_bytes(name)
@@ -172,9 +175,7 @@ class Sweeper:
 
     async def _in_writer(self, name: str, work: Callable[[], T]) -> T:
         """Runs work between two groups of appends, in the thread that makes them."""
-        chore = _Chore(f"{name}/sweep", work)
-        await self._shared.parts.writer.write(chore, (), 0)
-        return chore.result
+        return await between_appends(self._shared.parts.writer, name, work)
 
     def _tell(self, swept: Swept) -> None:
         self.last[swept.channel] = swept
@@ -185,17 +186,3 @@ class Sweeper:
         elif swept.channel not in self._told:
             self._told.add(swept.channel)  # once, until the reader has caught up
             _log.warning("readers hold back retention", channel=swept.channel, by=swept.held_by)
-
-
-class _Chore(Generic[T]):
-    """Work for the writing thread that is no append; see writer.Target."""
-
-    result: T
-
-    def __init__(self, name: str, work: Callable[[], T]) -> None:
-        self.name, self._work = name, work
-
-    def commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
-        """Does the work once."""
-        self.result = self._work()
-        return [Appended((), 0)] * len(appends)

@@ -18,6 +18,7 @@ from rapport.channel.channel import Appended
 from rapport.channel.waiting import WAITING_BYTES, Room, call_in
 from rapport.core.errors import ChannelUnavailable, RapportError, StoreUnavailable
 from rapport.core.event import Event
+from rapport.kernel.clock import Clock
 
 QUEUE_BYTES = 32 * 1024 * 1024
 """Data waiting to be written before `append` makes its callers wait."""
@@ -69,6 +70,28 @@ class InlineWriter:
         self._stopped = True
 
 
+class Pace:
+    """Whether a store answers fast enough to be waited for in an event loop; it lends its clock.
+
+    One slow answer ends it, and some fast ones begin it again: a disk that stalls now and then
+    holds up a loop now and then, one that is slow never does.
+    """
+
+    def __init__(self, clock: Clock, *, fast_ns: int = 1_000_000, trust_after: int = 20) -> None:
+        self.clock = clock
+        self._fast_ns, self._trust_after = fast_ns, trust_after
+        self._fast_in_row = 0
+
+    @property
+    def is_fast(self) -> bool:
+        """The latest answers were all fast."""
+        return self._fast_in_row >= self._trust_after
+
+    def took(self, duration_ns: int) -> None:
+        """Takes in how long an answer took."""
+        self._fast_in_row = self._fast_in_row + 1 if duration_ns <= self._fast_ns else 0
+
+
 class _Request(msgspec.Struct):
     """One append under way."""
 
@@ -85,14 +108,28 @@ _Answer = tuple["asyncio.Future[Appended]", Appended | RapportError]
 class ThreadWriter:
     """The one writing thread of a store. Futures are resolved once per group and loop, not once per
     event.
+
+    An append that is alone (nothing waits, nothing is being written, and nobody joins it within the
+    same turn of its loop) may be written where it is, which saves two changes of threads: as long
+    as `lone` says that the store is fast enough to hold up a loop.
     """
 
     def __init__(
-        self, *, name: str, queue_bytes: int = QUEUE_BYTES, waiting_bytes: int = WAITING_BYTES
+        self,
+        *,
+        name: str,
+        queue_bytes: int = QUEUE_BYTES,
+        waiting_bytes: int = WAITING_BYTES,
+        lone: Pace | None = None,
     ) -> None:
         self._room = Room(queue_bytes, waiting_bytes)
+        self._pace = lone
+        self._lone: _Request | None = None
+        self._under_way = 0
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._door = threading.Lock()
+        self._store = threading.Lock()
+        """One group at a time, from the thread or from a loop."""
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -103,13 +140,16 @@ class ThreadWriter:
         await self._room.enter(size)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Appended] = loop.create_future()
+        request = _Request(target, events, size, loop, future)
         with self._door:  # nothing may be put in behind the sign that ends the thread
             stopped = self._stopped
             if not stopped:
-                self._requests.put(_Request(target, events, size, loop, future))
+                self._accept(request)
         if stopped:
             self._room.leave(size)
             raise closed_error()
+        if self._lone is request and self._pace is not None:
+            return await self._write_lone(request, self._pace)
         return await future
 
     def stop(self) -> None:
@@ -117,8 +157,44 @@ class ThreadWriter:
         with self._door:
             if not self._stopped:
                 self._stopped = True
+                self._hand_over_lone()
                 self._requests.put(None)
         self._thread.join()
+
+    def _accept(self, request: _Request) -> None:
+        """To the thread, or to wait for the end of this turn when it is alone; the door is held."""
+        self._under_way += 1
+        if self._under_way == 1 and request.events and self._pace and self._pace.is_fast:
+            self._lone = request
+            return
+        self._hand_over_lone()
+        self._requests.put(request)
+
+    def _hand_over_lone(self) -> None:
+        if self._lone is not None:
+            self._requests.put(self._lone)
+            self._lone = None
+
+    async def _write_lone(self, request: _Request, pace: Pace) -> Appended:
+        """Lets the loop turn once; if nobody has joined by then, commits in this very task."""
+        try:
+            await pace.clock.sleep(0)
+        except asyncio.CancelledError:
+            with self._door:
+                if self._lone is request:
+                    self._hand_over_lone()
+            raise
+        with self._door:
+            alone = self._lone is request
+            if alone:
+                self._lone = None
+        if not alone:
+            return await request.future
+        # Others go to the thread meanwhile, because something is under way; it waits for the store.
+        answer = self._committed([request])[0]
+        if isinstance(answer, RapportError):
+            raise answer
+        return answer
 
     def _run(self) -> None:
         going_on = True
@@ -129,6 +205,24 @@ class ThreadWriter:
                 by_target.setdefault(request.target.name, []).append(request)
             for group in by_target.values():
                 self._commit(group)
+
+    def _committed(self, group: list[_Request]) -> Sequence[Appended | RapportError]:
+        """What came of each; afterwards nothing of the group is under way."""
+        with self._store:
+            began_ns = self._pace.clock.steady_ns() if self._pace else 0
+            try:
+                return group[0].target.commit([request.events for request in group])
+            except StoreUnavailable as error:
+                return [as_channel_error(error)] * len(group)
+            except Exception as error:  # a fault of ours must reach the callers, not end the thread
+                return [_unforeseen(error)] * len(group)
+            finally:
+                if self._pace:
+                    self._pace.took(self._pace.clock.steady_ns() - began_ns)
+                # Before the answers: whoever hears that it is done finds the room free again.
+                self._room.leave(sum(request.size for request in group))
+                with self._door:
+                    self._under_way -= len(group)
 
     def _gather(self) -> tuple[list[_Request], bool]:
         """Everything that waits, up to a sensible size; blocks when nothing does."""
@@ -147,18 +241,10 @@ class ThreadWriter:
         return requests, False
 
     def _commit(self, group: list[_Request]) -> None:
-        answers: Sequence[Appended | RapportError]
-        try:
-            answers = group[0].target.commit([request.events for request in group])
-        except StoreUnavailable as error:
-            answers = [as_channel_error(error)] * len(group)
-        except Exception as error:  # a fault of ours must reach the callers, not end the thread
-            answers = [_unforeseen(error)] * len(group)
+        answers = self._committed(group)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
         for request, answer in zip(group, answers, strict=True):
             by_loop.setdefault(request.loop, []).append((request.future, answer))
-        # Before the answers: whoever hears that it is done finds the room free again.
-        self._room.leave(sum(request.size for request in group))
         for loop, pairs in by_loop.items():
             call_in(loop, _answer_all, pairs)
 

@@ -14,23 +14,27 @@ from cyclopts import Parameter
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-NAMES = ("channel", "doors", "history", "policy")
-_WITH_FULL = ("history",)
+NAMES = ("channel", "doors", "embedded", "history", "peers", "policy", "soap")
+_WITH_FULL = ("channel", "embedded", "history")
 
 
 def bench(
     name: str,
     *,
     quick: Annotated[bool, Parameter(help="Smaller amounts, for a first look.")] = False,
-    full: Annotated[bool, Parameter(help="history: up to 1e7 events, some minutes.")] = False,
+    full: Annotated[
+        bool, Parameter(help="channel, embedded, history: up to 1e7 events, minutes.")
+    ] = False,
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Run a benchmark: channel, doors, history or policy."""
+    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history) or policy."""
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)
     if full and (quick or name not in _WITH_FULL):
         raise InvalidInput(
-            "only `bench history` has a full run", code="cli.bad_option", hint="leave out --full"
+            f"a full run have only {', '.join(_WITH_FULL)}",
+            code="cli.bad_option",
+            hint="leave out --full",
         )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
     measured = importlib.import_module(f"rapport.bench.{name}").run(

@@ -27,6 +27,7 @@ from rapport.mediation.lane import SignReading
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.care import ChannelCare
+from rapport.node.exporting import Exporting
 from rapport.node.links.link import LinkParts
 from rapport.node.links.links import Links
 from rapport.node.mqtt.bridge import RunningBridge
@@ -88,6 +89,9 @@ def make_node(
             facts=SiteFacts(site.file, site.tables, site.policies).find,
         ),
         care=ChannelCare(opened, _channels(site), mediation, clock),
+        exporting=Exporting(
+            opened, _channels(site), data_directory(site, settings) / "lake", clock
+        ),
         pushing=Pushing(
             opened,
             clock,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rapport.channel.export import export_readings
+from rapport.channel.export_files import export_readings
 from rapport.core.detection import Cause
 
 POSITION, LATE = "position", "late"

@@ -95,8 +95,10 @@ def check_data(parts: SiteParts) -> list[Problem]:
 
 
 def check_sources(parts: SiteParts) -> list[Problem]:
-    """A site without a push source never sees an event."""
-    if parts.file.section("sources"):
+    """Policies without a push source never see an event. A site may do without either: its channels
+    are enough.
+    """
+    if not parts.texts or parts.file.section("sources"):
         return []
     message = "the site has no source of events, so no policy can fire"
     hint = "add [sources.NAME] with concept, attribute, key and value"

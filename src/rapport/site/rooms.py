@@ -1,15 +1,20 @@
-"""Checks of a site that belong to other rooms: feeds, people, runnable plans. [UX-2, ME-7]"""
+"""Checks of a site that belong to other rooms: feeds, people, runnable plans. [UX-2, ME-7,
+CH-10]"""
 
 from __future__ import annotations
 
 from rapport.channel.access_admission import check_access as check_access_table
+from rapport.channel.backends.memory import open_memory
 from rapport.channel.declared import channels_from_site
 from rapport.channel.federation.declare import links_from_site
+from rapport.channel.intercept.kinds import Mediate, Workshop
+from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.communication.declare import communication_from_site
-from rapport.core.errors import Problem
+from rapport.core.errors import Problem, UnknownName, Unsupported
+from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
 from rapport.mediation.declare import interpretations_from_site
 from rapport.mediation.resolve import check_bindings
@@ -18,7 +23,7 @@ from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
 from rapport.site.facts import SiteFacts
-from rapport.site.parts import Checker, SiteParts
+from rapport.site.parts import Checker, SiteParts, has_errors
 
 
 def check_interpretations(parts: SiteParts) -> list[Problem]:
@@ -38,6 +43,33 @@ def check_channels(parts: SiteParts) -> list[Problem]:
     """Every rule for channels, every link and every bridge can be followed."""
     readers = (channels_from_site, links_from_site, bridges_from_site)
     return [problem for read in readers for problem in read(parts.file)[1]]
+
+
+def check_interceptors(parts: SiteParts) -> list[Problem]:
+    """Every interceptor of a channel can be made; they are made here on channels in memory."""
+    declared, problems = channels_from_site(parts.file)
+    if has_errors(problems):
+        return []  # told by check_channels
+    clock = SystemClock()
+    workshop = Workshop(
+        channels=open_memory(clock),
+        clock=clock,
+        addresses=declared.push_to,
+        mediator=lambda source: _mediator(parts, source),
+    )
+    return check_site_interceptors(declared, parts.file, workshop)
+
+
+def _mediator(parts: SiteParts, source: str) -> Mediate:
+    """Stands for the mediation of a source; raises where the node would refuse it at its start."""
+    bindings = source_bindings(parts.ontology)
+    if source not in bindings:
+        raise UnknownName("source with an interpretation", source, list(bindings))
+    found, _problems = interpretations_from_site(parts.file, parts.directory, None)
+    interpretation = found.get(bindings[source].interpretation)
+    if interpretation is not None and interpretation.conversions:
+        raise Unsupported(f"mediating {source!r} in a chain", hint="its conversions are plug-ins")
+    return lambda event: (event,)
 
 
 def check_access(parts: SiteParts) -> list[Problem]:
@@ -72,6 +104,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
 
 ROOM_CHECKERS: tuple[Checker, ...] = (
     check_channels,
+    check_interceptors,
     check_access,
     check_interpretations,
     check_runnable,

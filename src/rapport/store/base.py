@@ -93,6 +93,11 @@ class PiecedLogStore(LogStore, Protocol):
     def close_piece(self, log: str) -> None:
         """Ends the growing piece, so that it can be let go of; by the thread that appends."""
 
+    def closed_end(self, log: str) -> int:
+        """Last position that shares no piece with what is appended next; of the log itself where
+        any block can go. 0 when there is none.
+        """
+
     def trims_blocks(self, log: str) -> bool:
         """Whether any block can go, not only whole pieces; then these may be of any size."""
 

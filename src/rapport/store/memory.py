@@ -99,6 +99,13 @@ class MemoryLogStore:
         with self._guard:
             self._pieces_closed[log] = self._last.get(log, 0)
 
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        with self._guard:
+            self._check_open()
+            blocks, closed = self._blocks.get(log, []), self._pieces_closed.get(log, 0)
+            return max(blocks[-1].first - 1, closed) if blocks else self._last.get(log, 0)
+
     def skip_to(self, log: str, position: int) -> None:
         """See MovableLogStore."""
         with self._guard:

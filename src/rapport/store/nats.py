@@ -124,6 +124,10 @@ class NatsLogStore:
         """
         self._link.run(self._log(log).mark_end(self._next_write()))
 
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self.last_position(log)
+
     def skip_to(self, log: str, position: int) -> None:
         """See MovableLogStore."""
         self._link.run(self._log(log).skip_to(position, self._next_write()))

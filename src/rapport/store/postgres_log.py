@@ -225,6 +225,10 @@ class PostgresLogStore:
     def close_piece(self, log: str) -> None:
         """See PiecedLogStore; every block may go at any time, so there is nothing to end."""
 
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self.last_position(log)
+
     def close(self) -> None:
         """See LogStore."""
         with self._guard:

@@ -188,6 +188,10 @@ class RoutedLogStore(RoutedLogReader):
         """See PiecedLogStore."""
         self._pieced(log).close_piece(log)
 
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        return self._pieced(log).closed_end(log)
+
     def store_of(self, log: str) -> LogStore:
         """The store that holds a log, for what only that one can do."""
         return cast(LogStore, self._store(log))

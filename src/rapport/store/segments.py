@@ -109,6 +109,11 @@ class SegmentLogStore:
         if found:
             found.close_piece()
 
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        found = self._log_if_any(log)
+        return found.closed_end() if found else 0
+
     def skip_to(self, log: str, position: int) -> None:
         """See MovableLogStore."""
         self._log(log).skip_to(position)

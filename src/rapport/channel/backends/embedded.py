@@ -10,7 +10,7 @@ from rapport.channel.checking import MAX_DATA_BYTES
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.seen import DEDUPE_WINDOW
 from rapport.channel.shared import Parts
-from rapport.channel.writer import QUEUE_BYTES, ThreadWriter
+from rapport.channel.writer import QUEUE_BYTES, Pace, ThreadWriter
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.store.beginning_anew import open_or_begin_anew
@@ -56,7 +56,7 @@ def open_embedded(
         undo.callback(history.close)
         fields = open_or_begin_anew(SqliteFieldIndex, directory / "fields.sqlite")
         undo.callback(fields.close)
-        writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes)
+        writer = ThreadWriter(name="channel-writer", queue_bytes=queue_bytes, lone=Pace(clock))
         undo.callback(writer.stop)
         parts = Parts(
             clock=clock,

@@ -6,10 +6,12 @@ What stands behind the colon is the kind's main setting: a condition, a channel,
 
 from __future__ import annotations
 
-from rapport.channel.declared import ChannelsDeclared
+from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.intercept.interceptor import Declared
-from rapport.core.errors import Unsupported
+from rapport.channel.intercept.kinds import Workshop, make_interceptor
+from rapport.core.errors import DuplicateName, Problem, RapportError, Unsupported
 from rapport.core.ids import content_id
+from rapport.kernel.toml import TomlFile
 
 _MAIN_SETTING = {
     "filter": "where",
@@ -30,6 +32,41 @@ def site_interceptors(declared: ChannelsDeclared) -> list[Declared]:
         for text in rule.interceptors or ():
             found.append(_declared(rule.pattern, text, float(len(found)) - 1_000.0))
     return found
+
+
+def check_interceptors(
+    declared: ChannelsDeclared, file: TomlFile, workshop: Workshop
+) -> list[Problem]:
+    """What would keep the site's interceptors from being made at the start, each at its key.
+
+    Each is made once, in `workshop`, and given nothing to do.
+    """
+    problems: list[Problem] = []
+    for rule in (declared.common, *declared.rules):
+        path = ("channels",) if rule is declared.common else ("channels", rule.pattern)
+        for number, text in enumerate(rule.interceptors or ()):
+            try:
+                _check(rule, number, text, workshop)
+            except RapportError as error:
+                (found, *_more) = error.problems_found()
+                problems.append(
+                    file.problem(
+                        (*path, "interceptors"),
+                        error.code,
+                        f"the interceptor {text[:100]!r}: {found.message}",
+                        hint=found.hint or error.hint or "see docs/concepts/channel-care.md",
+                    )
+                )
+    return problems
+
+
+def _check(rule: ChannelRules, number: int, text: str, workshop: Workshop) -> None:
+    one = _declared(rule.pattern, text, 0.0)
+    make_interceptor(one.kind, one.settings, workshop)
+    if text in (rule.interceptors or ())[:number]:
+        raise DuplicateName(
+            "it stands there twice", code="interceptor.duplicate", hint="once is enough"
+        )
 
 
 def _declared(pattern: str, text: str, order: float) -> Declared:

@@ -1,1 +1,1 @@
-"""What events mean to each side: types, patterns, rules, interpretations and the code they become."""
+"""What events mean to each side: types, rules, interpretations and the code they become."""

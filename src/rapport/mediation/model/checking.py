@@ -42,6 +42,7 @@ class Checked:
     def __init__(self, chain: Sequence[Interpretation]) -> None:
         """Raises InterpretationError when the types are faulty, since nothing can be said then."""
         self.interpretation = chain[-1]
+        self.lineage = tuple(each.name for each in chain)
         self.scope: Scope = make_scope(chain)
         self._root_types = {each.name for each in chain[0].types}
         self._resolvers = {each: Resolver(self.scope, each) for each in DIRECTIONS}
@@ -70,9 +71,7 @@ class Checked:
             for name in types.names
             for attribute in types.attributes(name).values()
         }
-        mapped = {
-            below for source, _ in self.scope.mappings for below in types.subtypes(source)
-        }
+        mapped = {below for source, _ in self.scope.mappings for below in types.subtypes(source)}
         return tuple(
             name
             for name in types.names
@@ -94,7 +93,7 @@ class Checked:
         step = fitting.fit_event(resolved, name, mapping)
         several = isinstance(step, Object) and bool(step.each)
         if isinstance(step, Convert):
-            several = element_of(step.conversion.result) is not None
+            several = element_of(step.result) is not None
         if fitting.problems:
             return None, fitting.problems
         target = mapping.target if mapping else name
@@ -103,9 +102,7 @@ class Checked:
         ), []
 
     def _check(self, chain: Sequence[Interpretation]) -> Iterator[Problem]:
-        yield from _unique(
-            [*self.scope.problems, *self._conversions(chain), *self._duplicates()]
-        )
+        yield from _unique([*self.scope.problems, *self._conversions(chain), *self._duplicates()])
         problems = [*self._mapped_types()]
         if not problems and not any(each.severity == "error" for each in self.scope.problems):
             for name in self.event_types():
@@ -271,5 +268,3 @@ def _twice(kind: str, what: str) -> Problem:
 
 def _unique(problems: Sequence[Problem]) -> list[Problem]:
     return list(dict.fromkeys(problems))
-
-

@@ -42,7 +42,7 @@ class Fitting:
     def preserves(self, step: Step, declared: TypeRef) -> bool:
         """All results are of the types that stood there before."""
         if isinstance(step, Convert):
-            return self._types.is_subtype(step.conversion.result, declared)
+            return self._types.is_subtype(step.result, declared)
         if isinstance(step, Each):
             inner = element_of(declared)
             return inner is not None and self.preserves(step.step, inner)
@@ -212,7 +212,7 @@ class Fitting:
         if wanted is not None:
             return wanted
         if isinstance(step, Convert):
-            return step.conversion.result
+            return step.result
         if isinstance(step, Each):
             inner = element_of(declared)
             return f"[{self._result(step.step, inner, None)}]" if inner else declared
@@ -224,13 +224,13 @@ class Fitting:
             message = f"{mapping}: the rule {step.rule} converts the whole event"
             hint = "a change of shape has no effect then; remove it or the rule"
             self._problem("mapping.unused_shape", message, hint)
-        inner = element_of(step.conversion.result)
+        inner = element_of(step.result)
         if inner is not None and self._types.is_subtype(inner, mapping.target):
             return step
         return _replace(self._fit_convert(step, mapping.target), tag=LEAVE)
 
     def _fit_convert(self, step: Convert, wanted: TypeRef) -> Convert:
-        result = step.conversion.result
+        result = step.result
         if not self._types.is_subtype(result, wanted):
             message = f"rule {step.rule} at {step.path}: expected {wanted}, found {result}"
             hint = "a more specific rule, another conversion or another mapping mends it"

@@ -39,20 +39,20 @@ class Rule(msgspec.Struct, frozen=True):
         return f"{self.pattern} -> {self.conversion}"
 
 
-class RenameAttribute(msgspec.Struct, frozen=True, tag="rename"):
+class RenameAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="rename"):
     """The attribute under another name."""
 
     old: str
     new: str
 
 
-class DropAttribute(msgspec.Struct, frozen=True, tag="drop"):
+class DropAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="drop"):
     """The attribute is left out."""
 
     name: str
 
 
-class CreateAttribute(msgspec.Struct, frozen=True, tag="create"):
+class CreateAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="create"):
     """A new attribute with a constant value."""
 
     name: str
@@ -60,7 +60,7 @@ class CreateAttribute(msgspec.Struct, frozen=True, tag="create"):
     value: Scalar
 
 
-class MergeAttributes(msgspec.Struct, frozen=True, tag="merge"):
+class MergeAttributes(msgspec.Struct, frozen=True, tag_field="change", tag="merge"):
     """Several attributes become one, by a conversion with as many arguments."""
 
     sources: tuple[str, ...]
@@ -68,7 +68,7 @@ class MergeAttributes(msgspec.Struct, frozen=True, tag="merge"):
     conversion: str
 
 
-class SplitAttribute(msgspec.Struct, frozen=True, tag="split"):
+class SplitAttribute(msgspec.Struct, frozen=True, tag_field="change", tag="split"):
     """One attribute becomes several, by a conversion with as many results."""
 
     source: str

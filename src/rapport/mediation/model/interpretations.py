@@ -10,7 +10,7 @@ from collections.abc import Mapping as Dict
 
 import msgspec
 
-from rapport.core.errors import InterpretationError, UnknownName
+from rapport.core.errors import InterpretationError, Problem, UnknownName
 from rapport.mediation.model.checking import Checked
 from rapport.mediation.model.interpretation import ROOT, Direction, Interpretation, empty_root
 from rapport.mediation.model.plan import Each, Plan, Step
@@ -80,9 +80,7 @@ class Interpretations:
 
     def children(self, name: str) -> tuple[str, ...]:
         """Those that name it as parent."""
-        return tuple(
-            each for each, held in self.held.items() if held.interpretation.parent == name
-        )
+        return tuple(each for each, held in self.held.items() if held.interpretation.parent == name)
 
     def descendants(self, name: str) -> tuple[str, ...]:
         """Parents before their children."""
@@ -103,6 +101,9 @@ class Interpretations:
         `type_name` is the type the event has before. Raises InterpretationError
         `mapping.missing` when it cannot be passed, UnknownName when nobody knows the type.
         """
+        if name == ROOT:
+            self.checked(ROOT).scope.types.named(type_name)
+            return Plan(ROOT, type_name, direction, type_name, ())
         version = self.root_version(name)
         before: tuple[Step, ...] = ()
         mapped = type_name
@@ -112,11 +113,11 @@ class Interpretations:
         checked.scope.types.named(mapped)
         plan = checked.plan(mapped, direction)
         if plan is None:
-            problems = [each for each in checked.problems if each.message.startswith(mapped)]
-            raise InterpretationError(problems or checked.errors, code="mapping.missing")
-        result, after = plan.result_type, ()
+            raise InterpretationError([_unmapped(name, mapped, direction)])
+        result = plan.result_type
+        after: tuple[Step, ...] = ()
         if direction == "in":
-            result, after = self._forth(plan.result_type, version, plan.several)
+            result, after = self._forth(result, version, plan.several)
         stages = (*before, *plan.stages, *after)
         return msgspec.structs.replace(plan, type=type_name, result_type=result, stages=stages)
 
@@ -141,3 +142,11 @@ class Interpretations:
         if version not in self._root_types:
             self._root_types[version] = Types(self.roots[version].types)
         return self._root_types[version]
+
+
+def _unmapped(name: str, type_name: str, direction: Direction) -> Problem:
+    return Problem(
+        code="mapping.missing",
+        message=f"{name}: {type_name} has no mapping ({direction}), and rules change its type",
+        hint=f"map it: {type_name} => ...",
+    )

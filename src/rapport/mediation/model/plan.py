@@ -1,4 +1,4 @@
-"""The resolved plan of one transformation: a tree of steps over the value's structure. [ME-8, ME-14]
+"""The resolved plan of one transformation: a tree of steps over a value. [ME-8, ME-14]
 
 Data only. `generator.py` makes Python of it, `columns.py` column expressions.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.mediation.model.conversions import Conversion
+from rapport.mediation.model.conversions import Conversion, Identity
 from rapport.mediation.model.interpretation import Direction, Mapping, Shape
 from rapport.mediation.model.types import TypeRef
 
@@ -15,11 +15,11 @@ LEAVE = "*leave*"
 """The tag `@type` stays as it is."""
 
 
-class Keep(msgspec.Struct, frozen=True, tag="keep"):
+class Keep(msgspec.Struct, frozen=True, tag_field="step_kind", tag="keep"):
     """The value goes on unchanged."""
 
 
-class Convert(msgspec.Struct, frozen=True, tag="convert"):
+class Convert(msgspec.Struct, frozen=True, tag_field="step_kind", tag="convert"):
     """A conversion, chosen by `rule` (as written, for people) at `path`."""
 
     path: str
@@ -30,6 +30,12 @@ class Convert(msgspec.Struct, frozen=True, tag="convert"):
     tag: str = LEAVE
     """Written into the result as `@type` unless it has one."""
 
+    @property
+    def result(self) -> TypeRef:
+        """What comes out; the identity gives what it got, whatever it declares."""
+        is_identity = isinstance(self.conversion.how, Identity)
+        return self.type if is_identity else self.conversion.result
+
 
 class Part(msgspec.Struct, frozen=True):
     """An attribute with something to do."""
@@ -39,7 +45,7 @@ class Part(msgspec.Struct, frozen=True):
     step: Step
 
 
-class Object(msgspec.Struct, frozen=True, tag="object"):
+class Object(msgspec.Struct, frozen=True, tag_field="step_kind", tag="object"):
     """A value of exactly the complex type `type`, attribute by attribute."""
 
     path: str
@@ -54,7 +60,7 @@ class Object(msgspec.Struct, frozen=True, tag="object"):
     shape: tuple[tuple[Shape, Conversion | None], ...] = ()
 
 
-class Each(msgspec.Struct, frozen=True, tag="each"):
+class Each(msgspec.Struct, frozen=True, tag_field="step_kind", tag="each"):
     """Every element of a list."""
 
     path: str
@@ -68,7 +74,7 @@ class Case(msgspec.Struct, frozen=True):
     step: Step
 
 
-class Variants(msgspec.Struct, frozen=True, tag="variants"):
+class Variants(msgspec.Struct, frozen=True, tag_field="step_kind", tag="variants"):
     """A step per dynamic type; without `@type` the value is of the type `declared`."""
 
     path: str

@@ -73,7 +73,9 @@ def _faults(replacement: Replacement, new: ComplexType, types: Types) -> Iterato
         yield f"back is {replacement.back.signature()}, needed is ({new.name}) -> {old}"
 
 
-def replaced_root(root: Interpretation, replacement: Replacement, new: ComplexType) -> Interpretation:
+def replaced_root(
+    root: Interpretation, replacement: Replacement, new: ComplexType
+) -> Interpretation:
     """Root after the replacement; the old type stays known, but nothing contains it."""
     renamed = rewrite(root, Scope((root,)), replacement, back=False)
     kept = next(each for each in root.types if each.name == replacement.old)
@@ -89,9 +91,7 @@ def rewrite(
     Types, mappings and patterns get the other name; conversions are chained so that they do what
     they did.
     """
-    old, new = (
-        (replacement.new, replacement.old) if back else (replacement.old, replacement.new)
-    )
+    old, new = (replacement.new, replacement.old) if back else (replacement.old, replacement.new)
     forth, undo = (
         (replacement.back, replacement.forth) if back else (replacement.forth, replacement.back)
     )
@@ -106,18 +106,16 @@ def rewrite(
 
 
 def unchainable(given: Interpretation, name: str) -> list[str]:
-    """Conversions of several values that mention the type: they cannot be chained."""
+    """Conversions of several values, or of lists, that mention the type: no chain does for them."""
     return [
         each.name
         for each in given.conversions
-        if not each.is_single
-        and any(innermost(one) == name for one in (*each.arguments, *each.results))
+        for one in (*each.arguments, *each.results)
+        if innermost(one) == name and (one != name or not each.is_single)
     ]
 
 
-def replacing_step(
-    replacement: Replacement, name: str, types: Types, *, back: bool
-) -> list[Step]:
+def replacing_step(replacement: Replacement, name: str, types: Types, *, back: bool) -> list[Step]:
     """The stage that exchanges every occurrence in events of type `name`; none when there is none.
 
     `types` are those before the stage.

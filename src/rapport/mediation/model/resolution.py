@@ -7,7 +7,7 @@ are explored as paths of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -67,30 +67,45 @@ class Resolver:
         return select(found, path, self._types)[-1][1] if found else None
 
     def transforming_paths(self, name: str) -> Iterator[Transforming]:
-        """The expanded rule set of a type, and the paths that an injected rule leaves alone."""
-        self._paths_left = MOST_PATHS
-        yield from self._walk((Position("", (name,)),))
+        """The expanded rule set of a type, with the paths that an injected rule leaves alone."""
+        yield from self.transforming_paths_below((Position("", (name,)),))
 
-    def _walk(self, path: Path) -> Iterator[Transforming]:
-        self._count()
+    def transforming_paths_below(self, path: Path) -> Iterator[Transforming]:
+        """Those at and below a path, as if nothing counted above it."""
+        self._paths_left = MOST_PATHS
+        for each, _decision in self._walk(path, self._decision):
+            rule = self.winner(each)
+            if rule is not None:
+                yield Transforming(each, rule)
+
+    def walk(self, name: str, decide: Callable[[Path], str]) -> Iterator[tuple[Path, str]]:
+        """Every path that is looked at when `decide` says what is done: a conversion, which stops
+        there, or EXPLORE.
+        """
+        self._paths_left = MOST_PATHS
+        yield from self._walk((Position("", (name,)),), decide)
+
+    def _decision(self, path: Path) -> str:
         rule = self.winner(path)
-        if rule is not None:
-            yield Transforming(path, rule)
-            if rule.rule.conversion != EXPLORE:
-                return
+        return EXPLORE if rule is None else rule.rule.conversion
+
+    def _walk(self, path: Path, decide: Callable[[Path], str]) -> Iterator[tuple[Path, str]]:
+        self._count()
+        decision = decide(path)
+        yield path, decision
+        if decision != EXPLORE:
+            return
         here = path[-1].type
         inner = element_of(here)
+        below: list[tuple[Path, TypeRef]] = []
         if inner is not None:
-            yield from self._walk_dynamic(path, inner)
-            return
-        for attribute in self._types.attributes(here).values():
+            below.append((path, inner))
+        for attribute in () if inner else self._types.attributes(here).values():
             if self._may_match(attribute.type, attribute.name):
-                face = Position(attribute.name, ())
-                yield from self._walk_dynamic((*path, face), attribute.type)
-
-    def _walk_dynamic(self, path: Path, declared: TypeRef) -> Iterator[Transforming]:
-        for dynamic in self._dynamic(declared):
-            yield from self._walk(_with_face(path, dynamic))
+                below.append(((*path, Position(attribute.name, ())), attribute.type))
+        for further, declared in below:
+            for dynamic in self._dynamic(declared):
+                yield from self._walk(_with_face(further, dynamic), decide)
 
     def _exact(self, path: Path) -> Step:
         """The step where the value is known to be of exactly the type of the last position."""

@@ -115,7 +115,8 @@ class Scope:
                 message=f"rule {rule}: {conversion.signature()} is not from one value to one",
                 hint="conversions of several values are for merging and splitting in a mapping",
             )
-        if not self.types.is_subtype(pattern.last.type, conversion.argument):
+        takes_all = conversion.argument == "json"
+        if not takes_all and not self.types.is_subtype(pattern.last.type, conversion.argument):
             return Problem(
                 code="rule.argument",
                 message=f"rule {rule}: expected {conversion.argument}, found {pattern.last.type}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping as Dict
 
 from rapport.core.errors import Problem, nearest_names
@@ -80,7 +81,7 @@ class Shaping:
             self._fault(f"there is no type {step.type!r}", "")
             return
         kind = self._scope.types.kind(step.type)
-        if step.value is not None and not is_of_kind(step.value, kind):
+        if step.value is not None and not (is_of_kind(step.value, kind) and _is_finite(step.value)):
             self._fault(f"{step.value!r} is no {step.type}", "")
         self._put(there, Attribute(step.name, step.type, optional=step.value is None))
 
@@ -153,6 +154,10 @@ def is_of_kind(value: object, kind: str) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     wanted = {"text": str, "boolean": bool, "object": dict, "list": list}.get(kind, object)
     return isinstance(value, wanted)
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _taken(step: Shape) -> tuple[str, ...]:

@@ -1,0 +1,266 @@
+"""From a plan to the text of one specialised function; no I/O. [ME-8]
+
+Only text written here is compiled: names from outside enter as the `repr` of a text, conversions as
+bound constants `convert_N`. Lists, variants and optional objects become functions of their own, so
+nesting in the text stays flat however deep the types are. Linear in the plan.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.mediation.model.conversions import Conversion, Formula, Identity, UnitChange
+from rapport.mediation.model.interpretation import (
+    CreateAttribute,
+    DropAttribute,
+    MergeAttributes,
+    RenameAttribute,
+    Shape,
+    SplitAttribute,
+)
+from rapport.mediation.model.plan import (
+    LEAVE,
+    Convert,
+    Each,
+    Keep,
+    Object,
+    Part,
+    Plan,
+    Step,
+    Variants,
+)
+from rapport.mediation.model.types import TAG
+
+
+class Generated(msgspec.Struct, frozen=True):
+    """The text and the conversions it calls as `convert_0`, `convert_1`, ..."""
+
+    source: str
+    conversions: tuple[Conversion, ...]
+
+
+def generate(plan: Plan) -> Generated:
+    """The source of `transform(event)`: the new value (a list of values if the plan gives several),
+    or Rejected.
+    """
+    writer = _Writer()
+    stages = [step for step in plan.stages if not isinstance(step, Keep)]
+    calls = [writer.function(step, "event") for step in stages]
+    text = "event"
+    for call in calls:
+        text = f"{call}({text})"
+    about = f"{plan.interpretation} {plan.direction}: {plan.type} => {plan.result_type}"
+    main = [_comment(about), "def transform(event):", f"    return {text}"]
+    return Generated("\n".join([*writer.lines, *main]) + "\n", tuple(writer.conversions))
+
+
+class _Writer:
+    """The text so far and the names given out."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.conversions: list[Conversion] = []
+        self._known: dict[Conversion, str] = {}
+        self._count = 0
+
+    def function(self, step: Step, about: str) -> str:
+        """Writes a function from a value to its result; gives its name."""
+        self._count += 1
+        name = f"{about}_{self._count}"
+        body = self._body(step)
+        self.lines += [f"def {name}(value):", *(f"    {line}" for line in body), ""]
+        return name
+
+    def _body(self, step: Step) -> list[str]:
+        if isinstance(step, Object):
+            return self._object(step)
+        if isinstance(step, Variants):
+            return self._variants(step)
+        if isinstance(step, Convert):
+            return [*self._convert(step, "value", nullable=True), "return value"]
+        if isinstance(step, Each):
+            return [*self._each(step, "value"), "return value"]
+        return ["return value"]
+
+    def _object(self, step: Object) -> list[str]:
+        shown = step.path
+        lines = [
+            "if value.__class__ is not dict:",
+            f"    an_object(value, {shown!r})",
+            *self._parts(step, "value"),
+        ]
+        if step.each:
+            return [*lines, *self._spread(step)]
+        return [*lines, *self._shape(step, "value"), "return value"]
+
+    def _parts(self, step: Object, variable: str) -> list[str]:
+        """Writes into a copy; what came in is never changed."""
+        lines = [f"{variable} = {variable}.copy()"]
+        for part in step.parts:
+            lines += self._part(part, variable, step.path)
+        return lines
+
+    def _part(self, part: Part, owner: str, path: str) -> list[str]:
+        if _is_idle(part.step):
+            return []
+        self._count += 1
+        name, inner = part.attribute, f"v{self._count}"
+        if part.optional:
+            return [
+                f"{inner} = {owner}.get({name!r})",
+                f"if {inner} is not None:",
+                *(f"    {line}" for line in self._changed(part.step, inner)),
+                f"    {owner}[{name!r}] = {inner}",
+            ]
+        return [
+            "try:",
+            f"    {inner} = {owner}[{name!r}]",
+            "except KeyError:",
+            f"    missing({path!r}, {name!r})",
+            *self._changed(part.step, inner, nullable=True),
+            f"{owner}[{name!r}] = {inner}",
+        ]
+
+    def _changed(self, step: Step, variable: str, *, nullable: bool = False) -> list[str]:
+        """The variable gets its result; a null where none may be is rejected."""
+        if isinstance(step, Convert):
+            return self._convert(step, variable, nullable=nullable)
+        if isinstance(step, Each):
+            return self._each(step, variable)
+        if isinstance(step, Object) and nullable:
+            return [
+                f"if {variable}.__class__ is not dict:",
+                f"    an_object({variable}, {step.path!r})",
+                *self._parts(step, variable),
+                *self._shape(step, variable),
+            ]
+        return [f"{variable} = {self.function(step, 'part')}({variable})"]
+
+    def _convert(self, step: Convert, variable: str, *, nullable: bool = False) -> list[str]:
+        how = step.conversion.how
+        lines = [_comment(f"{step.path}: {step.rule}")]
+        if nullable and not isinstance(how, (Formula, UnitChange, Identity)):
+            lines += [f"if {variable} is None:", f"    null({step.path!r})"]
+        if isinstance(how, Identity):
+            pass
+        elif isinstance(how, (Formula, UnitChange)):
+            lines += self._arithmetic(step, variable, how)
+        else:
+            lines.append(f"{variable} = {self._name(step.conversion)}({variable})")
+        if step.tag not in (LEAVE, ""):
+            lines += [
+                f"if {TAG!r} not in {variable}:",
+                f"    {variable} = {{**{variable}, {TAG!r}: {step.tag!r}}}",
+            ]
+        return lines
+
+    def _arithmetic(self, step: Convert, variable: str, how: Formula | UnitChange) -> list[str]:
+        """A sum with zero is zero only for finite numbers: one test for before and after."""
+        affine = how.affine()
+        return [
+            f"if {variable}.__class__ is not float:",
+            f"    {variable} = number({variable}, {step.path!r})",
+            f"{variable} = {affine.expression(variable)}",
+            f"if {variable} - {variable} != 0.0:",
+            f"    finite({variable}, {step.path!r})",
+        ]
+
+    def _each(self, step: Each, variable: str) -> list[str]:
+        call = self.function(step.step, "element")
+        return [
+            f"if {variable}.__class__ is not list:",
+            f"    a_list({variable}, {step.path!r})",
+            f"{variable} = [{call}(item) for item in {variable}]",
+        ]
+
+    def _variants(self, step: Variants) -> list[str]:
+        lines = [
+            "if value.__class__ is not dict:",
+            f"    an_object(value, {step.path!r})",
+            f"kind = value.get({TAG!r}, {step.declared!r})",
+        ]
+        for case in step.cases:
+            done = "value"
+            if not isinstance(case.step, Keep):
+                done = f"{self.function(case.step, 'variant')}(value)"
+            lines += [f"if kind == {case.type!r}:", f"    return {done}"]
+        return [*lines, f"unknown_type(kind, {step.path!r}, {step.declared!r})"]
+
+    def _spread(self, step: Object) -> list[str]:
+        name = step.each
+        return [
+            f"if {name!r} not in value:",
+            f"    missing({step.path!r}, {name!r})",
+            f"items = value[{name!r}]",
+            "if items.__class__ is not list:",
+            f"    a_list(items, {f'{step.path}.{name}'!r})",
+            "several = []",
+            "for item in items:",
+            f"    one = {{**value, {name!r}: item}}",
+            *(f"    {line}" for line in self._shape(step, "one")),
+            "    several.append(one)",
+            "return several",
+        ]
+
+    def _shape(self, step: Object, variable: str) -> list[str]:
+        lines = []
+        for shape, conversion in step.shape:
+            lines += self._shape_step(shape, conversion, variable, step.path)
+        if step.only is not None:
+            kept = f"{{name: {variable}[name] for name in {step.only!r} if name in {variable}}}"
+            lines.append(f"{variable} = {kept}")
+        if step.tag == "":
+            lines.append(f"{variable}.pop({TAG!r}, None)")
+        elif step.tag != LEAVE:
+            lines.append(f"{variable}[{TAG!r}] = {step.tag!r}")
+        return lines
+
+    def _shape_step(
+        self, shape: Shape, conversion: Conversion | None, variable: str, path: str
+    ) -> list[str]:
+        if isinstance(shape, RenameAttribute):
+            return [
+                f"if {shape.old!r} in {variable}:",
+                f"    {variable}[{shape.new!r}] = {variable}.pop({shape.old!r})",
+            ]
+        if isinstance(shape, DropAttribute):
+            return [f"{variable}.pop({shape.name!r}, None)"]
+        if isinstance(shape, CreateAttribute):
+            return [f"{variable}[{shape.name!r}] = {shape.value!r}"]
+        assert conversion is not None
+        if isinstance(shape, MergeAttributes):
+            taken = ", ".join(f"{variable}.pop({name!r})" for name in shape.sources)
+            lines = self._needed(shape.sources, variable, path)
+            return [*lines, f"{variable}[{shape.target!r}] = {self._name(conversion)}({taken})"]
+        assert isinstance(shape, SplitAttribute)
+        targets = ", ".join(f"{variable}[{name!r}]" for name in shape.targets)
+        return [
+            *self._needed((shape.source,), variable, path),
+            f"{targets} = {self._name(conversion)}({variable}.pop({shape.source!r}))",
+        ]
+
+    def _needed(self, names: tuple[str, ...], variable: str, path: str) -> list[str]:
+        lines = []
+        for name in names:
+            lines += [f"if {name!r} not in {variable}:", f"    missing({path!r}, {name!r})"]
+        return lines
+
+    def _name(self, conversion: Conversion) -> str:
+        if conversion not in self._known:
+            self._known[conversion] = f"convert_{len(self.conversions)}"
+            self.conversions.append(conversion)
+        return self._known[conversion]
+
+
+def _is_idle(step: Step) -> bool:
+    """An exception from a wider rule: the value stays, whatever it is."""
+    return (
+        isinstance(step, Convert)
+        and isinstance(step.conversion.how, Identity)
+        and step.tag == LEAVE
+    )
+
+
+def _comment(text: str) -> str:
+    """One line that cannot end early, whatever the names in it are."""
+    return "# " + "".join(each if each.isprintable() else " " for each in text)

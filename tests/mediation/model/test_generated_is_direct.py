@@ -1,0 +1,254 @@
+"""Generated transformers do what a direct reading of the rules does. [ME-8]"""
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rapport.mediation.model.changes import load
+from rapport.mediation.model.conversions import (
+    Call,
+    Chain,
+    Conversion,
+    Formula,
+    Identity,
+    Lookup,
+    converts,
+)
+from rapport.mediation.model.interpretation import DIRECTIONS, Interpretation, Rule
+from rapport.mediation.model.transformer import Transformer
+from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
+from rapport.mediation.rejection import Rejected
+from rapport.testing.mediation import Judge
+
+EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
+NAMES = ("a", "b", "c")
+PRIMITIVES: tuple[Type, ...] = (
+    PrimitiveType("Metre", "number", ("number",)),
+    PrimitiveType("Tall", "number", ("Metre",)),
+)
+SCALARS = ("text", "number", "Metre", "Tall", "boolean")
+
+
+def mark(value: dict[str, Any]) -> dict[str, Any]:
+    return {**value, "marked": value.get("marked", 0) + 1}
+
+
+def refuse(value: dict[str, Any]) -> dict[str, Any]:
+    if "a" in value:
+        raise ValueError("has an a")
+    return value
+
+
+def turn(value: list[Any]) -> list[Any]:
+    return value[::-1]
+
+
+FUNCTIONS = {"mark": mark, "refuse": refuse, "turn": turn}
+
+
+@st.composite
+def type_systems(draw: st.DrawFn) -> tuple[Type, ...]:
+    """Types in layers: each contains and extends only earlier ones, so nothing is recursive."""
+    types: list[Type] = list(PRIMITIVES)
+    complex_types: list[ComplexType] = []
+    layers: dict[str, int] = {}
+    for number in range(draw(st.integers(2, 6))):
+        above = draw(
+            st.lists(st.sampled_from(complex_types), max_size=2, unique_by=_name)
+            if complex_types
+            else st.just([])
+        )
+        above = [each for each in above if layers[each.name] == layers[above[0].name]]
+        taken = {name for each in above for name in _all_names(each, complex_types)}
+        if len(taken) < sum(len(_all_names(each, complex_types)) for each in above):
+            above = above[:1]
+            taken = _all_names(above[0], complex_types)
+        layer = max((layers[each.name] for each in above), default=draw(st.integers(0, 2)))
+        inner = [each.name for each in complex_types if layers[each.name] < layer]
+        attributes = []
+        for name in draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=3)):
+            if name in taken:
+                continue
+            kind = draw(st.sampled_from((*SCALARS, *inner, *inner)))
+            kind = draw(st.sampled_from((kind, kind, f"[{kind}]", f"[[{kind}]]")))
+            attributes.append(Attribute(name, kind, draw(st.booleans())))
+        made = ComplexType(f"T{number}", tuple(attributes), tuple(each.name for each in above))
+        complex_types.append(made)
+        layers[made.name] = layer
+        types.append(made)
+    return tuple(types)
+
+
+def _name(each: ComplexType) -> str:
+    return each.name
+
+
+def _all_names(each: ComplexType, known: list[ComplexType]) -> set[str]:
+    found = {attribute.name for attribute in each.attributes}
+    for above in each.super_types:
+        found |= _all_names(next(one for one in known if one.name == above), known)
+    return found
+
+
+@st.composite
+def patterns(draw: st.DrawFn, types: tuple[Type, ...]) -> tuple[str, str]:
+    """A pattern along some path, and the type at its end."""
+    table = {each.name: each for each in types if isinstance(each, ComplexType)}
+
+    def attributes(name: str) -> dict[str, Attribute]:
+        found: dict[str, Attribute] = {}
+        if name in table:
+            for above in table[name].super_types:
+                found |= attributes(above)
+            found |= {each.name: each for each in table[name].attributes}
+        return found
+
+    here = draw(st.sampled_from(tuple(table)))
+    text = here
+    for _ in range(draw(st.integers(0, 3))):
+        below = attributes(here.strip("[]"))
+        if not below:
+            break
+        attribute = below[draw(st.sampled_from(sorted(below)))]
+        end = attribute.type
+        while end.startswith("[") and draw(st.booleans()):
+            end = end[1:-1]
+        subs = [each for each in table if _extends(each, end, table)]
+        form = draw(st.sampled_from(("name", "typed", "type", "type")))
+        if form == "name":
+            text, here = f"{text}.{attribute.name}", attribute.type
+        else:
+            here = draw(st.sampled_from((end, *subs)))
+            text += f".{attribute.name}({here})" if form == "typed" else f".*{here}"
+    if draw(st.integers(0, 4)) == 0:
+        here = text = draw(st.sampled_from((*SCALARS, *table)))
+    return text, here
+
+
+def _extends(one: str, other: str, table: dict[str, ComplexType]) -> bool:
+    return one == other or any(_extends(up, other, table) for up in table[one].super_types)
+
+
+def conversion_for(kind: str, number: int, choice: int) -> Conversion:
+    """Keeps the type, so that any rule may stand anywhere."""
+    name = f"{kind.strip('[]')}-{kind.count('[')}-{number}-{choice}"
+    if choice == 0:
+        return converts(name, kind, kind, Identity())
+    if kind.startswith("["):
+        return converts(name, kind, kind, Call("turn"))
+    if kind in ("number", "Metre", "Tall"):
+        step = converts(name, kind, kind, Formula(2.0, float(number), 3.0))
+        if choice == 1:
+            return converts(name, kind, kind, Chain((step, step)))
+        return step
+    if kind == "text":
+        return converts(name, kind, kind, Lookup((("x", f"x{number}"), ("y", "y")), "other"))
+    if kind == "boolean":
+        return converts(name, kind, kind, Lookup(((True, False), (False, True))))
+    return converts(name, kind, kind, Call("mark" if choice == 1 else "refuse"))
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[Interpretation]:
+    """Root and two or three generations below it, each with rules of its own."""
+    types = draw(type_systems())
+    found = []
+    parent = ""
+    for number, name in enumerate(("root", "europe", "german")[: draw(st.integers(2, 3))]):
+        rules, conversions = [], []
+        for index in range(draw(st.integers(0, 6))):
+            text, end = draw(patterns(types))
+            conversion = conversion_for(end, 10 * number + index, draw(st.integers(0, 3)))
+            conversions.append(conversion)
+            direction = draw(st.sampled_from(("both", "both", "in", "out")))
+            rules.append(Rule(text, conversion.name, direction))
+        found.append(
+            Interpretation(
+                name=name,
+                parent=parent,
+                types=types if not parent else (),
+                rules=tuple(rules),
+                conversions=tuple(conversions),
+            )
+        )
+        parent = name
+    return found
+
+
+def values_of(draw: st.DrawFn, reference: str, judge: Judge, *, faulty: bool) -> Any:
+    """A value of a type; sometimes not quite."""
+    if faulty and draw(st.integers(0, 30)) == 0:
+        return draw(st.sampled_from((None, "text", 3, True, [], {}, float("nan"), 1e308, 10**400)))
+    if reference.startswith("["):
+        length = draw(st.integers(0, 2))
+        return [values_of(draw, reference[1:-1], judge, faulty=faulty) for _ in range(length)]
+    if reference in SCALARS:
+        pool = {"text": ("x", "y", "z"), "boolean": (True, False)}
+        return draw(st.sampled_from(pool.get(reference, (0, 1, -2.5, 1e6))))
+    dynamic = draw(st.sampled_from(judge.dynamic(reference)))
+    value: dict[str, Any] = {}
+    for name, (declared, optional) in judge.attributes(dynamic).items():
+        if optional and draw(st.integers(0, 3)) == 0:
+            if draw(st.booleans()):
+                value[name] = None
+            continue
+        if faulty and draw(st.integers(0, 30)) == 0:
+            continue
+        value[name] = values_of(draw, declared, judge, faulty=faulty)
+    if dynamic != reference or draw(st.integers(0, 3)) == 0:
+        wrong = faulty and draw(st.integers(0, 20)) == 0
+        value["@type"] = "T99" if wrong else dynamic
+    if draw(st.integers(0, 5)) == 0:
+        value["unheard_of"] = 1
+    return value
+
+
+@st.composite
+def events(draw: st.DrawFn, name: str, judge: Judge, faulty: bool) -> Any:
+    """A value for exactly this type."""
+    value = {
+        attribute: values_of(draw, declared, judge, faulty=faulty)
+        for attribute, (declared, optional) in judge.attributes(name).items()
+        if not optional or draw(st.booleans())
+    }
+    return None if faulty and draw(st.integers(0, 50)) == 0 else value
+
+
+def outcome(transform: Any, value: Any) -> Any:
+    try:
+        return "value", transform(value)
+    except Rejected as rejected:
+        return "rejected", rejected.code
+
+
+@given(families(), st.data())
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES == 300,
+    suppress_health_check=list(HealthCheck),
+)
+def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
+    family: list[Interpretation], data: st.DataObject
+) -> None:
+    interpretations, found = load(family)
+    last = family[-1].name
+    errors = [p for _, problems in found.values() for p in problems if p.severity == "error"]
+    assert not errors, errors
+    judge = Judge(family, FUNCTIONS)
+    types = interpretations.checked(last).scope.types
+    complex_names = [each.name for each in family[0].types if isinstance(each, ComplexType)]
+    name = data.draw(st.sampled_from(complex_names))
+    for direction in DIRECTIONS:
+        if interpretations.checked(last).plan(name, direction) is None:
+            continue  # a conversion to a super-type where the subtype is declared
+        plan = interpretations.plan(last, name, direction)
+        transformer = Transformer(plan, types, FUNCTIONS)
+        for faulty in (False, True):
+            value = data.draw(events(name, judge, faulty))
+            before = repr(value)
+            direct = outcome(lambda each, way=direction: judge.transform(each, name, way), value)
+            assert outcome(transformer, value) == direct, transformer.source
+            assert repr(value) == before, "what came in was changed"
