@@ -129,7 +129,7 @@ def _publish_and_kill(outbox: Path, url: str, number: int) -> int:
         start_new_session=True,
         env={"PATH": "/usr/bin:/bin"},
     )
-    time.sleep(0.01 * number)
+    time.sleep(0.1 * number)
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
     return int(child.wait() in (0, 1))

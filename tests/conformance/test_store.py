@@ -107,7 +107,15 @@ class _Kept:
             store.close()
 
 
-@pytest.fixture(params=["memory", "segments", "forgetful", "nats", "postgres"])
+@pytest.fixture(
+    params=[
+        "memory",
+        "segments",
+        "forgetful",
+        pytest.param("nats", marks=pytest.mark.slow),
+        pytest.param("postgres", marks=pytest.mark.slow),
+    ]
+)
 def log_place(request, tmp_path):
     places = {
         "memory": MemoryLogs,
@@ -123,7 +131,7 @@ def log_place(request, tmp_path):
     kept.close()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def record_place(request, tmp_path):
     places = {
         "memory": MemoryRecords,

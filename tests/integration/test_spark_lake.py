@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.export import export_channels
+from rapport.core.event import make_event
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.node.exporting import Exporting
 from rapport.pipeline.lake import read_bronze
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROUNDS = 5
+DAY_MS = 86_400_000
+EXPORTED = ChannelsDeclared(common=ChannelRules(export=True))
 
 # Appends and exports small files without end; says a line when the first export is through.
 CHILD = """
@@ -81,3 +86,35 @@ def test_killed_exports_lose_nothing_and_double_nothing(
     rows = read_bronze(spark, lake, "events").select("position", "id").toArrow()
     assert sorted(rows["position"].to_pylist()) == list(range(1, last + 1))
     assert len(set(rows["id"].to_pylist())) == last
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_reads_exported_segments_as_the_log_has_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    async def scenario() -> list[tuple[object, ...]]:
+        clock = ManualClock(1_772_442_000_000)
+        channels = open_embedded(tmp_path / "log", clock, segment_bytes=3_000)
+        exporting = Exporting(channels, EXPORTED, tmp_path / "lake", clock)
+        for first in range(0, 200, 10):
+            events = [
+                make_event(source="s", id=f"e{n}", type=f"t{n % 3}", subject=f"thing/{n}", time=n)
+                for n in range(first, first + 10)
+            ]
+            await channels.channel("events").append(events)
+            clock.set_ms(clock.now_ms() + DAY_MS // 8)
+            await exporting.export_due()
+        stored = await channels.channel("events").read_after(0, limit=1_000)
+        await channels.close()
+        return [
+            (one.position, one.received, one.event.id, one.event.type, one.event.subject)
+            for one in stored
+        ]
+
+    logged = asyncio.run(scenario())
+    table = read_bronze(spark, tmp_path / "lake", "events")
+    rows = table.select("position", "received", "id", "type", "subject").toArrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == logged
+    folders = {path.parent.parent.name for path in (tmp_path / "lake").rglob("*.parquet")}
+    assert folders == {"day=2026-03-02", "day=2026-03-03", "day=2026-03-04"}

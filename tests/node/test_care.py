@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import SiteError, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -87,14 +87,12 @@ def test_what_a_following_one_of_the_site_missed_while_the_node_was_down_comes_a
     asyncio.run(scenario())
 
 
-def test_an_interceptor_of_the_site_that_cannot_be_made_is_refused_at_the_start(tmp_path):
-    async def scenario():
-        node = node_with(tmp_path / "site", '\n[channels]\ninterceptors = ["fliter: a = 1"]\n')
-        with pytest.raises(InvalidInput):
-            await node.start()
-        await node.stop()
-
-    asyncio.run(scenario())
+def test_an_interceptor_of_the_site_that_cannot_be_made_is_refused_with_the_site(tmp_path):
+    with pytest.raises(SiteError) as caught:
+        node_with(tmp_path / "site", '\n[channels]\ninterceptors = ["fliter: a = 1"]\n')
+    assert [(one.code, one.hint) for one in caught.value.problems] == [
+        ("name.unknown", "did you mean 'filter'?")
+    ]
 
 
 def test_events_are_given_the_meaning_of_a_source_on_their_way(tmp_path):

@@ -151,11 +151,16 @@ async def _next_rows(
 def _refuse_shorter(channel: Channel, end: int, progress: ChannelProgress) -> None:
     """Refuses a log that is shorter than what was exported from it."""
     if end < max(progress.exported, progress.pending):
-        raise Conflict(
-            f"the log of {channel.name!r} ends at {end}, before what the lake has of it",
-            code="lake.other_log",
-            hint="this lake was made from another log; export into a new directory",
-        )
+        raise other_log(channel.name)
+
+
+def other_log(channel: str) -> Conflict:
+    """The error for a lake that has more of a channel than its log."""
+    return Conflict(
+        f"the log of {channel!r} ends before what the lake has of it",
+        code="lake.other_log",
+        hint="this lake was made from another log; export into a new directory",
+    )
 
 
 @asynccontextmanager

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
+
+if TYPE_CHECKING:
+    from rapport.channel.channel import Channels
+    from rapport.channel.export import Exported
+
+_TRIES, _BETWEEN_TRIES_MS = 60, 500
 
 app = App(name="pipeline", help="History on Spark: export, report.")
 
@@ -24,12 +30,28 @@ def export(*, site: SiteOption = None) -> None:
 
 def export_site(site: Path) -> dict[str, object]:
     """Exports a site's channels into its lake; returns what was done."""
-    from rapport.channel.export import export_channels
     from rapport.cli.local import data_directory, read_channels
 
     lake = data_directory(site) / "lake"
-    done = read_channels(site, lambda channels: export_channels(channels, lake))
+    done = read_channels(site, lambda channels: _export_when_free(channels, lake))
     return {"lake": str(lake), "rows": done.rows, "files": done.files, "positions": done.positions}
+
+
+async def _export_when_free(channels: Channels, lake: Path) -> Exported:
+    """Exports; waits a while for another export into the lake, such as a running node's."""
+    from rapport.channel.export import export_channels
+    from rapport.channel.export_manifest import EXPORT_RUNNING
+    from rapport.core.errors import Conflict
+    from rapport.kernel.clock import SystemClock
+
+    for _again in range(_TRIES - 1):
+        try:
+            return await export_channels(channels, lake)
+        except Conflict as error:
+            if error.code != EXPORT_RUNNING:
+                raise
+            await SystemClock().sleep(_BETWEEN_TRIES_MS)
+    return await export_channels(channels, lake)
 
 
 @app.command

@@ -1,5 +1,5 @@
-"""Care of a node's channels: retention in the background, interceptors, dead letters. [CH-10,
-CH-14]
+"""Care of a node's channels: retention and export in the background, interceptors, dead letters.
+[CH-10, CH-14, CH-16]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.mediation.lane import RejectsAll
 from rapport.mediation.reader import MediationReader
+from rapport.node.exporting import Exporting
 from rapport.store.base import Delete
 
 
@@ -51,6 +52,8 @@ class ChannelCare:
         declared: ChannelsDeclared,
         mediation: MediationReader,
         clock: Clock,
+        *,
+        exporting: Exporting | None = None,
     ) -> None:
         channels.use_rules(declared)
         channels.interceptors.workshop = Workshop(
@@ -60,6 +63,7 @@ class ChannelCare:
             mediator=lambda source: mediator_of(mediation, source),
         )
         self._channels, self._declared = channels, declared
+        self._exporting = exporting
         self._tasks = Tasks(clock)
         self.dead_letters = DeadLetterOffice(channels, clock)
 
@@ -67,6 +71,8 @@ class ChannelCare:
         """Begins; raises InvalidInput when the site declares an interceptor that cannot be made."""
         await self._channels.interceptors.start(site_interceptors(self._declared))
         self._tasks.start("retention", self._channels.sweeper.run)
+        if self._exporting is not None:
+            self._tasks.start("export", self._exporting.run)
 
     async def stop(self) -> None:
         """Ends; places of following interceptors are kept."""

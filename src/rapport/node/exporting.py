@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rapport.channel.chores import between_appends
 from rapport.channel.declared import ChannelsDeclared
-from rapport.channel.export import export_channels
+from rapport.channel.export import export_channels, other_log
 from rapport.channel.export_due import LAKE_MARK, READER, Due, Waiting, place_change, what_is_due
 from rapport.channel.export_manifest import EXPORT_RUNNING, read_manifest
 from rapport.channel.logged import LoggedChannels
@@ -79,10 +79,11 @@ class Exporting:
     async def _export(self, name: str) -> None:
         manifest = await asyncio.to_thread(read_manifest, self._lake)
         progress = manifest.progress(name)
-        # Also what was announced before a crash, and what was exported without our knowing.
+        # What was exported without our knowing: by hand, or just before a crash.
         await self._follow(name, progress.exported)
         due = await self._look(name, progress.exported)
-        if due.until > progress.exported:
+        is_unfinished = progress.pending > progress.exported
+        if due.until > progress.exported or is_unfinished:
             done = await export_channels(self._channels, self._lake, until={name: due.until})
             await self._follow(name, done.positions[name])
 
@@ -115,15 +116,14 @@ class Exporting:
         if name not in self._places:
             kept = await self._place(name)
             self._places[name] = -1 if kept is None else kept.position
-        place = min(exported, self._channels.channel(name).last_position())
-        if self._places[name] != place:
-            await self._channels.apply([place_change(name, place)])
-            self._places[name] = place
+        if exported > self._channels.channel(name).last_position():
+            raise other_log(name)
+        if self._places[name] != exported:
+            await self._channels.apply([place_change(name, exported)])
+            self._places[name] = exported
 
     async def _place(self, name: str) -> Cursor | None:
-        return await self._channels.look(
-            partial(load_cursor, channel=name, reader=READER)  # type: ignore[call-arg]
-        )
+        return await self._channels.look(partial(load_cursor, channel=name, reader=READER))
 
     def _tell(self, name: str, error: RapportError) -> None:
         if self.troubles.get(name) != error.code:  # once, until it is something else

@@ -29,7 +29,6 @@ from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
-from rapport.node.exporting import Exporting
 from rapport.node.links.links import Links
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.pushing import Pushing
@@ -52,7 +51,6 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicyEngine
     communication: Assembly
     care: ChannelCare
-    exporting: Exporting
     pushing: Pushing
     links: Links
     bridges: Bridges
@@ -85,7 +83,6 @@ class Node:
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
-        self._tasks.start("export", self._parts.exporting.run)
         self._parts.mediation.start()
         self.links.start()
         self.bridges.start()

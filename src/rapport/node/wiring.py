@@ -67,6 +67,8 @@ def make_node(
     # Links in messages need the node's address, which is known only once its doors are open.
     node: list[Node] = []
     mediation = _mediation(site, opened, clock, sign)
+    lake = data_directory(site, settings) / "lake"
+    exporting = Exporting(opened, _channels(site), lake, clock)
     parts = NodeParts(
         site=site,
         settings=settings,
@@ -88,10 +90,7 @@ def make_node(
             plugins=plugins,
             facts=SiteFacts(site.file, site.tables, site.policies).find,
         ),
-        care=ChannelCare(opened, _channels(site), mediation, clock),
-        exporting=Exporting(
-            opened, _channels(site), data_directory(site, settings) / "lake", clock
-        ),
+        care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
         pushing=Pushing(
             opened,
             clock,

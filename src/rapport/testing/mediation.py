@@ -297,9 +297,14 @@ class Judge:
             return {dict(how.names).get(name, name): each for name, each in value.items()}
         assert isinstance(how, Call)
         try:
-            return self._functions[how.function](value)
+            result = self._functions[how.function](value)
         except Exception as error:
             raise Rejected("conversion.raised", str(error)) from error
+        promised = conversion.result
+        wanted = list if promised.startswith("[") else dict if promised in self._own else object
+        if not isinstance(result, wanted):
+            raise Rejected("conversion.bad_result", "")
+        return result
 
     def _arithmetic(self, value: Any, how: Formula | UnitChange) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -14,10 +14,19 @@ from rapport.mediation.model.conversions import (
     Formula,
     Identity,
     Lookup,
+    UnitChange,
     converts,
 )
-from rapport.mediation.model.interpretation import DIRECTIONS, Interpretation, Rule
-from rapport.mediation.model.transformer import Transformer
+from rapport.mediation.model.interpretation import (
+    DIRECTIONS,
+    CreateAttribute,
+    DropAttribute,
+    Interpretation,
+    Mapping,
+    RenameAttribute,
+    Rule,
+)
+from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.mediation.rejection import Rejected
 from rapport.testing.mediation import Judge
@@ -29,6 +38,7 @@ PRIMITIVES: tuple[Type, ...] = (
     PrimitiveType("Tall", "number", ("Metre",)),
 )
 SCALARS = ("text", "number", "Metre", "Tall", "boolean")
+NUMBERS = ("Feet", "Metres")
 
 
 def mark(value: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +194,7 @@ def values_of(draw: st.DrawFn, reference: str, judge: Judge, *, faulty: bool) ->
     if reference.startswith("["):
         length = draw(st.integers(0, 2))
         return [values_of(draw, reference[1:-1], judge, faulty=faulty) for _ in range(length)]
-    if reference in SCALARS:
+    if reference in SCALARS + NUMBERS:
         pool = {"text": ("x", "y", "z"), "boolean": (True, False)}
         return draw(st.sampled_from(pool.get(reference, (0, 1, -2.5, 1e6))))
     dynamic = draw(st.sampled_from(judge.dynamic(reference)))
@@ -238,17 +248,90 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
     errors = [p for _, problems in found.values() for p in problems if p.severity == "error"]
     assert not errors, errors
     judge = Judge(family, FUNCTIONS)
-    types = interpretations.checked(last).scope.types
     complex_names = [each.name for each in family[0].types if isinstance(each, ComplexType)]
     name = data.draw(st.sampled_from(complex_names))
     for direction in DIRECTIONS:
         if interpretations.checked(last).plan(name, direction) is None:
             continue  # a conversion to a super-type where the subtype is declared
-        plan = interpretations.plan(last, name, direction)
-        transformer = Transformer(plan, types, FUNCTIONS)
+        transformer = make_transformer(interpretations, last, name, direction, FUNCTIONS)
         for faulty in (False, True):
             value = data.draw(events(name, judge, faulty))
             before = repr(value)
             direct = outcome(lambda each, way=direction: judge.transform(each, name, way), value)
             assert outcome(transformer, value) == direct, transformer.source
             assert repr(value) == before, "what came in was changed"
+
+
+@st.composite
+def typed_changes(draw: st.DrawFn) -> tuple[list[Interpretation], str]:
+    """An event whose attributes change their types, and a mapping that promises the outcome."""
+    feet, metres = PrimitiveType("Feet", "number"), PrimitiveType("Metres", "number")
+    kinds = st.sampled_from(("Feet", "Feet", "text", "[Feet]", "Inner", "[Inner]"))
+    inner_names = draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1))
+    names = draw(st.lists(st.sampled_from(("p", "q", "r", "s")), unique=True, min_size=1))
+    scalars = st.sampled_from(("Feet", "text", "[Feet]"))
+    inner = [Attribute(name, draw(scalars), draw(st.booleans())) for name in inner_names]
+    outer = [Attribute(name, draw(kinds), draw(st.booleans())) for name in names]
+    keep = draw(st.sampled_from(("", *names)))
+    rules = [Rule("Feet", "metres")]
+    if keep:
+        rules.append(Rule(f"Local.{keep}", "same"))
+    shape: list[Any] = []
+    promised = []
+    for attribute in outer:
+        kind = attribute.type
+        if attribute.name != keep:
+            kind = kind.replace("Feet", "Metres").replace("Inner", "Inside")
+        fate = draw(st.sampled_from(("stay", "stay", "rename", "drop")))
+        if fate == "drop":
+            shape.append(DropAttribute(attribute.name))
+            continue
+        name = attribute.name
+        if fate == "rename":
+            name = f"{name}2"
+            shape.append(RenameAttribute(attribute.name, name))
+        promised.append(Attribute(name, kind, attribute.optional))
+    if draw(st.booleans()):
+        shape.append(CreateAttribute("made", "text", "up"))
+        promised.append(Attribute("made", "text"))
+    inside = [Attribute(a.name, a.type.replace("Feet", "Metres"), a.optional) for a in inner]
+    root = Interpretation(
+        name="root",
+        parent="",
+        types=(
+            metres,
+            ComplexType("Inside", tuple(inside)),
+            feet,
+            ComplexType("Inner", tuple(inner)),
+            ComplexType("World", tuple(promised)),
+        ),
+        conversions=(converts("same", "json", "json", Identity()),),
+    )
+    local = Interpretation(
+        name="local",
+        types=(ComplexType("Local", tuple(outer)),),
+        rules=tuple(rules),
+        mappings=(Mapping("Local", "World", "in", tuple(shape)),),
+        conversions=(converts("metres", "Feet", "Metres", UnitChange("ft", "m")),),
+    )
+    return [root, local], "Local"
+
+
+@given(typed_changes(), st.data())
+@settings(
+    max_examples=max(EXAMPLES // 3, 100),
+    deadline=None,
+    derandomize=EXAMPLES == 300,
+    suppress_health_check=list(HealthCheck),
+)
+def test_types_and_shapes_change_as_a_direct_reading_of_rules_and_mapping_says(
+    given_family: tuple[list[Interpretation], str], data: st.DataObject
+) -> None:
+    family, name = given_family
+    interpretations, found = load(family)
+    assert "local" in interpretations, found["local"][1]
+    judge = Judge(family, FUNCTIONS)
+    transformer = make_transformer(interpretations, "local", name, "in", FUNCTIONS)
+    value = data.draw(events(name, judge, data.draw(st.booleans())))
+    direct = outcome(lambda each: judge.transform(each, name, "in"), value)
+    assert outcome(transformer, value) == direct, transformer.source

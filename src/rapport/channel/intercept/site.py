@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.intercept.interceptor import Declared
-from rapport.channel.intercept.kinds import Workshop, make_interceptor
+from rapport.channel.intercept.kinds import KINDS, Workshop, make_interceptor
 from rapport.core.errors import DuplicateName, Problem, RapportError, Unsupported
 from rapport.core.ids import content_id
 from rapport.kernel.toml import TomlFile
@@ -23,7 +23,8 @@ _NAME_DIGITS = 12
 
 
 def site_interceptors(declared: ChannelsDeclared) -> list[Declared]:
-    """All of a site, in their order; raises Unsupported for one that needs more than one setting.
+    """All of a site, in their order; raises UnknownName for an unknown kind, Unsupported
+    for one that needs more than one setting.
 
     Names depend on channels and text only: a following one goes on at its place after a restart.
     """
@@ -71,9 +72,10 @@ def _check(rule: ChannelRules, number: int, text: str, workshop: Workshop) -> No
 
 def _declared(pattern: str, text: str, order: float) -> Declared:
     kind, _colon, setting = (part.strip() for part in text.partition(":"))
+    KINDS.get("interceptors", kind)  # a misspelt one is not one with too many settings
     if setting and kind not in _MAIN_SETTING:
         raise Unsupported(
-            f"the interceptor {text!r} in a site file",
+            f"a setting of {kind!r} in a site file",
             hint="add it with: rapport channel intercept add",
         )
     return Declared(

@@ -77,7 +77,7 @@ class Expectation:
             def decide(path: Path, old: Resolver = old, natural: Resolver = natural) -> str:
                 return self._decide(path, old, natural)
 
-            for name in self._natural.event_types():
+            for name in self._natural.scope.types.complex_names:
                 for path, decision in natural.walk(name, decide):
                     yield (direction, path), decision
 

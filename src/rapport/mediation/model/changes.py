@@ -249,6 +249,7 @@ def _verdict(
                 continue  # overridden before the parent had one of this name: nothing changes
             if problem.message not in known:
                 problems.append(_replace(problem, message=f"{each}: {problem.message}"))
+    problems.sort(key=lambda problem: problem.severity != "error")
     refused = any(problem.severity == "error" for problem in problems)
     return (old if refused else new), tuple(problems)
 

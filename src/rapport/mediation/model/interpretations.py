@@ -121,6 +121,12 @@ class Interpretations:
         stages = (*before, *plan.stages, *after)
         return msgspec.structs.replace(plan, type=type_name, result_type=result, stages=stages)
 
+    def types_met(self, name: str) -> Types:
+        """All types that values have on their way between an interpretation and root."""
+        version = self.root_version(name)
+        found = {each.name: each for root in self.roots[version:] for each in root.types}
+        return Types([*found.values(), *self.checked(name).scope.types.all()])
+
     def _back(self, name: str, version: int) -> tuple[str, tuple[Step, ...]]:
         stages: list[Step] = []
         for number in range(len(self.replacements) - 1, version - 1, -1):

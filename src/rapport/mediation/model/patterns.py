@@ -88,15 +88,18 @@ def parse_pattern(text: str) -> Pattern | Problem:
         found = _TOKEN.match(text, at)
         if found is None or (found["type"] and found["of"]):
             return _syntax(text, at)
+        name = _unquote(found["name"] or "")
+        if name is None:
+            return _syntax(text, at)
         if found["type"]:
             items.append(Item("", found["type"].removeprefix("*")))
         else:
-            items.append(Item(_unquote(found["name"]), found["of"] or ""))
+            items.append(Item(name, found["of"] or ""))
         if found["dot"] == "." and found.end() == len(text):
             return _syntax(text, len(text))
         at = found.end()
     head = items[0]
-    if head.name and head.type:
+    if head.name and (head.type or not _PLAIN.fullmatch(head.name)):
         return _syntax(text, 0)
     return Pattern((Item("", head.type or head.name), *items[1:]))
 
@@ -179,10 +182,14 @@ def _quote(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else msgspec.json.encode(name).decode()
 
 
-def _unquote(text: str) -> str:
+def _unquote(text: str) -> str | None:
+    """None when what stands in the quotes is no JSON text."""
     if not text.startswith('"'):
         return text
-    return msgspec.json.decode(text, type=str)
+    try:
+        return msgspec.json.decode(text, type=str) or None
+    except msgspec.DecodeError:
+        return None
 
 
 def _syntax(text: str, at: int) -> Problem:

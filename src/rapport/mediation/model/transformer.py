@@ -9,12 +9,31 @@ import msgspec
 
 from rapport.mediation.model import runtime
 from rapport.mediation.model.generator import generate
+from rapport.mediation.model.interpretation import Direction
+from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.plan import Plan
 from rapport.mediation.model.runtime import Functions, Memory, callable_of
 from rapport.mediation.model.types import Types
 from rapport.mediation.rejection import Rejected
 
 _NAMES = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown_type")
+
+
+def make_transformer(
+    interpretations: Interpretations,
+    name: str,
+    type_name: str,
+    direction: Direction,
+    functions: Functions | None = None,
+    memory: Memory | None = None,
+) -> Transformer:
+    """The transformer for events of a type between an interpretation and root.
+
+    Raises InterpretationError when the type cannot be passed or a function is not there. Takes
+    some milliseconds; keep it for as long as the interpretations are in force.
+    """
+    plan = interpretations.plan(name, type_name, direction)
+    return Transformer(plan, interpretations.types_met(name), functions, memory)
 
 
 class BatchResult(msgspec.Struct):

@@ -21,6 +21,8 @@ from rapport.mediation.model.types import (
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _BRACKETS = re.compile(r"(\[*)([^\[\]]*)(\]*)")
 _LONGEST_LIST = 8
+DEEPEST = 150
+"""Levels of nesting and of inheritance; resolving them is recursive."""
 
 
 def check_types(types: Sequence[Type]) -> list[Problem]:
@@ -32,11 +34,14 @@ def check_types(types: Sequence[Type]) -> list[Problem]:
     problems = [*_names(types), *_references(types)]
     if problems:
         return problems
-    problems = [*_super_type_cycles(types)]
+    above = {each.name: each.super_types for each in types}
+    problems = [*_super_type_cycles(above), *_too_deep(above, "extends")]
     if problems:
         return problems
     known = Types(types)
-    return [*_attributes(types, known), *_containment(known)]
+    contains = _contained(known)
+    problems = [*_attributes(types, known), *_containment(contains)]
+    return problems or [*_too_deep(contains, "contains")]
 
 
 def _names(types: Sequence[Type]) -> Iterator[Problem]:
@@ -100,8 +105,7 @@ def _attribute_type(
         )
 
 
-def _super_type_cycles(types: Sequence[Type]) -> Iterator[Problem]:
-    above = {each.name: each.super_types for each in types}
+def _super_type_cycles(above: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
     for cycle in _cycles(above):
         yield Problem(
             code="type.cycle",
@@ -165,19 +169,45 @@ def _inheritance(
             )
 
 
-def _containment(known: Types) -> Iterator[Problem]:
+def _contained(known: Types) -> dict[str, list[str]]:
+    """The types that values in a value of each type may be of."""
+    contains: dict[str, list[str]] = {}
+    for name in known.names:
+        inner = {innermost(each.type) for each in known.attributes(name).values()}
+        contains[name] = [dynamic for each in sorted(inner) for dynamic in known.dynamic(each)]
+    return contains
+
+
+def _containment(contains: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
     """A value that may contain one of its own type has no longest path; rules could not be
     resolved before events come.
     """
-    contains: dict[str, list[str]] = {}
-    for name in known.names:
-        inner = [innermost(each.type) for each in known.attributes(name).values()]
-        contains[name] = [dynamic for each in inner for dynamic in known.dynamic(each)]
     for cycle in _cycles(contains):
         yield Problem(
             code="type.recursive",
             message=f"a value would contain its own type: {' contains '.join(cycle)}",
             hint="give the inner value the type json, or a type with fewer levels",
+        )
+
+
+def _too_deep(graph: Mapping[str, Sequence[str]], relation: str) -> Iterator[Problem]:
+    """Of names that do not go in circles; without recursion."""
+    depths: dict[str, int] = {}
+    for start in graph:
+        waiting = [(start, False)]
+        while waiting:
+            name, leaving = waiting.pop()
+            below = graph.get(name, ())
+            if leaving:
+                depths[name] = 1 + max((depths[each] for each in below), default=0)
+            elif name not in depths:
+                waiting += [(name, True), *((each, False) for each in below)]
+    deepest = max(depths, key=lambda name: depths[name], default="")
+    if depths.get(deepest, 0) > DEEPEST:
+        yield Problem(
+            code="type.too_deep",
+            message=f"{deepest} {relation} {depths[deepest]} levels of types",
+            hint=f"{DEEPEST} levels can be resolved; give what is below the type json",
         )
 
 

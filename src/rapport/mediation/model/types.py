@@ -96,6 +96,11 @@ class Types:
         """All names, built-in ones first."""
         return tuple(self._types)
 
+    @property
+    def complex_names(self) -> tuple[str, ...]:
+        """Those an event may be of."""
+        return tuple(name for name in self._types if self.is_complex(name))
+
     def named(self, name: str) -> Type:
         """The type; raises UnknownName `type.unknown`."""
         found = self._types.get(name)
