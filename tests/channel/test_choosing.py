@@ -16,6 +16,8 @@ from rapport.core.event import Event
 from rapport.store.routed import RoutedLogStore
 from rapport.store.segments import SegmentLogStore
 
+pytestmark = pytest.mark.slow
+
 
 def counted(first, last):
     return [Event("s", str(number), "t", "", number) for number in range(first, last + 1)]

@@ -24,6 +24,8 @@ from rapport.kernel.toml import TomlFile
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.routed import PLACEMENTS, read_placements
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).with_name("moving_child.py")
 STEPS = ("noted", "copying", "copied", "compared", "switched", "removed", "done")
 

@@ -23,6 +23,8 @@ from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.testing.nats import NatsServer
 
+pytestmark = pytest.mark.slow
+
 CHILD = Path(__file__).with_name("sharing_child.py")
 
 

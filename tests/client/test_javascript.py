@@ -56,7 +56,8 @@ PUBLISH_THREE = """
 const publisher = new Publisher({ outbox: args[0], url: args[1], channel: "lab", source: "balance",
   token: args[2] ?? "", firstPauseMs: 10, longestPauseMs: 50 });
 for (const grams of [12.5, "ünïcode ✓", { deep: [1, null, true] }]) {
-  const event = { type: "sample.mass", subject: "sample/7", data: { grams }, headers: { batch: "b1" } };
+  const event = { type: "sample.mass", subject: "sample/7", data: { grams } };
+  event.headers = { batch: "b1" };
   await publisher.publish(event);
 }
 const settled = await publisher.flush(Number(args[3] ?? 20000));

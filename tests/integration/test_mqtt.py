@@ -67,7 +67,7 @@ class Device:
 
 @pytest.fixture
 def broker() -> Iterator[NatsServer]:
-    with NatsServer(mqtt=True) as server:
+    with NatsServer(mqtt=True, options="max_payload: 2097152") as server:
         yield server
 
 
@@ -103,6 +103,7 @@ def test_a_stock_sensor_is_heard_over_restarts_and_nothing_is_lost(broker, site)
             device.publish("sensors/1/temperature", {"celsius": number})
         device.publish("sensors/2/temperature", b"not JSON \xff")
         device.publish("elsewhere/2", {"celsius": -1})
+        device.publish("sensors/2/temperature", b'"' + b"x" * 1_048_577 + b'"')  # too large
         node.start()
         assert wait_until(lambda: len(readings(site)) == 52)
         device.close()
@@ -114,7 +115,9 @@ def test_a_stock_sensor_is_heard_over_restarts_and_nothing_is_lost(broker, site)
         assert wait_until(lambda: len(readings(site)) == 54), readings(site)
         device.close()
         node.stop()
-    stored = [one.event for one in WrittenLog(site / ".rapport/log")["raw.thermometers"]]
+    log = WrittenLog(site / ".rapport/log")
+    assert [one.event.payload()["code"] for one in log["dead_letters"]] == ["event.too_large"]
+    stored = [one.event for one in log["raw.thermometers"]]
     values = [event.payload() for event in stored]
     assert values[:51] == [{"celsius": 20}, *({"celsius": number} for number in range(50))]
     assert values[52:] == ["ON", "ON"]

@@ -70,7 +70,7 @@ def test_it_is_never_ahead_of_the_clock_nor_of_what_can_have_passed(moves):
     for jump, passed in moves:
         clock.jump(jump)
         pass_time(clock, passed)
-        since_jump = passed if jump > 0 else since_jump + passed
+        since_jump = passed if jump > MOST_JUMP_MS else since_jump + passed
         now = time.now_ms()
         assert now <= clock.now_ms()
         assert now <= believed + passed + MOST_JUMP_MS or since_jump >= CONFIRM_MS

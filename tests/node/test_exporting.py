@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from rapport.channel import export as export_module
 from rapport.channel import export_files, export_manifest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
@@ -322,3 +323,54 @@ def test_an_export_by_hand_waits_for_one_that_runs(
     with pytest.raises(Conflict):
         export_site(tmp_path)
     os.close(lock)
+
+
+def test_what_is_past_its_time_to_live_goes_to_nobody_not_even_the_lake(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    declared = ChannelsDeclared(common=ChannelRules(export=True, ttl_ms=2 * HOUR))
+
+    async def scenario() -> None:
+        channels = open_memory(clock)
+        channels.use_rules(declared)
+        await channels.channel("c").append(some_events(1, 3))
+        clock.set_ms(clock.now_ms() + 3 * HOUR)
+        await channels.channel("c").append(some_events(4, 2))
+        await Exporting(channels, declared, tmp_path, clock).export_due()
+        assert positions_in(tmp_path) == [4, 5]
+        assert await readers(channels) == {"export": 5}
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_export_keeps_the_lake_until_its_files_are_written(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    write_parts = export_module.write_parts
+
+    def slow(*arguments) -> int:
+        begun.set()
+        assert go_on.wait(10)
+        return write_parts(*arguments)
+
+    async def scenario() -> None:
+        channels = open_memory(clock)
+        await channels.channel("c").append(some_events(1, 3))
+        clock.set_ms(clock.now_ms() + HOUR)
+        monkeypatch.setattr(export_module, "write_parts", slow)
+        exporting = Exporting(channels, EXPORTED, tmp_path, clock)
+        task = asyncio.create_task(exporting.export_due())
+        await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        await asyncio.to_thread(lambda: None)
+        with pytest.raises(Conflict):
+            take_lock(tmp_path)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        os.close(take_lock(tmp_path))
+        assert positions_in(tmp_path) == [1, 2, 3]
+        assert read_manifest(tmp_path).progress("c").exported == 3
+
+    asyncio.run(scenario())

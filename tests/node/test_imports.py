@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def loaded(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"

@@ -25,6 +25,8 @@ from rapport.node.push_sender import PushSender
 from rapport.node.pushing import Pushing
 from rapport.testing.webhook import WebhookSink
 
+pytestmark = pytest.mark.slow
+
 ME = "me"
 ALLOWED = ("http://127.0.0.1:*",)
 PATIENCE = 20.0

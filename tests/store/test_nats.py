@@ -20,6 +20,8 @@ from rapport.store.nats_groups import GROUP_HEADER, GroupMark
 from rapport.store.nats_link import Silent
 from rapport.testing.nats import NatsServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def open_store(nats_server, nats_prefix):

@@ -20,6 +20,8 @@ from rapport.store.nats_groups import (
 )
 from rapport.store.nats_index import PositionIndex, guess
 
+pytestmark = pytest.mark.slow
+
 BLOCKS = st.lists(st.tuples(st.integers(1, 9), st.binary(max_size=60)), min_size=1, max_size=6)
 
 

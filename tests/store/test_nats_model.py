@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -15,6 +16,8 @@ from rapport.store.memory import MemoryLogStore
 from rapport.store.nats import NatsLogStore
 from rapport.store.nats_groups import GROUP_HEADER, GroupMark
 from rapport.testing.nats import _shared_server
+
+pytestmark = pytest.mark.slow
 
 _prefixes = itertools.count(1)
 

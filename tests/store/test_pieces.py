@@ -106,3 +106,17 @@ def test_pruned_ids_are_off_the_index_and_their_namesakes_are_not(kind, tmp_path
     assert index.fed("a") == 3
     index.prune("unknown", [(1, ["x"])])
     index.close()
+
+
+def test_what_is_closed_shares_no_piece_with_what_comes_next(store):
+    assert store.closed_end("c") == 0
+    fill(store, 10)
+    closed = store.closed_end("c")
+    assert 0 < closed < 20
+    assert closed in [one.last for one in store.pieces("c", 100)]
+    store.close_piece("c")
+    assert store.closed_end("c") == 20
+    fill(store, 1)
+    assert store.closed_end("c") == 20
+    store.trim("c", 23)
+    assert store.closed_end("c") == 20

@@ -23,6 +23,8 @@ from rapport.store.postgres_log import PostgresLogStore
 from rapport.store.postgres_records import PostgresRecordStore
 from rapport.testing.postgres import LocalPostgres
 
+pytestmark = pytest.mark.slow
+
 CLOCK = SystemClock()
 
 

@@ -24,6 +24,8 @@ from rapport.core.codec import encode_block
 from rapport.core.event import Event
 from rapport.store.postgres_log import PostgresLogStore
 
+pytestmark = pytest.mark.slow
+
 dsn, schema, source, size = sys.argv[1:]
 store = PostgresLogStore(dsn, schema=schema)
 for number in range(40):

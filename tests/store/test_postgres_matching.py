@@ -19,6 +19,8 @@ from rapport.store.field_index_keys import number_key
 from rapport.store.postgres_field_keys import STRETCH_BITS, number_of_key
 from rapport.store.postgres_log import PostgresLogStore
 
+pytestmark = pytest.mark.slow
+
 FIELDS = ("subject", "type", "time", "data.room", "data.list[1]", "headers.trace", 'data."a%b"')
 CONDITIONS = (
     "data.room = 'r1'",

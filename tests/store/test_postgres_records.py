@@ -10,6 +10,8 @@ from rapport.core.errors import InvalidInput
 from rapport.store.base import Delete, Put
 from rapport.store.postgres_records import PostgresRecordStore
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def stores(postgres):

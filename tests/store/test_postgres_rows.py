@@ -12,6 +12,8 @@ from rapport.core.event import Event
 from rapport.store.base import Block
 from rapport.store.postgres_rows import blocks_of_rows, plain_json, rows_of_block
 
+pytestmark = pytest.mark.slow
+
 ODD_DATA = (
     b"",
     b"\xff\xfe",

@@ -30,6 +30,8 @@ from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.web.app import serving
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_door_has_summary_answers_tag_and_problems(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:

@@ -20,6 +20,8 @@ from rapport.site.site import load_site
 from rapport.web.app import serving
 from rapport.web.server import MOST_HEAD_BYTES, Patience
 
+pytestmark = pytest.mark.slow
+
 EVENT = b'{"id":"1","source":"s","type":"t"}'
 HEAD = b"POST /channels/mine/events HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(EVENT) + EVENT

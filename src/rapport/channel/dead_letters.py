@@ -59,7 +59,10 @@ def dead_letter(
     *,
     whole: bool = True,
 ) -> Event:
-    """The dead letter as an event; its id depends only on whose and which event it is."""
+    """The dead letter as an event; its id depends only on whose and which event it is. One that was
+    never stored (position 0) is known by its own identity.
+    """
+    place = (str(stored.position),) if stored.position else (stored.event.source, stored.event.id)
     failure = Failure(
         channel=channel,
         position=stored.position,
@@ -71,7 +74,7 @@ def dead_letter(
     )
     return make_event(
         source=_SOURCE,
-        id=content_id(DEAD_LETTER, channel, reader, str(stored.position)),
+        id=content_id(DEAD_LETTER, channel, reader, *place),
         type=DEAD_LETTER,
         subject=f"{channel}/{reader}",
         time=stored.event.time,

@@ -308,9 +308,7 @@ class MessageSource:
             events = tuple(found[position] for position in sorted(found))
         return events if len(events) == place.count else None
 
-    def _leaving(
-        self, asked: _Asked, events: tuple[StoredEvent, ...]
-    ) -> tuple[StoredEvent, ...]:
+    def _leaving(self, asked: _Asked, events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
         """What no other request will see: all of a take, else what is given out only once."""
         if asked.request.take:
             return events

@@ -10,7 +10,8 @@ from rapport.cli.remote import Remote
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_json, write_table
 
-_COLUMNS = ("link", "way", "channel", "stored", "known", "forwarded", "gone", "trouble")
+_COUNTS = ("stored", "known", "forwarded", "refused", "gone")
+_COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
 
 
 def links(
@@ -29,7 +30,7 @@ def links(
             row["link"],
             row["way"] or "-",
             row["channel"] or "-",
-            *(str(row["counts"][name]) for name in ("stored", "known", "forwarded", "gone")),
+            *(str(row["counts"][name]) for name in _COUNTS),
             row["counts"]["trouble"],
         )
         for row in rows

@@ -18,7 +18,7 @@ def _to_stderr(*_arguments: Any) -> structlog.PrintLogger:
 
 
 if not structlog.is_configured():
-    # Until a command says otherwise: stdout belongs to data, and a library is quiet while all is well.
+    # Until a command says otherwise: stdout belongs to data, and all is quiet while all is well.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=_to_stderr,

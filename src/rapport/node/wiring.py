@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from rapport.channel.access_admission import Admission, load_access, open_admission
 from rapport.channel.access_keys import open_keys, open_node_key
 from rapport.channel.access_signatures import SignatureCheck, sign_readings
 from rapport.channel.backends.choosing import open_channels
+from rapport.channel.dead_letters import bury
 from rapport.channel.declared import ChannelsDeclared, channels_from_site
 from rapport.channel.federation.declare import Link, links_from_site
 from rapport.channel.federation.identity import node_identity
@@ -17,7 +19,8 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
-from rapport.core.errors import SiteError
+from rapport.core.errors import InvalidInput, SiteError
+from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
@@ -124,13 +127,19 @@ def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -
         chance=chance,
         channels=channels,
         records=channels.records,
-        receiver=Receiver(own, channels, append),
+        receiver=Receiver(own, channels, append, partial(_bury_refused, channels)),
     )
 
     def shown(link: Link) -> str:
         return read_secret(link.token, site.directory) if link.token else ""
 
     return Links([(link, shown(link)) for link in declared], parts)
+
+
+async def _bury_refused(
+    channels: LoggedChannels, channel: str, sender: str, event: Event, error: InvalidInput
+) -> None:
+    await bury(channels, channel, f"link:{sender}", StoredEvent(0, 0, event), error, attempts=1)
 
 
 def _bridges(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -> Bridges:

@@ -1,7 +1,7 @@
 """The lake: where its files lie and how Spark reads them. [PI-3]
 
-`bronze/` holds what every channel received (written by `channel/export_files.py`), `gold/` the results of
-jobs. Everything is Parquet, so DuckDB, pandas and Spark read it alike.
+`bronze/` holds what every channel received (written by `channel/export_files.py`), `gold/` the
+results of jobs. Everything is Parquet, so DuckDB, pandas and Spark read it alike.
 """
 
 from __future__ import annotations

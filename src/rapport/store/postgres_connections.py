@@ -130,7 +130,7 @@ class PostgresConnections:
         try:
             connection = Link.connect(self._dsn, autocommit=True)
         except psycopg.Error as error:
-            raise _unreachable(error) from error
+            raise unreachable(error) from error
         try:
             with translated(connection):
                 connection.execute(_SESSION, (self.schema, f"{STATEMENT_SECONDS}s"))
@@ -214,7 +214,8 @@ def _translate(error: psycopg.Error) -> RapportError:
             return StoreUnavailable(f"PostgreSQL refuses: {told}", code="store.unavailable")
 
 
-def _unreachable(error: psycopg.Error) -> StoreUnavailable:
+def unreachable(error: psycopg.Error) -> StoreUnavailable:
+    """The error for a server that could not be connected to."""
     return StoreUnavailable(
         f"cannot reach PostgreSQL: {_first_line(error)}",
         code="store.unreachable",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -88,7 +89,11 @@ class Judge:
                 rules[pattern] = rule.conversion
         result = self._value(value, (Place("", (name,)),), rules)
         mapping = self._mappings.get((name, direction))
-        return result if mapping is None else self._reshape(result, mapping.shape)
+        if mapping is None:
+            return result
+        if not isinstance(result, dict):
+            raise Rejected("value.not_an_object", "")
+        return self._reshape(result, mapping.shape)
 
     # --- types
 
@@ -310,6 +315,8 @@ class Judge:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise Rejected("value.not_a_number", "")
         affine = how.affine()
+        if abs(value) > sys.float_info.max:
+            raise Rejected("value.not_finite", "")
         result = (float(value) * affine.multiply + affine.add) / affine.divide
         if not math.isfinite(result):
             raise Rejected("value.not_finite", "")

@@ -45,6 +45,7 @@ def test_what_arises_here_is_neither_sent_nor_received_under_its_own_name() -> N
         ('url = "http://h"\nrename = { log = "log" }', "link.not_shared"),
         ('url = "http://h"\nrename = { log = "No Name" }', "channel.bad_name"),
         ('url = "http://h"\nreceive = ["log"]', "link.not_shared"),
+        ('url = "http://h"\nreceive = ["intercepted"]', "link.not_shared"),
     ],
 )
 def test_a_wrong_link_is_told_with_its_place(text: str, code: str) -> None:

@@ -28,10 +28,14 @@ class Place:
     def __init__(self, number: int) -> None:
         self.id = f"node{number:04d}"
         self.channels = open_memory(ManualClock(0), dedupe_window=8)
-        self.receiver = Receiver(self.id, self.channels, self._append)
+        self.buried: list[tuple[str, str]] = []
+        self.receiver = Receiver(self.id, self.channels, self._append, self._bury)
 
     async def _append(self, name, events):
         return await self.channels.channel(name).append(events)
+
+    async def _bury(self, channel, sender, event, error):
+        self.buried.append((event.id, error.code))
 
     async def publish(self, *ids: str) -> None:
         events = [Event(f"from-{self.id}", one, "t", "", 0) for one in ids]
@@ -151,3 +155,16 @@ def test_a_copy_names_its_way_and_keeps_everything_else() -> None:
     assert not has_passed(copy, "aaaa")
     assert (copy.source, copy.id, copy.data, copy.headers["cause"]) == ("s", "1", event.data, "c")
     assert "sequencedin" not in copy.headers
+
+
+def test_an_event_the_channel_will_never_take_is_buried_and_holds_up_nobody() -> None:
+    async def scenario() -> None:
+        place = Place(1)
+        fine = [Event("s", str(number), "t", "", 0) for number in range(20)]
+        bad = Event("s", "bad", "t", "", 0, b"7" * 2_000_000)
+        came = await place.receiver.take_in(CHANNEL, "aaaaaaaa", [*fine[:7], bad, *fine[7:]])
+        assert (came.stored, came.known, came.passed, came.refused) == (20, 0, 0, 1)
+        assert place.buried == [("bad", "event.too_large")]
+        assert [event.id for event in await place.stored()] == [event.id for event in fine]
+
+    asyncio.run(scenario())

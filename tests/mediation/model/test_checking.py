@@ -68,7 +68,7 @@ def test_a_sound_interpretation_has_no_errors() -> None:
 def test_every_wrong_rule_is_named_with_what_was_expected_and_found() -> None:
     rules = (
         Rule("LocalWeather.station", "to-celsius"),
-        Rule("LocalWeather.temperatur", "to-celsius"),
+        Rule("LocalWeather.temperature2", "to-celsius"),
         Rule("Fahrenheit", "to-kelvin"),
         Rule("LocalWeather..x", "to-celsius"),
     )

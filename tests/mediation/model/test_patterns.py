@@ -83,7 +83,7 @@ def test_an_invalid_pattern_says_why(written: str, why: str) -> None:
 
 
 def test_an_invalid_pattern_names_what_may_have_been_meant() -> None:
-    parsed = parse_pattern("Order.positon")
+    parsed = parse_pattern("Order.position2")
     assert isinstance(parsed, Pattern)
     found = bind(parsed, TYPES)
     assert isinstance(found, Problem)

@@ -14,6 +14,8 @@ from rapport.channel.xmessages.envelope import write_envelope
 from rapport.channel.xmessages.names import SOAP_11, SOAP_12
 from rapport.core.xml import parse_xml
 
+pytestmark = pytest.mark.slow
+
 PATH = "/soap/channels/lab"
 EVENT = (
     '<x:XEvent><x:type>t</x:type><x:message contentType="application/json">{"n": 1}</x:message>'

@@ -204,14 +204,14 @@ def _indexes(directory: Path, stores: Stores) -> Indexes:
 
 def open_store(name: str, declared: ChannelsDeclared, site: Path) -> LogStore:
     """A store that is not embedded; raises InvalidInput when the site does not say where it is."""
-    address = _address(name, declared, site)
+    address = store_address(name, declared, site)
     if name == NATS:
         return open_nats_store(address)
     try:
         from rapport.store.postgres_log import PostgresLogStore
     except ModuleNotFoundError as error:
         raise _no_driver() from error
-    dsn, schema = _schema(address)
+    dsn, schema = split_schema(address)
     return cast(LogStore, PostgresLogStore(dsn, schema=schema))
 
 
@@ -222,11 +222,12 @@ def _open_records(directory: Path, declared: ChannelsDeclared, site: Path) -> Re
         from rapport.store.postgres_records import PostgresRecordStore
     except ModuleNotFoundError as error:
         raise _no_driver() from error
-    dsn, schema = _schema(_address(POSTGRES, declared, site))
+    dsn, schema = split_schema(store_address(POSTGRES, declared, site))
     return PostgresRecordStore(dsn, schema=schema)
 
 
-def _address(name: str, declared: ChannelsDeclared, site: Path) -> str:
+def store_address(name: str, declared: ChannelsDeclared, site: Path) -> str:
+    """Where a store is, the secret in it read; raises InvalidInput when the site does not say."""
     named = str(getattr(declared, name, ""))
     if not named:
         raise InvalidInput(
@@ -237,7 +238,7 @@ def _address(name: str, declared: ChannelsDeclared, site: Path) -> str:
     return read_secret(named, site)
 
 
-def _schema(address: str) -> tuple[str, str]:
+def split_schema(address: str) -> tuple[str, str]:
     """Connection string and schema: `postgresql://host/database#schema`."""
     if not address.startswith(("postgresql://", "postgres://")) or "#" not in address:
         return address, _SCHEMA

@@ -1,7 +1,9 @@
 """Taking in events from another node: each is stored once, whatever way it came. [CH-11]
 
 A repetition may come any time later, over a link that was cut for a month. So these events are
-compared with the history index of the channel, not only with the latest ones.
+compared with the history index of the channel, not only with the latest ones. An event that the
+channel will never take (too large here, not signed as the site wants) is buried with the reason:
+one bad event must not hold up a link.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ import msgspec
 
 from rapport.channel.channel import Appended
 from rapport.channel.federation.hops import MOST_HOPS, arrived_from, has_passed, hops_of
+from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 
 Append = Callable[[str, Sequence[Event]], Awaitable[Appended]]
+Bury = Callable[[str, str, Event, InvalidInput], Awaitable[None]]
+"""Keeps (channel, sender, event, why) as a dead letter."""
 
 
 class FindsEvents(Protocol):
@@ -33,13 +38,16 @@ class Intake(msgspec.Struct, frozen=True):
     """Stored before: by this or another way."""
     passed: int
     """Dropped because they had been here, or had gone too far."""
+    refused: int = 0
+    """Buried: this channel will never take them."""
 
 
 class Receiver:
     """The door that links knock at, from either side."""
 
-    def __init__(self, node: str, channels: FindsEvents, append: Append) -> None:
-        self._node, self._channels, self._append = node, channels, append
+    def __init__(self, node: str, channels: FindsEvents, append: Append, bury: Bury) -> None:
+        self._node, self._channels = node, channels
+        self._append, self._bury = append, bury
 
     async def take_in(self, channel: str, sender: str, events: Sequence[Event]) -> Intake:
         """Stores what is new; durable when it returns. Raises as append does."""
@@ -50,11 +58,25 @@ class Receiver:
         ]
         held = await self._channels.holding(channel, arriving)
         fresh = [event for event in arriving if (event.source, event.id) not in held]
-        if not fresh:
-            return Intake(0, len(arriving), len(events) - len(arriving))
-        appended = await self._append(channel, fresh)
-        stored = len(fresh) - appended.duplicates
-        return Intake(stored, len(arriving) - stored, len(events) - len(arriving))
+        stored, refused = await self._store(channel, sender, fresh)
+        known = len(arriving) - stored - refused
+        return Intake(stored, known, len(events) - len(arriving), refused)
+
+    async def _store(self, channel: str, sender: str, events: Sequence[Event]) -> tuple[int, int]:
+        """How many were stored and refused; the refused ones are found by halving."""
+        if not events:
+            return 0, 0
+        try:
+            appended = await self._append(channel, events)
+            return len(events) - appended.duplicates, 0
+        except InvalidInput as error:
+            if len(events) == 1:
+                await self._bury(channel, sender, events[0], error)
+                return 0, 1
+        middle = len(events) // 2
+        first = await self._store(channel, sender, events[:middle])
+        second = await self._store(channel, sender, events[middle:])
+        return first[0] + second[0], first[1] + second[1]
 
 
 def not_passed(stored: Sequence[StoredEvent], neighbour: str) -> list[StoredEvent]:

@@ -29,7 +29,7 @@ class Interpretations:
     """Root in all its versions, and everything that descends from it.
 
     `replacements[n]` leads from `roots[n]` to `roots[n + 1]`. Checks and plans are made when first
-    asked for and kept; asking from several threads only repeats work.
+    asked for and kept: ask from one thread at a time. Transformers made of them may go anywhere.
     """
 
     def __init__(

@@ -65,7 +65,10 @@ class BoundPattern(msgspec.Struct, frozen=True):
     @property
     def floating(self) -> int:
         """Index of the last type, from which on the pattern may lie deeper."""
-        return max(index for index, item in enumerate(self.items) if not item.attribute)
+        index = len(self.items) - 1
+        while self.items[index].attribute:
+            index -= 1
+        return index
 
     @property
     def last(self) -> BoundItem:

@@ -7,7 +7,7 @@ are explored as paths of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import msgspec
 
@@ -32,35 +32,50 @@ class Transforming(msgspec.Struct, frozen=True):
         return f"{shown_path(self.path)} by {self.rule.rule}"
 
 
-class Resolver:
-    """Resolves the types of one scope in one direction; finds rules by what their pattern ends in.
+class _Index:
+    """The rules that may count in events of one type, by what their pattern ends in."""
 
-    Cost per type: its paths below which a rule may match, times the rules that end in a path's
-    attribute or type.
+    def __init__(self, rules: Sequence[BoundRule], above: Container[str]) -> None:
+        """`above`: the event's type and its super-types; other first types never match."""
+        self.rules: dict[str, list[tuple[int, BoundRule]]] = {}
+        for order, rule in enumerate(rules):
+            if rule.pattern.floating == 0 or rule.pattern.items[0].type in above:
+                last = rule.pattern.last
+                key = f".{last.attribute}" if last.attribute else last.type
+                self.rules.setdefault(key, []).append((order, rule))
+        self.keys = frozenset(self.rules)
+
+    def ending_in(self, keys: Sequence[str]) -> list[BoundRule]:
+        """In the order of declaration."""
+        found = [each for key in keys for each in self.rules.get(key, ())]
+        found.sort(key=lambda each: each[0])
+        return [rule for _, rule in found]
+
+
+class Resolver:
+    """Resolves the types of one scope in one direction.
+
+    Cost per type: one look at every rule; then its paths below which a rule may match, times the
+    rules that end in a path's attribute or type.
     """
 
     def __init__(self, scope: Scope, direction: Direction) -> None:
         self._scope, self._types = scope, scope.types
-        self._rules: dict[str, list[BoundRule]] = {}
-        for rule in scope.rules(direction):
-            last = rule.pattern.last
-            key = f".{last.attribute}" if last.attribute else last.type
-            self._rules.setdefault(key, []).append(rule)
-        self._order = {id(rule): n for n, rule in enumerate(scope.rules(direction))}
-        self._keys = frozenset(self._rules)
+        self._rules = scope.rules(direction)
+        self._indexes: dict[str, _Index] = {}
         self._paths_left = MOST_PATHS
 
     def resolve(self, name: str) -> Step:
         """The steps for events of exactly this type; raises InterpretationError when too many."""
         self._paths_left = MOST_PATHS
-        if not self._may_match(name):
+        if not self._may_match(name, name):
             return KEEP
         return self._exact((Position("", (name,)),))
 
     def winner(self, path: Path) -> BoundRule | None:
         """The rule that counts at exactly this path, whatever counts above it."""
         found: list[tuple[Laid, BoundRule]] = []
-        for rule in self._candidates(path[-1]):
+        for rule in self._candidates(path):
             laid = lay(rule.pattern, path, self._types)
             if laid is not None:
                 found.append((laid, rule))
@@ -101,7 +116,7 @@ class Resolver:
         if inner is not None:
             below.append((path, inner))
         for attribute in () if inner else self._types.attributes(here).values():
-            if self._may_match(attribute.type, attribute.name):
+            if self._may_match(path[0].type, attribute.type, attribute.name):
                 below.append(((*path, Position(attribute.name, ())), attribute.type))
         for further, declared in below:
             for dynamic in self._dynamic(declared):
@@ -121,7 +136,7 @@ class Resolver:
             return Each(shown_path(path), step) if step != KEEP else KEEP
         parts = []
         for attribute in self._types.attributes(here).values():
-            if self._may_match(attribute.type, attribute.name):
+            if self._may_match(path[0].type, attribute.type, attribute.name):
                 below = (*path, Position(attribute.name, ()))
                 step = self._declared(below, attribute.type)
                 if step != KEEP:
@@ -141,18 +156,22 @@ class Resolver:
     def _dynamic(self, declared: TypeRef) -> tuple[TypeRef, ...]:
         return self._types.dynamic(declared) if element_of(declared) is None else (declared,)
 
-    def _may_match(self, reference: TypeRef, attribute: str = "") -> bool:
-        return f".{attribute}" in self._keys or not self._keys.isdisjoint(
-            self._types.reach(reference)
-        )
+    def _may_match(self, root: str, reference: TypeRef, attribute: str = "") -> bool:
+        keys = self._index(root).keys
+        return f".{attribute}" in keys or not keys.isdisjoint(self._types.reach(reference))
 
-    def _candidates(self, position: Position) -> list[BoundRule]:
+    def _candidates(self, path: Path) -> list[BoundRule]:
+        position = path[-1]
         face = position.type
         inner = innermost(face)
         keys = [f".{position.attribute}"] if position.attribute else []
         keys += [face.replace(inner, above) for above in self._types.levels(inner)]
-        found = [rule for key in keys for rule in self._rules.get(key, ())]
-        return sorted(found, key=lambda rule: self._order[id(rule)])
+        return self._index(path[0].type).ending_in(keys)
+
+    def _index(self, root: str) -> _Index:
+        if root not in self._indexes:
+            self._indexes[root] = _Index(self._rules, self._types.levels(root))
+        return self._indexes[root]
 
     def _count(self) -> None:
         self._paths_left -= 1

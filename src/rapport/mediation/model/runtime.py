@@ -183,7 +183,7 @@ def _guarded(conversion: Conversion, function: Function, types: Types) -> Functi
         if not isinstance(results, (list, tuple)) or len(results) != len(kinds):
             raise Rejected("conversion.bad_result", f"the conversion {name} gave not {len(kinds)}")
         for result, kind in zip(results, kinds, strict=True):
-            if not is_of_kind(result, kind) or (kind == "number" and not math.isfinite(result)):
+            if not is_of_kind(result, kind) or (kind == "number" and not _is_finite(result)):
                 shown = repr(result)[:_SHOWN]
                 raise Rejected("conversion.bad_result", f"the conversion {name} gave {shown}")
         return found
@@ -194,10 +194,7 @@ def _guarded(conversion: Conversion, function: Function, types: Types) -> Functi
 def number(value: Any, path: str) -> float:
     """A finite JSON number as a float."""
     if value.__class__ is int or value.__class__ is float:
-        try:
-            return finite(float(value), path)
-        except OverflowError:
-            return finite(math.inf, path)
+        return float(value) if _is_finite(value) else finite(math.inf, path)
     raise Rejected("value.not_a_number", f"{path} is {_kind(value)}, not a number")
 
 
@@ -206,6 +203,13 @@ def finite(value: float, path: str) -> float:
     if math.isfinite(value):
         return value
     raise Rejected("value.not_finite", f"{path} is not a finite number")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def text(value: Any, path: str) -> str:

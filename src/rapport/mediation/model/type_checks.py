@@ -35,7 +35,7 @@ def check_types(types: Sequence[Type]) -> list[Problem]:
     if problems:
         return problems
     above = {each.name: each.super_types for each in types}
-    problems = [*_super_type_cycles(above), *_too_deep(above, "extends")]
+    problems = [*_super_type_cycles(above)] or [*_too_deep(above, "extends")]
     if problems:
         return problems
     known = Types(types)

@@ -13,6 +13,7 @@ class ChannelStatus(msgspec.Struct):
     stored: int = 0
     known: int = 0
     passed: int = 0
+    refused: int = 0
     forwarded: int = 0
     gone: int = 0
     trouble: str = ""
@@ -22,6 +23,7 @@ class ChannelStatus(msgspec.Struct):
         self.stored += came.stored
         self.known += came.known
         self.passed += came.passed
+        self.refused += came.refused
 
 
 class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Appended, Channels
+from rapport.channel.dead_letters import bury
 from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
 from rapport.channel.mqtt.mapping import (
     BRIDGE,
@@ -128,17 +129,24 @@ class RunningBridge:
                 self.taken += len(events)
                 return
             except InvalidInput as error:
-                if len(events) == 1:
-                    # Nobody could ever take it; kept by the broker it would block all behind it.
-                    self.refused += 1
-                    _log.warning("message refused", bridge=self.bridge.name, why=error.message)
-                    return
-                for event in events:
-                    await self._append_surely(channel, [event])
+                await self._part(channel, events, error)
                 return
             except RapportError as error:
                 _log.warning("message waits", bridge=self.bridge.name, why=error.message)
                 await self._clock.sleep(_PAUSE_MS)
+
+    async def _part(self, channel: str, events: list[Event], error: InvalidInput) -> None:
+        """One of the events can never be stored: buried with the reason. Kept by the broker it
+        would block all behind it.
+        """
+        if len(events) > 1:
+            for event in events:
+                await self._append_surely(channel, [event])
+            return
+        self.refused += 1
+        _log.warning("message refused", bridge=self.bridge.name, why=error.message)
+        stored = StoredEvent(0, 0, events[0])
+        await bury(self._channels, channel, f"mqtt:{self.bridge.name}", stored, error, attempts=1)
 
     def _meant_by(self, topic: str) -> Incoming | None:
         return next((one for one in self.bridge.incoming if matches(one.topic, topic)), None)

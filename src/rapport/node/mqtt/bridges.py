@@ -33,7 +33,10 @@ def _rows(running: RunningBridge) -> list[LinkStatus]:
     bridge = running.bridge
     counts = {
         "mqtt in": ChannelStatus(
-            stored=running.taken, known=running.repeated, trouble=running.trouble
+            stored=running.taken,
+            known=running.repeated,
+            refused=running.refused,
+            trouble=running.trouble,
         ),
         "mqtt out": ChannelStatus(forwarded=running.published, trouble=running.trouble),
     }

@@ -7,6 +7,7 @@ acknowledged only when `acknowledge` is called: the broker keeps it until then.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -152,3 +153,42 @@ class BrokerClient:
         waiting = self._published.get(mid)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+
+
+def reach_broker(bridge: Bridge, password: str, *, seconds: float) -> None:
+    """Connects as nobody in particular and leaves no trace; raises Unavailable, Unsupported.
+
+    Blocks for about `seconds` at the most.
+    """
+    try:
+        from paho.mqtt import client as paho
+    except ImportError:
+        raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'") from None
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id="", clean_session=True)
+    client.connect_timeout = seconds
+    answered, reasons = threading.Event(), []
+
+    def on_connect(_client: Any, _data: Any, _flags: Any, reason: Any, _more: Any) -> None:
+        reasons.append(reason)
+        answered.set()
+
+    client.on_connect = on_connect
+    if bridge.user:
+        client.username_pw_set(bridge.user, password)
+    if bridge.secure:
+        client.tls_set()
+    where = f"{bridge.host}:{bridge.port}"
+    try:
+        client.connect(bridge.host, bridge.port, KEEP_ALIVE_SECONDS)
+    except OSError as error:
+        why = f"no broker at {where}: {error.strerror or error}"
+        raise Unavailable(why, code="mqtt.unreachable") from None
+    client.loop_start()
+    try:
+        if not answered.wait(seconds):
+            raise Unavailable(f"{where} does not answer as a broker", code="mqtt.unreachable")
+        if reasons[0].is_failure:
+            raise Unavailable(f"the broker refuses: {reasons[0]}", code="mqtt.unreachable")
+    finally:
+        client.disconnect()
+        client.loop_stop()
