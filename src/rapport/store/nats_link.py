@@ -256,10 +256,12 @@ class NatsLink:
     def _serve(self) -> None:
         """The thread: runs the loop until `close`, then ends everything in it."""
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._end())
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.close()
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._end())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
 
     async def _end(self) -> None:
         try:

@@ -29,7 +29,9 @@ def test_an_integer_is_a_number_and_a_unit_is_no_other_unit() -> None:
 
 
 def test_unknown_types_are_named_with_the_nearest_known_one() -> None:
-    found = check_types((ComplexType("A", (Attribute("a", "[Position2]"),)), ComplexType("Position")))
+    found = check_types(
+        (ComplexType("A", (Attribute("a", "[Position2]"),)), ComplexType("Position"))
+    )
     assert [(each.code, each.hint) for each in found] == [
         ("type.unknown", "did you mean 'Position'?")
     ]

@@ -93,6 +93,9 @@ class BrokerClient:
     def _stop(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
+        # Without these the driver is let go of at once, and with it its sockets.
+        for name in ("connect", "disconnect", "connect_fail", "message", "publish"):
+            setattr(self._client, f"on_{name}", None)
 
     def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
         if not self._loop.is_closed():
