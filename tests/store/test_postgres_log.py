@@ -18,13 +18,13 @@ from rapport.store.postgres_history import PostgresHistory
 from rapport.store.postgres_log import PostgresLogStore
 from rapport.store.postgres_trimming import TRIM_RECORDS
 
+pytestmark = pytest.mark.slow
+
 WRITER = """
 import sys
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
 from rapport.store.postgres_log import PostgresLogStore
-
-pytestmark = pytest.mark.slow
 
 dsn, schema, source, size = sys.argv[1:]
 store = PostgresLogStore(dsn, schema=schema)
