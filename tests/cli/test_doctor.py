@@ -14,6 +14,8 @@ from rapport.kernel.clock import SystemClock
 from rapport.testing.nats import NatsServer, free_port, nats_address, nats_prefix, nats_server
 from rapport.testing.postgres import PostgresAddress, postgres, postgres_server
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["nats_address", "nats_prefix", "nats_server", "postgres", "postgres_server"]
 
 SITE = '[site]\nname = "s"\n'

@@ -13,6 +13,8 @@ from rapport.channel.agents import direct_marks
 from rapport.client import DirectSink, Event, Publisher, PublisherSettings
 from rapport.core.errors import InvalidInput, StoreUnavailable
 
+pytestmark = pytest.mark.slow
+
 QUICK = PublisherSettings(first_pause_ms=5, longest_pause_ms=20, most_events=7)
 
 

@@ -17,6 +17,8 @@ from rapport.kernel.chance import Chance
 from rapport.testing.node_process import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
+pytestmark = pytest.mark.slow
+
 CLIENT = Path(__file__).parents[2] / "clients" / "javascript"
 CHILD = Path(__file__).with_name("javascript_child.mjs")
 SITE = '[site]\nname = "lab"\n\n[concepts.sample.attributes]\nmass = "number"\n'

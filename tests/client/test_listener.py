@@ -17,6 +17,8 @@ from rapport.client import AsyncListener, Listener, ListenerSettings, ReceivedEv
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
 from rapport.testing.model_source import ModelSource
 
+pytestmark = pytest.mark.slow
+
 QUICK = ListenerSettings(
     batch_events=3,
     most_events=9,

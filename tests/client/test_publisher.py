@@ -19,6 +19,8 @@ from rapport.client import AsyncPublisher, Event, Publisher, PublisherSettings
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.clock import SystemClock
 
+pytestmark = pytest.mark.slow
+
 QUICK = PublisherSettings(first_pause_ms=5, longest_pause_ms=20, request_seconds=5)
 
 

@@ -12,6 +12,8 @@ from rapport.testing.local_server import LocalServer
 from rapport.testing.mail import LocalMailServer
 from rapport.testing.webhook import WebhookSink
 
+pytestmark = pytest.mark.slow
+
 
 async def turn_the_loop(times: int) -> None:
     loop = asyncio.get_running_loop()

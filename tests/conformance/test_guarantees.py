@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rapport.testing.suites.guarantees import GuaranteeSuite
+
+pytestmark = pytest.mark.slow
 
 
 class TestGuarantees(GuaranteeSuite):

@@ -10,6 +10,8 @@ from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.interpretation import ConversionRule
 from rapport.mediation.rejection import Rejected
 
+pytestmark = pytest.mark.slow
+
 PLUGINS = """
 import os, sys, time
 

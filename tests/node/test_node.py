@@ -30,6 +30,8 @@ from rapport.site.site import load_site
 from rapport.testing.mail import LocalMailServer
 from rapport.web.app import serving
 
+pytestmark = pytest.mark.slow
+
 GUEST, COMPANION = "E200-01", "E100-11"
 
 

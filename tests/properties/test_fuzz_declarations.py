@@ -17,6 +17,8 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.core.errors import Problem
 from rapport.kernel.toml import TomlFile
 
+pytestmark = pytest.mark.slow
+
 READERS = {
     "channels": channels_from_site,
     "access": access_from_site,

@@ -22,6 +22,8 @@ from rapport.core.event import Event, StoredEvent
 from rapport.web.live.frames import as_request, check_subscribe, read_frame
 from rapport.web.publishing import _device_id, _read_payloads, read_cloudevents
 
+pytestmark = pytest.mark.slow
+
 NESTED = b"[" * 100_000
 NOT_UTF8 = b'{"id": "\xff\xfe", "source": "s", "type": "t"}'
 LONE = b'{"id": "\\ud800", "source": "s", "type": "t"}'

@@ -15,6 +15,8 @@ from rapport.store.segments import SegmentLogStore
 from rapport.store.tailing import SegmentLogReader
 from rapport.testing.disk import ForgetfulDisk
 
+pytestmark = pytest.mark.slow
+
 STORE = Path("/data/store")
 LOG = STORE / "logs" / "c"
 SEGMENT_BYTES = 700

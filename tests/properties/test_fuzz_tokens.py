@@ -18,6 +18,8 @@ from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 
+pytestmark = pytest.mark.slow
+
 
 async def two_tokens() -> tuple[str, str, bytes]:
     channels = open_memory(ManualClock(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from rapport.testing.worlds import (
     readings_batch,
     with_periods,
 )
+
+pytestmark = pytest.mark.slow
 
 SIZES = (1, 2, 3, 7, 100)
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from rapport.units.coordinates import polar_to_cartesian, relative_to_absolute
 from rapport.units.numbers import parse_number
 from rapport.units.quantities import converter
 from rapport.units.timeformats import from_epoch, from_iso, from_pattern
+
+pytestmark = pytest.mark.slow
 
 ABSENT = object()
 TABLES = {

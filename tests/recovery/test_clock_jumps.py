@@ -24,6 +24,8 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.store.base import LogPiece
 from rapport.testing.jumping_clock import JumpingClock
 
+pytestmark = pytest.mark.slow
+
 START = 1_772_442_000_000
 MINUTE, HOUR, DAY, YEAR = 60_000, 3_600_000, 86_400_000, 31_557_600_000
 JUMPS = [-50 * YEAR, -DAY, -HOUR, HOUR, DAY, 73 * YEAR]

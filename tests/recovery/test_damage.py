@@ -17,6 +17,8 @@ from rapport.channel.subscriptions import CURSORS, cursor_key
 from rapport.core.errors import Corrupt, NotAllowed, StoreUnavailable
 from rapport.core.event import Event
 
+pytestmark = pytest.mark.slow
+
 INDEXES = ("history.sqlite", "fields.sqlite")
 GARBAGE = {"text": b"not a database " * 1_000, "zeros": bytes(20_000), "short": b"x", "empty": b""}
 DAY = 86_400_000

@@ -35,6 +35,8 @@ from rapport.testing.full_disk import FullDisk
 from rapport.testing.node_process import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
+pytestmark = pytest.mark.slow
+
 STORE = Path("/data/store")
 CHILD = Path(__file__).with_name("full_disk_child.py")
 SESSION = Session(channel="c", query="{}")

@@ -22,6 +22,8 @@ from rapport.store.memory import MemoryRecordStore
 from rapport.store.segments import SegmentLogStore
 from rapport.testing.disk import ForgetfulDisk
 
+pytestmark = pytest.mark.slow
+
 STORE = Path("/data/store")
 PUBLISHERS = 6
 

@@ -39,6 +39,8 @@ from rapport.testing.mail import LocalMailServer
 from rapport.testing.webhook import WebhookSink
 from rapport.web.app import serving
 
+pytestmark = pytest.mark.slow
+
 Change = tuple[str, str]
 QUICK: tuple[Change, ...] = (
     ('lateness = "5s"', 'lateness = "200ms"'),

@@ -21,6 +21,8 @@ from rapport.node.node import Node
 from rapport.web.app import make_app
 from rapport.web.guard import OPEN
 
+pytestmark = pytest.mark.slow
+
 TOKENS = {
     "gateway": "gateway-Jx9_PpQ7vTn2LwZr5bYc8d",
     "reader": "reader-K3mN7qR2sT5uV8wX1yZ4aB",

@@ -2,9 +2,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from rapport.communication.answers import answer_token
 from rapport.core.detection import Detection, Undecided
 from rapport.kernel.clock import SystemClock
+
+pytestmark = pytest.mark.slow
 
 
 async def raised(doors: Any) -> str:

@@ -17,6 +17,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from rapport.core.event import Event
 from rapport.web.live.socket import MOST_FAULTS, MOST_SUBSCRIPTIONS
 
+pytestmark = pytest.mark.slow
+
 EVENT = {"id": "1", "source": "s", "type": "t", "time": "2026-03-02T09:14:05.210Z", "data": 1}
 
 

@@ -16,6 +16,8 @@ from rapport.core.event import Event, StoredEvent
 from rapport.web.live.encoding import EncodedEvents, Texts
 from rapport.web.live.stream import blocks, named_block
 
+pytestmark = pytest.mark.slow
+
 
 class Block(msgspec.Struct):
     """One block of a stream, parsed by the rules of the HTML standard."""

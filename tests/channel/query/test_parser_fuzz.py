@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from rapport.channel.query.printer import print_condition
 from rapport.channel.query.to_sql import to_sql
 from rapport.core.event import Event, StoredEvent
 from rapport.testing.conditions import CONDITIONS
+
+pytestmark = pytest.mark.slow
 
 STORED = StoredEvent(1, 2, Event("s", "1", "t", "", 3, b'{"x": 5, "y": "a"}'))
 WORDS = """type data.x data.order.@id headers.h time position 'a' 'it''s' 5 2.5 -1 TRUE = <> < >=

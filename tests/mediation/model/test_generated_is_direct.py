@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.mediation.rejection import Rejected
 from rapport.testing.mediation import Judge
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
 NAMES = ("a", "b", "c")

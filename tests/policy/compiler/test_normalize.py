@@ -21,6 +21,8 @@ from rapport.policy.compiler.normalize import (
 )
 from rapport.policy.language.tree import And, Expression, FollowedBy, Or, Place, Term
 
+pytestmark = pytest.mark.slow
+
 NOWHERE = Place(0, 0)
 
 

@@ -21,6 +21,8 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.testing.evaluator import evaluate
 from rapport.testing.occurrences import Reading
 
+pytestmark = pytest.mark.slow
+
 CONCEPTS = """concepts
   person A (status='guest')
   person B (status='employee')
