@@ -8,13 +8,12 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_duration
 
-UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
 JsonOption = Annotated[bool, Parameter(name="--json", help="As JSON.")]
 
 intercept = App(name="intercept", help="What happens around append and around delivery.")

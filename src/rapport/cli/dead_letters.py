@@ -8,14 +8,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.times import format_time, parse_time
 
 app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
 
-UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
 ChannelOption = Annotated[str, Parameter(help="Only those of this channel.")]
 ReaderOption = Annotated[str, Parameter(help="Only those of this reader.")]
 SinceOption = Annotated[str, Parameter(help="Only those buried since this time (ISO 8601).")]

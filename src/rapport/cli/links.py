@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_json, write_table
 
@@ -17,11 +17,12 @@ _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
 def links(
     *,
     site: SiteOption = None,
-    url: Annotated[str | None, Parameter(help="Address of the node.")] = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
     """Show the links of a running node to others, and what went over them since it started."""
-    rows = Remote.of_site(site_directory(site), url).get("/federation/links")
+    rows = Remote.of_site(site_directory(site), url, token_file).get("/federation/links")
     if json:
         write_json(rows)
         return

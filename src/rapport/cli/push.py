@@ -7,13 +7,11 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
 
 app = App(name="push", help="Look at what a node pushes to others, and end it.")
-
-UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
 
 
 @app.command(name="list")

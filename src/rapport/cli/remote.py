@@ -17,6 +17,7 @@ from rapport.kernel.toml import TomlFile
 
 _TIMEOUT_SECONDS = 70
 TOKEN_VARIABLE = "RAPPORT_TOKEN"
+UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
 TokenFileOption = Annotated[
     Path | None, Parameter(name="--token-file", help=f"Who you are; else ${TOKEN_VARIABLE}.")
 ]

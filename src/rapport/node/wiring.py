@@ -126,7 +126,6 @@ def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -
         clock=clock,
         chance=chance,
         channels=channels,
-        records=channels.records,
         receiver=Receiver(own, channels, append, partial(_bury_refused, channels)),
     )
 

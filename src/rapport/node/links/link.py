@@ -11,20 +11,20 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import Channels
 from rapport.channel.federation.declare import Link
 from rapport.channel.federation.hops import wanted_by
 from rapport.channel.federation.intake import Receiver, not_passed
 from rapport.channel.federation.place import LinkPlace, after, place_for, request_at
+from rapport.channel.logged import LoggedChannels
 from rapport.channel.query.kinds import make_query
 from rapport.core.errors import Corrupt, RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
-from rapport.node.links.neighbour import Neighbour
+from rapport.node.links.neighbour import Neighbour, PlaceRefused
 from rapport.node.links.status import ChannelStatus
-from rapport.store.base import RecordStore
+from rapport.store.base import Put
 
 _log = get_logger(__name__)
 
@@ -41,8 +41,7 @@ class LinkParts(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     clock: Clock
     chance: Chance
-    channels: Channels
-    records: RecordStore
+    channels: LoggedChannels
     receiver: Receiver
 
 
@@ -109,15 +108,14 @@ class RunningLink:
 
     async def _pull(self, channel: str, local: str) -> None:
         status, key = self.status["receive", channel], f"{self.link.name}/{channel}"
-        place = place_for(self._saved(key), wanted_by(self._parts.node, self.link.query))
+        place = place_for(await self._saved(key), wanted_by(self._parts.node, self.link.query))
         failures = 0
         while True:
             try:
                 place = await self._pull_once(channel, local, place, key, status)
                 failures, status.trouble = 0, ""
-            except Corrupt as error:
-                # The neighbour does not know its own token: it began anew. So do we; what we have
-                # is recognised.
+            except PlaceRefused as error:
+                # It began anew. So do we; what we have is recognised.
                 _log.warning("link begins again", link=key, why=error.message)
                 place = LinkPlace(place.query)
                 failures += 1
@@ -138,11 +136,12 @@ class RunningLink:
         status.gone += arrival.received.gone
         reached = after(place, arrival.received)
         if reached != place:
-            self._parts.records.put(PLACES, key, msgspec.msgpack.encode(reached))
+            saved = Put(PLACES, key, msgspec.msgpack.encode(reached))
+            await self._parts.channels.apply((saved,))
         return reached
 
-    def _saved(self, key: str) -> LinkPlace | None:
-        raw = self._parts.records.get(PLACES, key)
+    async def _saved(self, key: str) -> LinkPlace | None:
+        raw = await self._parts.channels.look(lambda records: records.get(PLACES, key))
         try:
             return msgspec.msgpack.decode(raw, type=LinkPlace) if raw else None
         except msgspec.DecodeError:

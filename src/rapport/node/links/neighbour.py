@@ -12,7 +12,7 @@ import msgspec
 from rapport.channel.federation.hops import check_node_id
 from rapport.channel.federation.place import WAIT_MS, Received
 from rapport.core.codec import decode_cloudevent, to_cloudevent
-from rapport.core.errors import Corrupt, NotAllowed, RapportError, Unavailable
+from rapport.core.errors import NotAllowed, RapportError, Unavailable
 from rapport.core.event import Event
 
 T = TypeVar("T")
@@ -21,6 +21,12 @@ MOST_ANSWER_BYTES = 64 * 1024 * 1024
 _TIMEOUT_SECONDS = WAIT_MS / 1_000 + 10
 _PLACE = ("position", "received", "handback")
 """Members that say where an event stands at the neighbour, not what it is."""
+
+
+class PlaceRefused(RapportError):
+    """The neighbour does not know its own token: its data are others than before."""
+
+    code = "link.place_refused"
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -133,7 +139,7 @@ def _told(status: int, raw: bytes) -> RapportError:
     message = str(told.get("detail", f"the neighbour answered {status}"))
     code = str(told.get("title", f"http.{status}"))
     if code.startswith("token."):
-        return Corrupt(message, code=code)
+        return PlaceRefused(message)
     if status in (401, 403):
         return NotAllowed(message, code=code, hint=str(told.get("hint", "")))
     return Unavailable(message, code=code)

@@ -7,6 +7,7 @@ acknowledged only when `acknowledge` is called: the broker keeps it until then.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -137,9 +138,18 @@ class BrokerClient:
         if self.arrived.qsize() >= MOST_UNDER_WAY:
             # It is not acknowledged, so the broker gives it again.
             self._lost("the broker sends faster than messages can be stored")
-            self._client.reconnect()
+            self._hang_up()
             return
         self.arrived.put_nowait(arrived)
+
+    def _hang_up(self) -> None:
+        """Breaks the connection; the driver's thread notices and connects again."""
+        connection = self._client.socket()
+        if connection is not None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # it was broken already, which is what we want
 
     def _found(self) -> None:
         self.trouble = ""
