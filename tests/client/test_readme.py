@@ -1,6 +1,8 @@
 """The program in README.md, run as it stands there against a real node."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -46,3 +48,28 @@ def _first_reading(log: Path) -> StoredEvent:
             return found[0]
         time.sleep(0.1)
     raise AssertionError("the reading did not arrive")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the lines use curl")
+def test_the_lines_for_curl_in_the_readme_publish_and_ask(tmp_path: Path) -> None:
+    lines = re.findall(r"^curl http.*/channels/lab/.*$", README.read_text(encoding="utf-8"), re.M)
+    assert len(lines) == 2
+    (tmp_path / "site.toml").write_text(
+        '[site]\nname = "lab"\n\n[concepts.a.attributes]\nb = "number"\n'
+    )
+    with NodeProcess(tmp_path) as node:
+        node.start()
+        host, port = node.doors
+        published, asked = (
+            json.loads(_shell(line.replace("127.0.0.1:8484", f"{host}:{port}"))) for line in lines
+        )
+        assert published == {"positions": [1], "duplicates": 0}
+        assert [event["data"] for event in asked["events"]] == [{"grams": 12.5}]
+        for page in ("openapi", "asyncapi"):
+            assert json.loads(_shell(f"curl http://{host}:{port}/schema/{page}.json"))["info"]
+        node.stop()
+
+
+def _shell(line: str) -> str:
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True).stdout

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from rapport.bench.door_clients import Counter, post_all, post_request
+from rapport.bench.fresh_node import Address, fresh_node
 from rapport.bench.results import Result, limit, rate
 from rapport.kernel.clock import SystemClock
-from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.node_process import NodeProcess
 
 _CLOCK = SystemClock()
 _DATA = {"reading": "7" * 186}
@@ -28,22 +25,11 @@ _BATCH_CONNECTIONS = 16
 _BATCH = 100
 _SUBSCRIBERS = 100
 
-Address = tuple[str, int]
-
 
 def run(quick: bool) -> dict[str, Any]:
     """All measurements against one fresh node; about 15 s when quick, a minute otherwise."""
-    with tempfile.TemporaryDirectory(prefix="rapport-bench-") as directory:
-        site = prepare_site(
-            Path(directory) / "site",
-            mail_port=9,
-            phone_url="http://127.0.0.1:9/x",
-            answer_within="60s",
-        )
-        with NodeProcess(site) as node:
-            node.start()
-            assert node.doors is not None
-            results = uvloop.run(_measure(node.doors, quick))
+    with fresh_node() as address:
+        results = uvloop.run(_measure(address, quick))
     return {"name": "doors", "results": results}
 
 

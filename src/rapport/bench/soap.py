@@ -7,40 +7,27 @@ machine. The clients write prepared bytes, so that no SOAP library of theirs is 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Awaitable
-from pathlib import Path
 from typing import Any
 
 from rapport.bench.door_clients import post_all, post_request
+from rapport.bench.fresh_node import Address, fresh_node
 from rapport.bench.results import Result, rate
 from rapport.channel.xmessages.envelope import write_envelope
 from rapport.channel.xmessages.events import write_event
 from rapport.channel.xmessages.names import HANDLE, REQUEST, SOAP_11
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
-from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.node_process import NodeProcess
 
 _CLOCK = SystemClock()
 _DATA = b'{"reading":"' + b"7" * 186 + b'"}'
 _CONNECTIONS, _BATCH_CONNECTIONS, _BATCH = 32, 8, 100
-Address = tuple[str, int]
 
 
 def run(quick: bool) -> dict[str, Any]:
     """All measurements against one fresh node; about 15 s when quick, 30 s otherwise."""
-    with tempfile.TemporaryDirectory(prefix="rapport-bench-") as directory:
-        site = prepare_site(
-            Path(directory) / "site",
-            mail_port=9,
-            phone_url="http://127.0.0.1:9/x",
-            answer_within="60s",
-        )
-        with NodeProcess(site) as node:
-            node.start()
-            assert node.doors is not None
-            results = asyncio.run(_measure(node.doors, quick))
+    with fresh_node() as address:
+        results = asyncio.run(_measure(address, quick))
     return {"name": "soap", "results": results}
 
 
