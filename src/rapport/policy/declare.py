@@ -10,12 +10,15 @@ from rapport.policy import relations
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.language.tokens import is_name
 from rapport.policy.ontology import Ontology, PushSource, Relationship
+from rapport.units.quantities import unit_named
 
-_CONCEPT_KEYS = ("attributes",)
+_CONCEPT_KEYS = ("attributes", "units")
 _RELATIONSHIP_KEYS = ("between", "function")
 _SOURCE_KEYS = (
     "concept",
     "attribute",
+    "attributes",
+    "type",
     "events",
     "id",
     "time",
@@ -41,6 +44,7 @@ def ontology_from_site(file: TomlFile, *, trusted: bool = True) -> tuple[Ontolog
         concepts=concepts,
         relationships=reader.relationships(concepts),
         sources=reader.sources(concepts),
+        units=reader.units,
     )
     reader.table_keys(ontology)
     return ontology, reader.problems
@@ -54,6 +58,7 @@ class _OntologyReader:
         self.problems: list[Problem] = []
         self.faulted: set[tuple[str, str]] = set()
         """Attributes whose declaration was refused; what names them is not refused once more."""
+        self.units: dict[str, dict[str, str]] = {}
 
     def concepts(self) -> dict[str, Attributes]:
         found: dict[str, Attributes] = {}
@@ -69,6 +74,7 @@ class _OntologyReader:
         for name, section in self._tables("concepts"):
             fields = Fields(section, self.problems, known=_CONCEPT_KEYS)
             attributes = self._attributes(name, section, fields)
+            self.units[name] = self._units(name, section, fields, attributes)
             if self._named(name, section, "attributes", "concept"):
                 found[name] = attributes
         return found
@@ -91,6 +97,30 @@ class _OntologyReader:
             self.problems.append(
                 attributes.problem(name, "ontology.unknown_type", message, hint=hint)
             )
+        return found
+
+    def _units(
+        self, concept: str, section: Section, fields: Fields, attributes: Attributes
+    ) -> dict[str, str]:
+        """`[concepts.station.units]`: in what unit a number is in root."""
+        if not isinstance(section.values.get("units", {}), dict):
+            fields.wrong("units", "a table", f"[concepts.{concept}.units]")
+        written = section.section("units")
+        found: dict[str, str] = {}
+        for name, unit in written.values.items():
+            if attributes.get(name) != "number":
+                message = f"{concept}.{name} is no number, so it has no unit of its own"
+                hint = "points and rectangles are in metres" if name in attributes else ""
+                hint = hint or did_you_mean(name, attributes)
+                self.problems.append(written.problem(name, "ontology.bad_unit", message, hint=hint))
+                continue
+            try:
+                found[name] = unit_named(str(unit)).symbol
+            except RapportError as error:
+                message = f"{concept}.{name}: {error.message}"
+                self.problems.append(
+                    written.problem(name, "ontology.bad_unit", message, hint=error.hint)
+                )
         return found
 
     def relationships(self, concepts: dict[str, Attributes]) -> dict[str, Relationship]:
@@ -190,13 +220,17 @@ class _OntologyReader:
     def sources(self, concepts: dict[str, Attributes]) -> dict[str, PushSource]:
         found: dict[str, PushSource] = {}
         for name, section in self._tables("sources"):
+            if "into" in section.values:
+                continue  # speaks of no concept; mediation reads it
             fields = Fields(section, self.problems, known=_SOURCE_KEYS)
             before = len(self.problems)
             source = self._source(name, fields)
-            known = self._known(
-                fields, "concept", source.concept, source.attribute, concepts, "attribute"
+            key = "attributes" if source.further else "attribute"
+            known = all(
+                self._known(fields, "concept", source.concept, attribute, concepts, key)
+                for attribute in source.attributes
             )
-            if known:
+            if known and not source.further:
                 self._value_fits(fields, source, concepts[source.concept][source.attribute])
             faults = self.problems[before:]
             if known and all(problem.severity != "error" for problem in faults):
@@ -208,10 +242,13 @@ class _OntologyReader:
         # files only.
         interpretation = fields.text("interpretation", "")
         speaks_root = not interpretation
+        attribute, *further = self._given_attributes(fields, interpretation)
         return PushSource(
             name=name,
             concept=fields.text("concept"),
-            attribute=fields.text("attribute"),
+            attribute=attribute,
+            further=tuple(further),
+            speaks=fields.text("type", ""),
             id=fields.text("id", "id"),
             time=fields.text("time", "time"),
             key=fields.text("key", None if speaks_root else ""),
@@ -220,6 +257,23 @@ class _OntologyReader:
             interpretation=interpretation,
             period_ms=fields.duration_ms("period", 0, least=1),
         )
+
+    def _given_attributes(self, fields: Fields, interpretation: str) -> tuple[str, ...]:
+        """`attribute`, or several as `attributes`, which takes an interpretation with types."""
+        if not fields.has("attributes"):
+            return (fields.text("attribute"),)
+        several = fields.texts("attributes", example='["temperature", "humidity"]')
+        message = ""
+        if fields.has("attribute"):
+            message = "a source names 'attribute' or 'attributes', not both"
+        elif len(several) > 1 and not interpretation:
+            message = "a source that gives several attributes needs an interpretation"
+        elif len(several) > 1 and fields.has("events"):
+            message = "recorded events of a source give one attribute"
+        if message:
+            hint = "declare one source per attribute, or an interpretation with types"
+            fields.fault("attributes", "ontology.bad_attributes", message, hint=hint)
+        return several or ("",)
 
     def _value_fits(self, fields: Fields, source: PushSource, kind: AttributeType) -> None:
         parts = PARTS[kind]

@@ -36,7 +36,7 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
     """
     streams = plan.absent_streams()
     for name, source in ontology.sources.items():
-        if source.stream not in streams or source.period_ms <= plan.window_ms:
+        if not source.streams & streams or source.period_ms <= plan.window_ms:
             continue
         window, period = format_duration(plan.window_ms), format_duration(source.period_ms)
         faults.add(

@@ -19,7 +19,7 @@ class Relationship(msgspec.Struct, frozen=True):
 
 
 class PushSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of events that give one attribute of a concept; names their fields."""
+    """A source of events that give attributes of a concept; names their fields."""
 
     name: str
     concept: str
@@ -34,11 +34,25 @@ class PushSource(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the source speaks root units."""
     period_ms: int = 0
     """The source promises some event at least this often; 0: it promises nothing."""
+    further: tuple[str, ...] = ()
+    """More attributes that it gives; only through a typed interpretation."""
+    speaks: str = ""
+    """The type of its events in a typed interpretation; empty: that of the envelope."""
 
     @property
     def stream(self) -> str:
-        """`concept.attribute`, the type of its mediated events."""
+        """`concept.attribute`, the type of its mediated events; of the first attribute."""
         return f"{self.concept}.{self.attribute}"
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """All that it gives."""
+        return (self.attribute, *self.further)
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """One per attribute."""
+        return frozenset(f"{self.concept}.{attribute}" for attribute in self.attributes)
 
 
 class Ontology(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +61,13 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
     concepts: dict[str, dict[str, AttributeType]]
     relationships: dict[str, Relationship]
     sources: dict[str, PushSource]
+    units: dict[str, dict[str, str]] = {}
+    """Units of number attributes in root, by concept, where the site says them."""
 
     def streams(self) -> dict[str, AttributeType]:
         """Every `concept.attribute` that some push source gives, with its type."""
         return {
-            source.stream: self.concepts[source.concept][source.attribute]
+            f"{source.concept}.{attribute}": self.concepts[source.concept][attribute]
             for source in self.sources.values()
+            for attribute in source.attributes
         }

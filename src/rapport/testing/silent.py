@@ -25,7 +25,7 @@ def silent_sources(
         sorted(
             name
             for name, period in periods.items()
-            if ontology.sources[name].stream in streams and _silent(known, name, period, start, end)
+            if ontology.sources[name].streams & set(streams) and _silent(known, name, period, start, end)
         )
     )
 

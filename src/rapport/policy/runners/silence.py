@@ -43,7 +43,7 @@ def watched_sources(plan: Plan, sources: Mapping[str, PushSource]) -> tuple[str,
         return ()
     streams = plan.absent_streams()
     return tuple(
-        sorted(name for name, one in sources.items() if one.period_ms > 0 and one.stream in streams)
+        sorted(name for name, one in sources.items() if one.period_ms > 0 and one.streams & streams)
     )
 
 
@@ -57,7 +57,7 @@ class Silence:
             began: time of the first event of any source, where not all readings are taken here.
         """
         watched = {name: one for name, one in sources.items() if one.period_ms > 0}
-        self._streams = {name: one.stream for name, one in watched.items()}
+        self._streams = {name: one.streams for name, one in watched.items()}
         self._states = {
             name: SilenceState(one.period_ms, began, []) for name, one in watched.items()
         }
@@ -66,7 +66,7 @@ class Silence:
 
     def watches(self, streams: Collection[str]) -> bool:
         """Whether some source with a period gives one of the streams."""
-        return any(stream in streams for stream in self._streams.values())
+        return any(not own.isdisjoint(streams) for own in self._streams.values())
 
     def reach_back(self, window_ms: int) -> None:
         """Makes sure that what a plan with this window asks for is still known."""
@@ -96,7 +96,7 @@ class Silence:
             sorted(
                 name
                 for name, state in self._states.items()
-                if self._streams[name] in streams and _was_silent(state, start, end)
+                if not self._streams[name].isdisjoint(streams) and _was_silent(state, start, end)
             )
         )
 

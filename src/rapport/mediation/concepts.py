@@ -1,0 +1,128 @@
+"""Concepts of the site as types of root, and readings as values of them. [ME-1, ME-5]
+
+A concept with its attributes is one complex type, `station` with `key`, `time` and `temperature`;
+every attribute is optional, since a reading gives one of them and a message may give several. So a
+source may speak of all it measures at once, and a consumer gets each reading in a form that it can
+describe by types like anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.core.schema import PARTS, AttributeType
+from rapport.mediation.model.interpretation import ROOT, Interpretation
+from rapport.mediation.model.types import BUILT_IN, Attribute, ComplexType, PrimitiveType, Type
+from rapport.mediation.rejection import Rejected
+from rapport.units.quantities import unit_named
+
+KEY, TIME = "key", "time"
+TIME_TYPE = PrimitiveType("Time", "integer")
+"""Milliseconds since 1970, UTC."""
+
+_METRE = "m"
+_PLACES: dict[AttributeType, str] = {"point": "Point", "rectangle": "Rectangle"}
+
+
+class ConceptAttribute(msgspec.Struct, frozen=True):
+    """What root knows of an attribute; `unit` empty: a plain number, or no number at all."""
+
+    type: AttributeType
+    unit: str = ""
+
+    @property
+    def type_name(self) -> str:
+        """Its type in root: a unit is a type of its own."""
+        if self.type in _PLACES:
+            return _PLACES[self.type]
+        return unit_named(self.unit).symbol if self.unit else self.type
+
+
+Concepts = Mapping[str, Mapping[str, ConceptAttribute]]
+
+
+def unit_type(unit: str) -> PrimitiveType:
+    """The type of numbers in a unit; raises InvalidInput for an unknown one.
+
+    It is no kind of `number`, so nothing that says its unit is taken for something that does not.
+    """
+    return PrimitiveType(unit_named(unit).symbol, "number")
+
+
+def root_of(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
+    """Root as far as the ontology says it; concepts whose names are taken are left out."""
+    problems = [found for each in concepts.items() if (found := _taken_name(*each))]
+    shown = {name: each for name, each in concepts.items() if not _taken_name(name, each)}
+    units = {
+        attribute.unit
+        for attributes in shown.values()
+        for attribute in attributes.values()
+        if attribute.unit
+    }
+    named = {each.name: each for each in map(unit_type, sorted(units | {_METRE}))}
+    types: list[Type] = [TIME_TYPE, *named.values(), *_place_types()]
+    types += [_concept_type(name, attributes) for name, attributes in shown.items()]
+    return Interpretation(name=ROOT, parent="", types=tuple(types)), problems
+
+
+def value_of(concept: str, attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
+    """The reading `{"key", "value": [parts]}` as a value of the concept's type.
+
+    >>> value_of("station", "temperature", "number", {"key": "s1", "value": [21.5]}, 0)
+    {'key': 's1', 'time': 0, 'temperature': 21.5}
+    """
+    parts = data["value"]
+    whole = dict(zip(PARTS[kind], parts, strict=True)) if kind in _PLACES else parts[0]
+    return {KEY: data["key"], TIME: time, attribute: whole}
+
+
+def parts_of(value: Any, kind: AttributeType, place: str) -> list[Any]:
+    """The parts of one attribute as a reading has them; raises Rejected for what is of another
+    kind, which a conversion of the site may have made of it.
+    """
+    if kind not in _PLACES:
+        if _is_of(value, kind):
+            return [value]
+        raise Rejected("value.wrong_kind", f"{place} is not a {kind}")
+    if value.__class__ is dict:
+        parts = [value.get(name) for name in PARTS[kind]]
+        if all(_is_of(part, "number") for part in parts):
+            return parts
+    names = ", ".join(PARTS[kind])
+    raise Rejected("value.wrong_kind", f"{place} is not a {kind} of the numbers {names}")
+
+
+def _is_of(value: Any, kind: AttributeType) -> bool:
+    if kind == "number":
+        return value.__class__ in (int, float)
+    return value.__class__ is (str if kind == "text" else bool)
+
+
+def _place_types() -> Iterator[ComplexType]:
+    for kind, name in _PLACES.items():
+        yield ComplexType(name, tuple(Attribute(part, _METRE) for part in PARTS[kind]))
+
+
+def _concept_type(name: str, attributes: Mapping[str, ConceptAttribute]) -> ComplexType:
+    own = [Attribute(each, one.type_name, optional=True) for each, one in attributes.items()]
+    return ComplexType(name, (Attribute(KEY, "text"), Attribute(TIME, "Time", optional=True), *own))
+
+
+_TAKEN = {each.name for each in BUILT_IN} | {TIME_TYPE.name, *_PLACES.values()}
+
+
+def _taken_name(concept: str, attributes: Mapping[str, ConceptAttribute]) -> Problem | None:
+    message = ""
+    if concept in _TAKEN:
+        message = f"the concept {concept!r} has the name of a type of root"
+    for attribute in (KEY, TIME):
+        if attribute in attributes:
+            message = f"the attribute {concept}.{attribute} has a name that is taken"
+    if not message:
+        return None
+    hint = "typed interpretations do not know the concept until that has another name"
+    return Problem(code="concept.reserved", message=message, hint=hint, severity="warning")
