@@ -114,10 +114,10 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
         ("value.bearing", 'value."be aring"', "interpretation.bad_name", 14, VALUE_NAME_HINT),
         (
             CAMERAS,
-            CAMERAS + '\nformat = "xml"',
-            "feature.unsupported",
-            11,
-            'so far events are read as format = "json"',
+            CAMERAS + '\nformat = "xlm"',
+            "format.unknown",
+            12,
+            "did you mean 'xml'?",
         ),
         (CAMERAS, CAMERAS + "\nconvert = 5", "interpretation.bad_value", 11, None),
         (
@@ -174,7 +174,7 @@ def test_all_faults_are_found_at_once(load):
         [interpretations.bad]
         time = { field = "ts", format = "epoch_sec", zone = "Europe/Berln" }
         identity = "x"
-        value.x = { fild = "dx", unit = "mm2" }
+        value.x = { fild = "dx", unit = "mmm2" }
         relative_to = { table = "sensor", key = "cam", x = "x_m" }
         convert = [{ call = "nothing", take = ["x"] }]
         """,

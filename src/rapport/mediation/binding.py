@@ -18,7 +18,7 @@ RAW_PREFIX = "raw."
 
 
 class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A source, the attribute its events give, and how it speaks.
+    """A source, the attributes its events give, and how it speaks.
 
     Without `interpretation` it speaks root: `time`, `key` and `value` name the fields of its
     payload (the time of the envelope holds when the payload has none). `id` names the field in
@@ -26,10 +26,17 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     source: str
-    concept: str
-    attribute: str
-    type: AttributeType
+    concept: str = ""
+    """Empty: its events are of a type of root and go into a channel as they are."""
+    attribute: str = ""
+    type: AttributeType = "number"
+    further: tuple[str, ...] = ()
+    """More attributes that it gives, through a typed interpretation."""
     interpretation: str = ""
+    speaks: str = ""
+    """The type of its events in a typed interpretation; empty: that of the envelope."""
+    into: str = "events"
+    """The channel that takes what was given a meaning."""
     id: str = "id"
     time: str = "time"
     key: str = "key"
@@ -41,6 +48,11 @@ class SourceBinding(msgspec.Struct, frozen=True, kw_only=True):
     def stream(self) -> str:
         """`concept.attribute`, the type of the readings."""
         return f"{self.concept}.{self.attribute}"
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """All that it gives."""
+        return (self.attribute, *self.further)
 
     @property
     def parts(self) -> tuple[str, ...]:

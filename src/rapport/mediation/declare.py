@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rapport.core.errors import Problem, SiteError
+from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.kernel.fields import FaultCodes, Fields
 from rapport.kernel.paths import files_matching, is_inside
 from rapport.kernel.toml import Section, TomlFile
-from rapport.mediation.interpretation import ROOT, Interpretation, Place
+from rapport.mediation.formats.named import format_named, read_format
+from rapport.mediation.interpretation import ROOT, FormatChoice, Interpretation, Place
 from rapport.mediation.rules import (
     TableColumns,
     read_conversions,
@@ -79,19 +80,12 @@ def read_interpretation(
             f"{name[:60]!r} cannot name an interpretation",
             hint=f"use letters, digits, . _ / and -; {ROOT!r} is taken",
         )
-    written = fields.filled_text("format", "json")
-    if written != "json":
-        fields.fault(
-            "format",
-            "feature.unsupported",
-            f"the format {written[:40]!r} is not supported",
-            hint='so far events are read as format = "json"',
-        )
     line, column = section.file.place_of(section.path)
     interpretation = Interpretation(
         name=name,
         about=fields.filled_text("about", ""),
         type=fields.filled_text("type", ""),
+        format=read_format_choice(fields),
         time=read_time(fields),
         identity=read_identity(fields, tables),
         values=read_values(fields),
@@ -100,6 +94,19 @@ def read_interpretation(
         place=Place(section.file.name, line, column),
     )
     return (None if problems else interpretation), problems
+
+
+def read_format_choice(fields: Fields) -> FormatChoice:
+    """`format = "csv"`, or a table with the name and options; absent: JSON."""
+    if not fields.has("format"):
+        return FormatChoice()
+    try:
+        name, options = read_format(fields.section.values["format"])
+        format_named(name, options)
+    except InvalidInput as error:
+        fields.report("format", error)
+        return FormatChoice()
+    return FormatChoice(name, options)
 
 
 def _collect(

@@ -6,7 +6,7 @@ makes code of them.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import msgspec
 
@@ -96,6 +96,13 @@ class ConversionRule(msgspec.Struct, frozen=True):
     deadline_ms: int = 1_000
 
 
+class FormatChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How events are written: a format by name, with what it must be told."""
+
+    name: str = "json"
+    options: dict[str, Any] = {}
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where a declaration stands."""
 
@@ -116,7 +123,7 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
     conversions: tuple[ConversionRule, ...] = ()
     type: str = ""
     """Events of another type are rejected; empty: all types."""
-    format: Literal["json"] = "json"
+    format: FormatChoice = FormatChoice()
     about: str = ""
     place: Place = Place()
 

@@ -15,14 +15,18 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.memory import SourceMemory
 from rapport.mediation.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.rejection import Rejection
+from rapport.store.base import RecordStore
 
 SignReading = Callable[[Event, Event], Event]
 """From a reading and its raw event to the reading with a signature."""
 
 READER = "mediation"
 EVENTS = "events"
+RAW_POSITION = "rawposition"
+MEMORY_TABLE = "mediation.memory"
 _LIMIT = 1_000
 _BLOCKING_LIMIT = 20
 """Where each event may take a deadline long, short batches get what is done out soon."""
@@ -35,6 +39,8 @@ class GivesMeaning(Protocol):
 
     stamp: str
     may_block: bool
+    into: str
+    """The channel that takes the results."""
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings and rejections, each in order; never raises."""
@@ -44,6 +50,7 @@ class RejectsAll:
     """Stands in where no meaning can be given: everything is rejected for one reason."""
 
     may_block = False
+    into = EVENTS
 
     def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:
         self.code, self.message, self.hint, self.stamp = code, message[:500], hint[:500], stamp
@@ -79,9 +86,12 @@ class Lane:
         choose: Callable[[], GivesMeaning],
         *,
         sign: SignReading | None = None,
+        records: RecordStore | None = None,
     ) -> None:
+        """`records`: where what formats and conversions remember outlives a restart."""
         self.source, self.counts = source, SourceCounts()
-        self._sign = sign
+        self._sign, self._records = sign, records
+        self.memory = SourceMemory.restore(records.get(MEMORY_TABLE, source) if records else None)
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -105,13 +115,24 @@ class Lane:
         batch = await self._subscription.next_batch(limit=limit, timeout_ms=timeout_ms)
         if not batch:
             return 0
-        readings, rejections = await self._apply(self._choose(), batch)
+        chosen = self._choose()
+        readings, rejections = await self._apply(chosen, self._not_remembered(batch))
         readings = await self._sealed(readings, batch)
-        rejections += await self._append_readings(readings, batch)
+        rejections += await self._append_readings(readings, batch, chosen.into)
         await self._append_rejections(rejections)
+        await self._remember(batch[-1].position)
         await self._subscription.commit(batch[-1].position)
         self.counts.read += len(batch)
         return len(batch)
+
+    def _not_remembered(self, batch: list[StoredEvent]) -> list[StoredEvent]:
+        """Without what is in the memory: its readings were stored before that was saved."""
+        return [one for one in batch if one.position > self.memory.position]
+
+    async def _remember(self, position: int) -> None:
+        record = self.memory.save(position) if self._records is not None else None
+        if record is not None and self._records is not None:
+            await asyncio.to_thread(self._records.put, MEMORY_TABLE, self.source, record)
 
     def close(self) -> None:
         """Lets go of the thread; work in it is not waited for."""
@@ -133,41 +154,41 @@ class Lane:
         """The readings with no signature but the node's own; signing takes long enough to be done
         in a thread.
         """
-        raw = {(one.event.source, one.event.id): one.event for one in batch}
+        raw = {str(one.position): one.event for one in batch}
         seal = self._sign or without_raw_signature
 
         def seal_all() -> list[Event]:
-            return [seal(reading, raw[reading.source, reading.id]) for reading in readings]
+            return [seal(reading, raw[reading.headers[RAW_POSITION]]) for reading in readings]
 
         return seal_all() if self._sign is None else await asyncio.to_thread(seal_all)
 
     async def _append_readings(
-        self, readings: list[Event], batch: list[StoredEvent]
+        self, readings: list[Event], batch: list[StoredEvent], into: str
     ) -> list[Rejection]:
         """Appends all; a reading the channel refuses is rejected and the others still go in."""
         if not readings:
             return []
-        channel = self._channels.channel(EVENTS)
+        channel = self._channels.channel(into)
         try:
             appended = await channel.append(readings)
         except InvalidInput:
-            return await self._append_one_by_one(readings, batch)
+            return await self._append_one_by_one(readings, batch, into)
         self.counts.accepted += len(readings) - appended.duplicates
         self.counts.duplicates += appended.duplicates
         return []
 
     async def _append_one_by_one(
-        self, readings: list[Event], batch: list[StoredEvent]
+        self, readings: list[Event], batch: list[StoredEvent], into: str
     ) -> list[Rejection]:
-        raw = {(one.event.source, one.event.id): one for one in batch}
+        raw = {str(one.position): one for one in batch}
         rejections = []
         for reading in readings:
             try:
-                appended = await self._channels.channel(EVENTS).append([reading])
+                appended = await self._channels.channel(into).append([reading])
                 self.counts.accepted += 1 - appended.duplicates
                 self.counts.duplicates += appended.duplicates
             except InvalidInput as error:
-                stored = raw[reading.source, reading.id]
+                stored = raw[reading.headers[RAW_POSITION]]
                 stamp = reading.headers.get("interpretation", "")
                 rejections.append(
                     Rejection(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from rapport.channel.channel import Channels
-from rapport.core.errors import InterpretationError, UnknownName, nearest_names
+from rapport.core.errors import InterpretationError, InvalidInput, nearest_names
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
@@ -20,8 +20,9 @@ from rapport.mediation.lane import (
     refused,
 )
 from rapport.mediation.lookups import Lookups, NoTables
+from rapport.mediation.meaning import build_meaning
 from rapport.mediation.repository import Repository
-from rapport.mediation.transformer import Transformer
+from rapport.store.base import RecordStore
 
 _LOOK_EVERY_MS = 1_000
 _PATIENCE_MS = 10_000
@@ -45,11 +46,13 @@ class MediationReader:
         lookups: Lookups | None = None,
         import_paths: Sequence[str] = (),
         sign: SignReading | None = None,
+        records: RecordStore | None = None,
     ) -> None:
         """`import_paths`: where plug-in conversions are found, besides the installed ones; `sign`:
-        signs each reading, for nodes that answer for what they make of what they received.
+        signs each reading, for nodes that answer for what they make of what they received;
+        `records`: where what conversions remember is kept.
         """
-        self._sign = sign
+        self._sign, self._records = sign, records
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
         self._lookups: Lookups = lookups or NoTables()
@@ -84,7 +87,11 @@ class MediationReader:
         """The lane of a source; `step` it by hand where nothing was started."""
         if source not in self._lanes:
             self._lanes[source] = Lane(
-                self._channels, source, lambda: self.transformer(source), sign=self._sign
+                self._channels,
+                source,
+                lambda: self.transformer(source),
+                sign=self._sign,
+                records=self._records,
             )
         return self._lanes[source]
 
@@ -135,19 +142,15 @@ class MediationReader:
         if binding is None:
             return self._unbound(source)
         try:
-            name = binding.interpretation
-            interpretation = self._repository.get(name) if name else None
-        except UnknownName as error:
-            return refused(error)
-        try:
-            return Transformer.build(
-                interpretation,
+            return build_meaning(
                 binding,
+                self._repository.in_force,
+                memory=self.lane(source).memory,
                 lookups=self._lookups,
                 conversions=self._conversions_of(source),
             )
-        except InterpretationError as error:
-            return refused(error, interpretation.stamp() if interpretation else "")
+        except (InterpretationError, InvalidInput) as error:
+            return refused(error)
 
     def _conversions_of(self, source: str) -> WorkerConversions:
         if source not in self._conversions:

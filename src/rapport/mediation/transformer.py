@@ -43,6 +43,7 @@ class Transformer:
         self.interpretation = resolved.interpretation
         self.stamp = resolved.interpretation.stamp()
         self.may_block = bool(resolved.interpretation.conversions)
+        self.into = resolved.binding.into
         self._text, self._transform = text, transform
 
     @staticmethod

@@ -1,24 +1,47 @@
-"""How each push source of a site speaks, in mediation's words. [ME-5]"""
+"""How each push source of a site speaks, in mediation's words. [ME-5]
+
+Policy and mediation are siblings and do not know each other; the site translates.
+"""
 
 from __future__ import annotations
 
+from rapport.kernel.toml import TomlFile
 from rapport.mediation.binding import SourceBinding
-from rapport.policy.ontology import Ontology
+from rapport.mediation.concepts import ConceptAttribute, Concepts
+from rapport.mediation.sources import sources_into_channels
+from rapport.policy.ontology import Ontology, PushSource
 
 
-def source_bindings(ontology: Ontology) -> dict[str, SourceBinding]:
-    """Policy and mediation are siblings and do not know each other; the site translates."""
+def source_bindings(ontology: Ontology, file: TomlFile | None = None) -> dict[str, SourceBinding]:
+    """All sources by name; with the site's file also those that speak of no concept."""
+    found = {name: _binding(source, ontology) for name, source in ontology.sources.items()}
+    return found | (sources_into_channels(file)[0] if file is not None else {})
+
+
+def concepts_of(ontology: Ontology) -> Concepts:
+    """The concepts with what root knows of their attributes."""
     return {
-        name: SourceBinding(
-            source=name,
-            concept=source.concept,
-            attribute=source.attribute,
-            type=ontology.concepts[source.concept][source.attribute],
-            interpretation=source.interpretation,
-            id=source.id,
-            time=source.time,
-            key=source.key,
-            value=source.value,
-        )
-        for name, source in ontology.sources.items()
+        concept: {
+            name: ConceptAttribute(kind, ontology.units.get(concept, {}).get(name, ""))
+            for name, kind in attributes.items()
+        }
+        for concept, attributes in ontology.concepts.items()
     }
+
+
+def _binding(source: PushSource, ontology: Ontology) -> SourceBinding:
+    unit = ontology.units.get(source.concept, {}).get(source.attribute, "")
+    return SourceBinding(
+        source=source.name,
+        concept=source.concept,
+        attribute=source.attribute,
+        type=ontology.concepts[source.concept][source.attribute],
+        further=source.further,
+        interpretation=source.interpretation,
+        speaks=source.speaks,
+        id=source.id,
+        time=source.time,
+        key=source.key,
+        value=source.value,
+        units=(unit,) if unit else (),
+    )

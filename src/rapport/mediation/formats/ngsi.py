@@ -1,0 +1,135 @@
+"""NGSI entities: NGSIv2 normalised and key-values, NGSI-LD normalised, concise and key-values,
+alone, in a list, or in a notification. [ME-13]
+
+`{"id": "s1", "type": "WeatherObserved", "temperature": {"type": "Property", "value": 33.3,
+"unitCode": "CEL", "observedAt": "2026-03-02T09:00:00Z"}}` is `{"id": "s1", "type":
+"WeatherObserved", "temperature": 33.3}` with the unit and the time beside it. Attributes that were
+observed at different times are documents of their own, each with what has no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
+from rapport.mediation.formats.base import MAX_NAMES, Document, check_count, read_options
+from rapport.mediation.formats.ngsi_attributes import Attribute, attributes_of
+from rapport.mediation.formats.payload import json_of
+from rapport.mediation.rejection import Rejected
+from rapport.units.timeformats import from_iso
+
+_ABOUT = ("id", "type", "@id", "@type", "@context", "scope")
+_LONGEST_ID = 2_048
+
+
+class NgsiOptions(msgspec.Struct, frozen=True):
+    """How attributes are written."""
+
+    form: Literal["sniffed", "key-values"] = "sniffed"
+    """`key-values`: whatever an attribute is, it is the value itself, also an object with a
+    `value` in it.
+    """
+
+
+class NgsiFormat:
+    """Entities of context brokers."""
+
+    name = "ngsi"
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._plain = read_options(NgsiOptions, self.name, options).form == "key-values"
+
+    def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
+        """See Format."""
+        found: list[Document] = []
+        for entity in _entities(json_of(event)):
+            found += self._documents(entity)
+            check_count(len(found))
+        if len(found) == 1:
+            return [msgspec.structs.replace(found[0], id="")]
+        return _numbered(found)
+
+    def _documents(self, entity: dict[str, Any]) -> list[Document]:
+        about = _about(entity)
+        plain: dict[str, Attribute] = {}
+        timed: dict[int, dict[str, Attribute]] = {}
+        for name, written in entity.items():
+            if name in _ABOUT:
+                continue
+            for attribute in attributes_of(name, written, plain=self._plain):
+                time = _time(attribute)
+                group = plain if time is None else timed.setdefault(time, {})
+                group.setdefault(attribute.name, attribute)
+        if sum(len(group) for group in (plain, *timed.values())) > MAX_NAMES:
+            raise Rejected("format.too_many", f"an entity has over {MAX_NAMES:,} attributes")
+        if not timed:
+            return [_document(about, plain, None)]
+        return [_document(about, {**plain, **group}, time) for time, group in timed.items()]
+
+
+def _entities(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict) and isinstance(value.get("data"), list) and _is_notification(value):
+        value = value["data"]
+    for entity in value if isinstance(value, list) else [value]:
+        if not isinstance(entity, dict):
+            raise Rejected(
+                "payload.not_an_object",
+                "an entity is an object, a list of them, or a notification with them in `data`",
+                'such as {"id": "s1", "type": "WeatherObserved", "temperature": 33.3}',
+            )
+        yield entity
+
+
+def _is_notification(value: dict[str, Any]) -> bool:
+    return "subscriptionId" in value or value.get("type") == "Notification"
+
+
+def _about(entity: dict[str, Any]) -> dict[str, str]:
+    """Id and type, of several types the first; feeds that are no broker's may leave either out."""
+    kind = entity.get("type", entity.get("@type", ""))
+    if isinstance(kind, list):
+        kind = kind[0] if kind else ""
+    identity = entity.get("id", entity.get("@id", ""))
+    if not isinstance(identity, str) or len(identity) > _LONGEST_ID:
+        raise Rejected(
+            "format.bad_entity",
+            "an entity has an id that is no text or too long",
+            'such as "id": "urn:ngsi-ld:WeatherObserved:s1"',
+        )
+    if not isinstance(kind, str):
+        raise Rejected("format.bad_entity", f"the type of the entity {identity[:60]!r} is no text")
+    about = {"id": identity, "type": kind}
+    return {name: text for name, text in about.items() if text}
+
+
+def _document(
+    about: dict[str, str], attributes: Mapping[str, Attribute], time: int | None
+) -> Document:
+    value = {**about, **{name: each.value for name, each in attributes.items()}}
+    units = {name: each.unit for name, each in attributes.items() if each.unit}
+    kind, identity = about.get("type", ""), about.get("id", "")
+    return Document(value, type=kind, id=identity, time=time, units=units)
+
+
+def _numbered(found: list[Document]) -> list[Document]:
+    """An entity told twice, or at several times, is told apart by its number."""
+    seen: dict[str, int] = {}
+    numbered = []
+    for document in found:
+        count = seen[document.id] = seen.get(document.id, 0) + 1
+        name = document.id if count == 1 else f"{document.id}#{count}"
+        numbered.append(msgspec.structs.replace(document, id=name))
+    return numbered
+
+
+def _time(attribute: Attribute) -> int | None:
+    if not attribute.observed:
+        return None
+    try:
+        return from_iso(attribute.observed)
+    except InvalidInput as error:
+        raise Rejected(error.code, f"{attribute.name}: {error.message}", error.hint) from None

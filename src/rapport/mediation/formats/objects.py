@@ -1,0 +1,103 @@
+"""Payloads that are plain values already: JSON and MessagePack. [ME-13]"""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from rapport.core.event import Event
+from rapport.mediation.formats.base import Document, check_count, check_depth
+from rapport.mediation.formats.payload import json_of, octets_of, ready_object
+from rapport.mediation.rejection import Rejected
+
+_UNPACK = msgspec.msgpack.Decoder().decode
+
+
+class NoOptions(msgspec.Struct, frozen=True):
+    """For formats that have nothing to say about themselves."""
+
+
+class JsonFormat:
+    """A JSON object, or a list of objects."""
+
+    name = "json"
+
+    def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
+        """See Format."""
+        return documents_of(json_of(event))
+
+
+class MsgpackFormat:
+    """A map, or an array of maps, in MessagePack.
+
+    Octets become base64 text and timestamps ISO 8601, as they would stand in JSON; keys that are
+    whole numbers become text; other extension types are refused.
+    """
+
+    name = "msgpack"
+
+    def read(self, event: Event, memory: dict[str, Any]) -> list[Document]:
+        """See Format."""
+        ready = ready_object(event)
+        return documents_of(ready if ready is not None else unpack(octets_of(event)))
+
+
+def unpack(raw: bytes) -> Any:
+    """One MessagePack value as JSON would have it; raises Rejected."""
+    try:
+        value = _UNPACK(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, TypeError) as error:
+        raise Rejected("format.not_msgpack", f"the payload is no MessagePack: {error}") from None
+    check_depth(value)
+    return _plain(value)
+
+
+def documents_of(value: Any) -> list[Document]:
+    """The objects that a value is or lists; several are told apart by their place from 1."""
+    if isinstance(value, dict):
+        return [Document(value)]
+    if not isinstance(value, list):
+        raise _no_object("the payload")
+    check_count(len(value))
+    for number, each in enumerate(value, start=1):
+        if not isinstance(each, dict):
+            raise _no_object(f"element {number} of the list")
+    if len(value) == 1:
+        return [Document(value[0])]
+    return [Document(each, id=str(number)) for number, each in enumerate(value, start=1)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_key(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # as JSON has it, which knows no such numbers
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise Rejected("format.not_plain", f"a value of the type {type(value).__name__} is not read")
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(key)
+    raise Rejected("format.not_plain", "names of attributes must be text or whole numbers")
+
+
+def _no_object(what: str) -> Rejected:
+    return Rejected(
+        "payload.not_an_object",
+        f"{what} is not an object",
+        'a payload looks like {"reader": "r7", "tag": "E200-34"}, or is a list of such',
+    )

@@ -1,0 +1,207 @@
+"""A source that speaks a typed interpretation: raw events become values of root, then readings.
+[ME-5, ME-8, ME-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import RapportError, UnknownName
+from rapport.core.event import CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
+from rapport.core.ids import content_id
+from rapport.mediation import fields
+from rapport.mediation.as_declared import as_declared, decimal_mark
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.concepts import KEY, TIME, parts_of
+from rapport.mediation.formats.base import Document, Format
+from rapport.mediation.formats.named import format_named
+from rapport.mediation.in_force import InForce
+from rapport.mediation.memory import SourceMemory
+from rapport.mediation.model.conversions import Conversion, Stateful, functions_of
+from rapport.mediation.model.interpretations import Interpretations
+from rapport.mediation.model.runtime import Functions
+from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.rejection import Rejected, Rejection
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def stamp_of(interpretations: Interpretations, name: str) -> str:
+    """`name@version`; the version depends on everything the meaning depends on."""
+    chain = msgspec.json.encode(interpretations.chain(name)).decode()
+    later = msgspec.json.encode(interpretations.roots[interpretations.root_version(name) + 1 :])
+    return f"{name}@{content_id(chain, later.decode())[:12]}"
+
+
+class TypedTransformer:
+    """Everything one source says, in root; never raises out of `apply_many`.
+
+    A transformer is generated for each type of event when it first comes. What one event says in
+    several documents is rejected document by document. `may_block`: functions of the site are
+    called, in a process of their own.
+    """
+
+    def __init__(
+        self,
+        binding: SourceBinding,
+        in_force: InForce,
+        *,
+        memory: SourceMemory | None = None,
+        functions: Functions | None = None,
+    ) -> None:
+        """Raises InterpretationError or UnknownName when nothing can be said in it."""
+        name, interpretations = binding.interpretation, in_force.typed
+        self._scope = interpretations.checked(name).scope
+        self._binding, self._interpretations = binding, interpretations
+        self._concepts, self._functions = in_force.concepts, functions or {}
+        choice = in_force.format_of(name)
+        self._format: Format = format_named(choice.name, choice.options)
+        self._decimal = decimal_mark(choice)
+        self.memory = memory or SourceMemory()
+        self.stamp, self.into = stamp_of(interpretations, name), binding.into
+        conversions = self._scope.conversions.values()
+        self.may_block = any(functions_of(each) for each in conversions)
+        self._fed = _fed_by(conversions)
+        self._transformers: dict[str, Transformer] = {}
+        self._only = self._only_type()
+
+    def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
+        """Readings (or events of root) and rejections, each in order."""
+        found: list[Event] = []
+        rejections: list[Rejection] = []
+        for stored in events:
+            try:
+                documents = self._format.read(stored.event, self.memory.format)
+            except Exception as error:
+                rejections.append(self._rejection(error, stored))
+                continue
+            for document in documents:
+                try:
+                    found += self._apply(document, stored)
+                except Exception as error:  # one bad event must never stop the others
+                    rejections.append(self._rejection(error, stored))
+        return found, rejections
+
+    def source_text(self) -> str:
+        """The generated Python for every type that can be received."""
+        names = [source for source, direction in self._scope.mappings if direction == "in"]
+        return "\n\n".join(self._transformer(name).source for name in names)
+
+    def _apply(self, document: Document, stored: StoredEvent) -> list[Event]:
+        type_name = self._type_of(document, stored.event)
+        value = as_declared(document, self._scope.types, type_name, self._decimal)
+        fed = self._fed.get(type_name, ())
+        for conversion in fed:
+            self.memory.states.feed(conversion, value, self._functions)
+        if fed and not self._is_mapped(type_name):
+            return []
+        transformer = self._transformer(type_name)
+        results = transformer(value)
+        if not transformer.plan.several:
+            return self._events(results, transformer.plan.result_type, document, "", stored)
+        return [
+            event
+            for number, result in enumerate(results)
+            for event in self._events(
+                result, transformer.plan.result_type, document, str(number), stored
+            )
+        ]
+
+    def _events(
+        self, value: Any, result_type: str, document: Document, part: str, stored: StoredEvent
+    ) -> list[Event]:
+        """The value as it stands in a channel: readings of a concept, or the value as it is."""
+        raw = stored.event
+        own_id = ":".join(each for each in (raw.id, document.id, part) if each)
+        time = raw.time if document.time is None else document.time
+        headers = {
+            **raw.headers,
+            CAUSE: cause_text(raw.id),
+            INTERPRETATION: self.stamp,
+            "rawchannel": self._binding.raw_channel,
+            "rawposition": str(stored.position),
+        }
+        said = value.get("@type") or result_type
+        if said not in self._concepts:
+            return [Event(raw.source, own_id, said, raw.subject, time, _ENCODE(value), headers)]
+        if value.get(TIME) is not None:
+            time = fields.root_time(value[TIME], TIME)
+        return list(self._readings(said, value, Event(raw.source, own_id, "", "", time), headers))
+
+    def _readings(
+        self, concept: str, value: Mapping[str, Any], frame: Event, headers: dict[str, str]
+    ) -> Iterator[Event]:
+        """One reading per attribute that is there and that the source is bound to give."""
+        key = fields.name(value.get(KEY, fields.MISSING), f"{concept}.{KEY}")
+        subject = fields.subject(f"{concept}/", key)
+        wanted = self._binding.attributes
+        there = [name for name in wanted if value.get(name) is not None]
+        if concept != self._binding.concept or not there:
+            raise Rejected(
+                "reading.empty",
+                f"the event says nothing of {self._binding.concept}: {', '.join(wanted)}",
+                "map it to that concept, or name what it gives in `attributes`",
+            )
+        for name in there:
+            kind = self._concepts[concept][name].type
+            parts = parts_of(value[name], kind, f"{concept}.{name}")
+            yield Event(
+                frame.source,
+                frame.id if len(wanted) == 1 else f"{frame.id}/{name}",
+                f"{concept}.{name}",
+                subject,
+                frame.time,
+                _ENCODE({"key": key, "value": parts}),
+                headers,
+            )
+
+    def _type_of(self, document: Document, event: Event) -> str:
+        """What the format says, else the site, else the envelope, else the only one there is."""
+        for name in (document.type, self._binding.speaks, event.type):
+            if name and self._scope.types.is_complex(name):
+                return name
+        if self._only:
+            return self._only
+        said = document.type or self._binding.speaks or event.type
+        known = self._scope.types.complex_names
+        error = UnknownName("type", said, known, code="type.unexpected")
+        raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')
+
+    def _only_type(self) -> str:
+        mapped = [source for source, direction in self._scope.mappings if direction == "in"]
+        return mapped[0] if len(mapped) == 1 else ""
+
+    def _is_mapped(self, type_name: str) -> bool:
+        return self._scope.mapping_of(type_name, "in") is not None
+
+    def _transformer(self, type_name: str) -> Transformer:
+        found = self._transformers.get(type_name)
+        if found is None:
+            found = make_transformer(
+                self._interpretations,
+                self._binding.interpretation,
+                type_name,
+                "in",
+                self._functions,
+                self.memory.states,
+            )
+            self._transformers[type_name] = found
+        return found
+
+    def _rejection(self, error: Exception, stored: StoredEvent) -> Rejection:
+        if isinstance(error, (Rejected, RapportError)):
+            code, message, hint = error.code, error.message, error.hint
+        else:
+            code, message, hint = "mediation.fault", f"{type(error).__name__}: {error}", ""
+        return Rejection(code, message[:500], hint[:500], stored.event, stored.position, self.stamp)
+
+
+def _fed_by(conversions: Sequence[Conversion] | Any) -> dict[str, list[Conversion]]:
+    found: dict[str, list[Conversion]] = {}
+    for each in conversions:
+        if isinstance(each.how, Stateful) and each.how.feed:
+            found.setdefault(each.how.feed, []).append(each)
+    return found

@@ -1,0 +1,98 @@
+"""Concepts of a site as types of root, and readings as values of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.schema import PARTS, TYPE_NAMES
+from rapport.mediation.concepts import (
+    ConceptAttribute,
+    parts_of,
+    root_of,
+    unit_type,
+    value_of,
+)
+from rapport.mediation.model.changes import load
+from rapport.mediation.rejection import Rejected
+
+STATION = {
+    "temperature": ConceptAttribute("number", "degC"),
+    "count": ConceptAttribute("number"),
+    "name": ConceptAttribute("text"),
+    "works": ConceptAttribute("boolean"),
+    "place": ConceptAttribute("point"),
+    "area": ConceptAttribute("rectangle"),
+}
+
+
+def test_a_concept_is_a_type_whose_numbers_are_of_their_unit():
+    root, problems = root_of({"station": STATION})
+    assert not problems
+    interpretations, _ = load([root])
+    types = interpretations.checked("root").scope.types
+    attributes = types.attributes("station")
+    assert {name: one.type for name, one in attributes.items()} == {
+        "key": "text",
+        "time": "Time",
+        "temperature": "degC",
+        "count": "number",
+        "name": "text",
+        "works": "boolean",
+        "place": "Point",
+        "area": "Rectangle",
+    }
+    assert [name for name, one in attributes.items() if not one.optional] == ["key"]
+    assert not types.is_subtype("degC", "number")
+
+
+def test_a_unit_is_one_type_by_whatever_name_it_is_called():
+    assert unit_type("Cel") == unit_type("degC")
+
+
+@pytest.mark.parametrize(
+    ("concept", "attribute"), [("Point", "x"), ("text", "x"), ("car", "key"), ("car", "time")]
+)
+def test_a_name_that_is_taken_is_told_and_hurts_no_other_concept(concept, attribute):
+    root, (problem,) = root_of({concept: {attribute: ConceptAttribute("text")}, "station": STATION})
+    assert (problem.code, problem.severity) == ("concept.reserved", "warning")
+    assert concept in problem.message
+    interpretations, _ = load([root])
+    assert "station" in interpretations.checked("root").scope.types.complex_names
+
+
+def _parts(kind):
+    one = {"text": st.text(), "boolean": st.booleans()}.get(
+        kind, st.floats(allow_nan=False, allow_infinity=False) | st.integers()
+    )
+    return st.tuples(
+        st.just(kind), st.lists(one, min_size=len(PARTS[kind]), max_size=len(PARTS[kind]))
+    )
+
+
+@given(st.sampled_from(TYPE_NAMES).flatmap(_parts))
+def test_a_reading_is_found_again_in_the_value_it_became(drawn):
+    kind, parts = drawn
+    value = value_of("c", "a", kind, {"key": "k", "value": parts}, 7)
+    assert (value["key"], value["time"]) == ("k", 7)
+    assert parts_of(value["a"], kind, "c.a") == parts
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("number", "1"),
+        ("number", True),
+        ("number", None),
+        ("text", 1),
+        ("boolean", 1),
+        ("point", {"x": 1.0}),
+        ("point", [1.0, 2.0]),
+        ("rectangle", {"x1": 1, "y1": 2, "x2": "3", "y2": 4}),
+    ],
+)
+def test_what_is_of_another_kind_is_rejected(kind, value):
+    with pytest.raises(Rejected) as caught:
+        parts_of(value, kind, "c.a")
+    assert caught.value.code == "value.wrong_kind"

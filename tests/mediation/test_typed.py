@@ -1,0 +1,250 @@
+"""Sources that speak typed interpretations, and sources whose events are not JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import ManualClock
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.concepts import ConceptAttribute, unit_type
+from rapport.mediation.in_force import InForce, take_in
+from rapport.mediation.interpretation import (
+    FormatChoice,
+    IdentityRule,
+    Interpretation,
+    TimeRule,
+    ValueRule,
+)
+from rapport.mediation.meaning import build_meaning
+from rapport.mediation.memory import SourceMemory
+from rapport.mediation.model.changes import Augment
+from rapport.mediation.model.conversions import UnitChange, converts
+from rapport.mediation.model.interpretation import (
+    Interpretation as TypedForm,
+)
+from rapport.mediation.model.interpretation import Mapping, RenameAttribute, Rule
+from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
+from rapport.mediation.typed import TypedTransformer
+
+CONCEPTS = {
+    "station": {
+        "temperature": ConceptAttribute("number", "degC"),
+        "humidity": ConceptAttribute("number", "%"),
+    }
+}
+US = TypedForm(
+    name="us",
+    types=(
+        unit_type("degF"),
+        ComplexType(
+            "UsWeather",
+            (
+                Attribute("station", "text"),
+                Attribute("temperature", "degF", optional=True),
+                Attribute("humidity", "%", optional=True),
+            ),
+        ),
+    ),
+    mappings=(Mapping("UsWeather", "station", "in", shape=(RenameAttribute("station", "key"),)),),
+    rules=(Rule("degF", "to-celsius", "in"),),
+    conversions=(converts("to-celsius", "degF", "degC", UnitChange("degF", "degC")),),
+)
+BINDING = SourceBinding(
+    source="weather",
+    concept="station",
+    attribute="temperature",
+    further=("humidity",),
+    interpretation="us",
+)
+
+
+def raw(value: Any, position: int = 1, **envelope: Any) -> StoredEvent:
+    event = Event("weather", f"w{position}", "weather.raw", "", 1_000, msgspec.json.encode(value))
+    return StoredEvent(position, 1_000, msgspec.structs.replace(event, **envelope))
+
+
+def in_force(*typed: TypedForm, **formats: FormatChoice) -> InForce:
+    found, _problems = take_in({}, typed, concepts=CONCEPTS, formats=formats)
+    return found
+
+
+def seen(event: Event) -> tuple[str, str, str, Any]:
+    return event.id, event.type, event.subject, event.payload()["value"]
+
+
+def test_one_event_gives_a_reading_for_each_attribute():
+    meaning = build_meaning(BINDING, in_force(US))
+    readings, rejections = meaning.apply_many(
+        [raw({"station": "KJFK", "temperature": 77, "humidity": 15.0})]
+    )
+    assert rejections == []
+    assert [seen(each) for each in readings] == [
+        ("w1/temperature", "station.temperature", "station/KJFK", [25.0]),
+        ("w1/humidity", "station.humidity", "station/KJFK", [15.0]),
+    ]
+    assert readings[0].headers["interpretation"] == meaning.stamp
+    assert readings[0].headers["rawposition"] == "1"
+
+
+def test_a_source_of_one_attribute_keeps_the_id_of_its_event():
+    binding = msgspec.structs.replace(BINDING, further=())
+    readings, _ = build_meaning(binding, in_force(US)).apply_many(
+        [raw({"station": "KJFK", "temperature": 77, "humidity": 15.0})]
+    )
+    assert [each.id for each in readings] == ["w1"]
+
+
+def test_a_bad_event_is_rejected_and_stops_no_other():
+    meaning = build_meaning(BINDING, in_force(US))
+    events = [
+        raw({"station": "KJFK", "temperature": "hot"}, 1),
+        raw({"station": "KJFK"}, 2),
+        raw({"station": 5.5, "temperature": 77}, 3),
+        raw([1], 4),
+        raw({"station": "KJFK", "temperature": 32}, 5),
+        raw({"station": "KJFK", "temperature": 1e308 * 10}, 6),
+    ]
+    readings, rejections = meaning.apply_many(events)
+    assert [each.id for each in readings] == ["w5/temperature"]
+    assert [(one.position, one.code) for one in rejections] == [
+        (1, "value.not_a_number"),
+        (2, "reading.empty"),
+        (3, "identity.not_a_name"),
+        (4, "payload.not_an_object"),
+        (6, "reading.empty"),
+    ]
+
+
+def test_values_of_other_types_of_root_go_into_a_channel_as_they_are():
+    root = TypedForm(
+        name="root", parent="", types=(ComplexType("Order", (Attribute("weight", "kg"),)),)
+    )
+    root = msgspec.structs.replace(root, types=(unit_type("kg"), *root.types))
+    british = TypedForm(
+        name="uk",
+        types=(unit_type("lb"), ComplexType("UkOrder", (Attribute("weight", "lb"),))),
+        mappings=(Mapping("UkOrder", "Order", "in"),),
+        rules=(Rule("lb", "to-kg", "in"),),
+        conversions=(converts("to-kg", "lb", "kg", UnitChange("lb", "kg")),),
+    )
+    binding = SourceBinding(source="weather", interpretation="uk", into="orders")
+    meaning = build_meaning(binding, in_force(root, british))
+    assert meaning.into == "orders"
+    (order,), _ = meaning.apply_many([raw({"weight": 100}, subject="order/1")])
+    assert (order.id, order.type, order.subject) == ("w1", "Order", "order/1")
+    assert order.payload() == {"weight": pytest.approx(45.359237)}
+
+
+def test_a_refused_interpretation_holds_its_source_back_with_the_reason():
+    without_rule = msgspec.structs.replace(US, rules=())
+    repository = Repository(in_force(without_rule))
+    reader = MediationReader(open_memory(ManualClock()), [BINDING], repository, ManualClock())
+    _, (rejection,) = reader.transformer("weather").apply_many(
+        [raw({"station": "KJFK", "temperature": 77})]
+    )
+    assert "expected degC, found degF" in rejection.message
+    assert repository.in_force.refused["us"]
+
+
+def test_where_the_format_knows_only_texts_declared_numbers_are_read():
+    table = in_force(US, us=FormatChoice("csv", {"delimiter": ";", "decimal": "comma"}))
+    text = "station;temperature;humidity\nA;77,0;1\nB;x;2\nC;32;-3,5\n"
+    readings, rejections = build_meaning(BINDING, table).apply_many([raw(text, headers=CSV)])
+    assert [each.payload() for each in readings] == [
+        {"key": "A", "value": [25.0]},
+        {"key": "A", "value": [1.0]},
+        {"key": "C", "value": [0.0]},
+        {"key": "C", "value": [-3.5]},
+    ]
+    assert [one.code for one in rejections] == ["value.not_a_number"]
+
+
+CSV = {"datacontenttype": "text/csv"}
+
+
+def test_the_fields_form_reads_formats_and_the_units_they_say():
+    plain = Interpretation(
+        name="nodes",
+        time=TimeRule(("when",), "iso8601", "UTC"),
+        identity=IdentityRule(("station",)),
+        values=(ValueRule("value", ("temperature",), unit="degF"),),
+        format=FormatChoice("csv", {"delimiter": ";", "decimal": "comma"}),
+    )
+    binding = SourceBinding(
+        source="weather",
+        concept="station",
+        attribute="temperature",
+        interpretation="nodes",
+        units=("degC",),
+    )
+    meaning = build_meaning(binding, InForce({"nodes": plain}))
+    text = "station;when;temperature\nA;2026-03-02T08:00:00Z;77,0\nA;never;1\n"
+    (reading,), (rejection,) = meaning.apply_many([raw(text, headers=CSV)])
+    assert (reading.payload(), reading.time) == ({"key": "A", "value": [25.0]}, 1772438400000)
+    assert reading.id.startswith("w1:")
+    assert (rejection.code, rejection.event.id) == ("time.bad_time", "w1")
+
+
+def test_a_change_is_seen_by_the_next_batch_and_a_faulty_one_by_none():
+    repository = Repository(in_force(US))
+    reader = MediationReader(open_memory(ManualClock()), [BINDING], repository, ManualClock())
+    before = reader.transformer("weather")
+    assert any(
+        problem.severity == "error"
+        for problem in repository.change(Augment("us", rules=(Rule("Nothing", "to-celsius"),)))
+    )
+    assert reader.transformer("weather") is before
+    added = Augment("us", types=(ComplexType("Ping", ()),))
+    assert all(problem.severity != "error" for problem in repository.change(added))
+    after = reader.transformer("weather")
+    assert isinstance(after, TypedTransformer)
+    assert after.stamp != before.stamp
+
+
+def test_what_conversions_remember_outlives_the_process(tmp_path):
+    memory = SourceMemory()
+    assert memory.save(3) is None
+    memory.states.states["count"] = 7
+    memory.format["seen"] = {"a": 1}
+    record = memory.save(9)
+    again = SourceMemory.restore(record)
+    assert (again.position, again.format, again.states.states) == (
+        9,
+        {"seen": {"a": 1}},
+        {"count": 7},
+    )
+    assert again.save(12) is None
+
+
+def test_events_in_the_memory_are_not_taken_in_twice():
+    """Killed after the memory was saved and before the place was."""
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        channels = open_memory(clock)
+        await channels.channel("raw.weather").append([raw({"n": i}, i).event for i in (1, 2, 3)])
+        taken: list[int] = []
+
+        class Remembering:
+            stamp, may_block, into = "x@1", False, "events"
+
+            def apply_many(self, events):
+                taken.extend(one.position for one in events)
+                return [], []
+
+        from rapport.mediation.lane import Lane
+
+        lane = Lane(channels, "weather", Remembering)
+        lane.memory.position = 2
+        await lane.step(timeout_ms=0)
+        assert taken == [3]
+
+    asyncio.run(scenario())
