@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
@@ -150,9 +150,9 @@ ODD_MEMBERS = st.dictionaries(
 )
 
 
-def outcome(decode: Callable[[], list[Event]]) -> object:
+def outcome(decode: Callable[[], Sequence[Event]]) -> object:
     try:
-        return decode()
+        return list(decode())
     except InvalidInput as error:
         return error.code, error.message
 
@@ -167,6 +167,30 @@ def test_the_quick_way_reads_what_the_close_look_reads(members: list[dict[str, o
         raw = json.dumps(one).encode()
         alone = outcome(lambda raw=raw: [decode_cloudevent(raw, received_ms=7)])
         assert alone == outcome(lambda raw=raw: [codec._decode_closely(raw, 7)])
+
+
+ODD_NAMES = st.text(st.sampled_from('aZ 0\\"/\x7f\n\t\x00é\u200b\u2028\U0001f600'), max_size=4)
+WRITTEN = st.sampled_from(
+    [
+        lambda value: json.dumps(value).encode(),
+        lambda value: json.dumps(value, ensure_ascii=False).encode(),
+        lambda value: json.dumps(value, ensure_ascii=False).replace("\\u007f", "\x7f").encode(),
+    ]
+)
+
+
+@given(st.lists(st.tuples(ODD_NAMES, ODD_NAMES, ODD_NAMES, ODD_NAMES), max_size=20), WRITTEN)
+def test_odd_names_are_refused_by_the_quick_way_as_by_the_close_look(
+    names: list[tuple[str, str, str, str]], write: Callable[[object], bytes]
+) -> None:
+    body = write(
+        [
+            {"id": id, "source": source, "type": type, "subject": subject, "data": id}
+            for id, source, type, subject in names
+        ]
+    )
+    quickly = outcome(lambda: decode_cloudevents(body, received_ms=7))
+    assert quickly == outcome(lambda: codec._decode_each(body, 7))
 
 
 def test_octets_and_other_data_are_marked_and_given_out_as_cloudevents_has_it() -> None:

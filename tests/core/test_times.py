@@ -1,9 +1,19 @@
+from collections.abc import Callable
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.core.times import format_duration, format_time, parse_duration, parse_time
+from rapport.core.time_columns import parse_many_times
+from rapport.core.times import (
+    format_duration,
+    format_time,
+    parse_duration,
+    parse_time,
+    parse_times,
+)
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
@@ -41,3 +51,64 @@ def test_no_text_crashes_the_time_reader(text: str) -> None:
         parse_time(text)
     except InvalidInput:
         return
+
+
+LAST_MS = 253_402_300_799_999
+OF_THE_FORM = st.from_regex(
+    r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]\.[0-9]{3}Z"
+)
+ODD_TIMES = st.sampled_from(
+    [
+        *(None, True, 5, -(2**63), 2**63, "1005061", "", "\n", "soon", "0000-01-01T00:00:00.000Z"),
+        *("2026-02-30T09:14:05.210Z", "2026-03-02T24:00:00.000Z", "2026-03-02T09:14:60.000Z"),
+        *("2026-03-02T09:14:05.210+01:00", "2026-03-02T09:14:05.210", "2026-03-02 09:14:05.210Z"),
+        *("2026-03-02T09:14:05.2109Z", "2026-03-02T09:14:05Z", " 2026-03-02T09:14:05.210Z"),
+        *("2026-03-02T09:14:05.210Z\n2026-03-02T09:14:05.210Z", "2026-03-02T09:14:05.21\u0660Z"),
+        *("\ud800" * 24, "1969-12-31T23:59:59.999Z", "0001-01-01T00:00:00.000+23:59"),
+    ]
+)
+USUAL_TIMES = st.integers(-62_135_596_800_000, LAST_MS).map(format_time)
+
+
+def one_by_one(values: list[str | int | None]) -> list[int]:
+    return [7 if value is None else parse_time(value) for value in values]
+
+
+def outcome(read: Callable[[], list[int]]) -> object:
+    try:
+        return read()
+    except InvalidInput as error:
+        return error.code, error.message
+
+
+@given(st.lists(USUAL_TIMES, min_size=12, max_size=40))
+def test_many_times_in_one_pass_are_those_read_one_by_one(texts: list[str]) -> None:
+    assert parse_many_times(texts, 7) == parse_times(texts, 7) == one_by_one(texts)
+
+
+@given(
+    st.lists(USUAL_TIMES, min_size=14, max_size=20),
+    st.lists(OF_THE_FORM | ODD_TIMES | st.text(max_size=30), max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_odd_times_among_many_have_the_outcome_they_have_alone(
+    usual: list[str], odd: list[str | int | None], order: Random
+) -> None:
+    values = [*usual, *odd]
+    order.shuffle(values)
+    alone = outcome(lambda: one_by_one(values))
+    assert outcome(lambda: parse_many_times(values, 7)) == alone
+    assert outcome(lambda: parse_times(values, 7)) == alone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0000-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"),
+        *("2024-02-29T00:00:00.000Z", "1900-02-29T00:00:00.000Z", "2026-02-01T24:00:00.000Z"),
+        *("2026-02-01T23:59:60.000Z", "2026-02-01T00:00:00.000Z\n2026-02-01T00:00:00.000Z"),
+    ],
+)
+def test_the_edges_of_the_form_are_read_in_one_pass_as_alone(text: str) -> None:
+    values = ["2026-03-02T09:14:05.210Z"] * 15 + [text]
+    assert outcome(lambda: parse_many_times(values, 7)) == outcome(lambda: one_by_one(values))

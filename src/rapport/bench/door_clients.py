@@ -13,8 +13,13 @@ from rapport.core.errors import Unavailable
 
 _MASK = bytes(4)
 """A mask of zeros leaves the payload as it is; the protocol asks for one, not for which."""
+_TEXT, _PONG = 0x81, 0x8A
 _MARK = b'"received":'
 """Stands once in every event that a door gives out."""
+_PING = b"\x89\x04"
+"""How the node asks whether somebody is still there; four bytes follow that it wants back. Found
+by looking for it: no text of these events holds such bytes, and an answer too many does no harm.
+"""
 
 
 def post_request(path: str, body: bytes) -> bytes:
@@ -113,6 +118,15 @@ class Counter(asyncio.Protocol):
         text = self._kept + data
         self.count += text.count(_MARK)
         self._kept = text[-(len(_MARK) - 1) :]
+        ping = text.find(_PING)
+        if ping >= 0:
+            self._transport.write(_client_frame(text[ping + 2 : ping + 6], kind=_PONG))
+
+    def has(self, count: int) -> bool:
+        """Whether so many events have come; raises Unavailable when no more will come."""
+        if self.count < count and self._transport.is_closing():
+            raise Unavailable("a subscriber was cut off", code="bench.refused")
+        return self.count >= count
 
     def close(self) -> None:
         """Ends the connection."""
@@ -130,6 +144,6 @@ class Counter(asyncio.Protocol):
             self.ready.set_exception(Unavailable(why, code="bench.refused"))
 
 
-def _client_frame(payload: bytes) -> bytes:
+def _client_frame(payload: bytes, *, kind: int = _TEXT) -> bytes:
     assert len(payload) < 126
-    return bytes((0x81, 0x80 | len(payload))) + _MASK + payload
+    return bytes((kind, 0x80 | len(payload))) + _MASK + payload

@@ -16,9 +16,11 @@ import uvloop
 from rapport.bench.door_clients import Counter, post_all, post_request
 from rapport.bench.fresh_node import Address, fresh_node
 from rapport.bench.results import Result, limit, rate
+from rapport.core.times import format_time, parse_time
 from rapport.kernel.clock import SystemClock
 
 _CLOCK = SystemClock()
+_BEGAN_MS = parse_time("2026-03-02T09:14:05.210Z")
 _DATA = {"reading": "7" * 186}
 _CONNECTIONS = 64
 _BATCH_CONNECTIONS = 16
@@ -73,7 +75,7 @@ async def _fan_out(address: Address, count: int, batch: int, how: str) -> Result
 
     async def tell() -> None:
         await post_all(address, requests, connections=_BATCH_CONNECTIONS)
-        while any(counter.count < count for counter in counters):
+        while not all(counter.has(count) for counter in counters):
             await _CLOCK.sleep(1)
 
     seconds = await _timed(tell)
@@ -91,7 +93,7 @@ async def _latency(address: Address, count: int) -> Result:
     for number, request in enumerate(_posts("latency", count, 1), start=1):
         began = _CLOCK.steady_ns()
         await post_all(address, [request], connections=1)
-        while any(counter.count < number for counter in counters):
+        while not all(counter.has(number) for counter in counters):
             await _CLOCK.sleep(0)
         took.append((_CLOCK.steady_ns() - began) / 1e6)
     for counter in counters:
@@ -130,7 +132,7 @@ def _event(number: int) -> dict[str, Any]:
         "source": "bench/sensors",
         "type": "bench.reading",
         "subject": "tag/77",
-        "time": "2026-03-02T09:14:05.210Z",
+        "time": format_time(_BEGAN_MS + number),
         "data": _DATA,
     }
 

@@ -8,6 +8,7 @@ from itertools import chain
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME, Event, check_envelope
+from rapport.core.usual_events import CheckedEvents
 
 MAX_DATA_BYTES = 1024 * 1024
 """Largest data of one event, unless the channel says otherwise."""
@@ -40,13 +41,20 @@ def check_reader_name(name: str) -> None:
         )
 
 
+def as_they_are(events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events of now, whatever becomes of the caller's list; checked ones stay checked."""
+    return events if type(events) is CheckedEvents else tuple(events)
+
+
 def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     """Bytes of data in all events; raises InvalidInput or TooLarge naming the first event at fault.
 
     The whole batch is checked by a few joins; only when one of them objects is each event looked
-    at.
+    at. What a decoder has checked is not checked again, but for its size.
     """
     try:
+        if type(events) is CheckedEvents:
+            return _check_sizes([len(event.data) for event in events], max_data_bytes)
         return _check_together(events, max_data_bytes)
     except (_SomethingWrong, TypeError, AttributeError, UnicodeEncodeError, OverflowError):
         for index, event in enumerate(events):
@@ -62,12 +70,10 @@ def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
     needed = [name for event in events for name in (event.source, event.id, event.type)]
     names = list(chain(needed, (event.subject for event in events)))
     data, times = [event.data for event in events], [event.time for event in events]
-    sizes = list(map(len, data))
     sound = (
         all(needed)
         and max(map(len, names), default=0) <= MAX_NAME
         and "".join(names).isprintable()
-        and max(sizes, default=0) <= max_data_bytes
         and set(map(type, data)) <= {bytes}
         and set(map(type, times)) <= {int}
         and min(times, default=0) >= -(2**63)
@@ -79,6 +85,13 @@ def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
     if any(headers) or not set(map(type, headers)) <= {dict}:
         for event in events:
             _check_headers(event)
+    return _check_sizes(list(map(len, data)), max_data_bytes)
+
+
+def _check_sizes(sizes: Sequence[int], max_data_bytes: int) -> int:
+    """Their sum."""
+    if max(sizes, default=0) > max_data_bytes:
+        raise _SomethingWrong
     return sum(sizes)
 
 

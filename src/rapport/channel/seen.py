@@ -77,17 +77,22 @@ class SeenWindow:
     def find(self, keys: Sequence[int]) -> list[int]:
         """For each key the position it was seen at, 0 when it was not."""
         recent = self._recent
-        found = [recent.get(key, 0) for key in keys]
+        # Most batches hold nothing that was seen; asking for all at once is cheaper.
+        are_new = recent.keys().isdisjoint(keys)
+        found = [0] * len(keys) if are_new else [recent.get(key, 0) for key in keys]
         if not self._runs:
             return found
         if len(keys) <= _FEW_KEYS:
             return [place or self._find_one(key) for key, place in zip(keys, found, strict=True)]
         asked = np.fromiter(keys, np.int64, len(keys))
+        order = asked.argsort()
+        asked = asked[order]  # one search begins where the last one ended, in memory just used
         for run in self._runs:
-            places = np.searchsorted(run.keys, asked)
+            places = run.keys.searchsorted(asked)
             places[places == len(run.keys)] = 0
             for hit in np.flatnonzero(run.keys[places] == asked):
-                found[hit] = found[hit] or int(run.positions[places[hit]])
+                number = order[hit]
+                found[number] = found[number] or int(run.positions[places[hit]])
         return found
 
     def _find_one(self, key: int) -> int:
@@ -100,8 +105,7 @@ class SeenWindow:
     def add(self, keys: Sequence[int], first: int) -> None:
         """Takes in keys of events that stand at consecutive positions from `first`."""
         recent = self._recent
-        for position, key in enumerate(keys, start=first):
-            recent[key] = position
+        recent.update(zip(keys, range(first, first + len(keys)), strict=True))
         if len(recent) >= self._recent_limit:
             self._settle()
             self._forget_before(first + len(keys) - self._window)

@@ -76,11 +76,14 @@ def read_stamp(event: Event) -> Stamp | None:
     return Stamp(publisher, epoch, sequence)
 
 
-def counted_in(channel: str, events: Sequence[Event]) -> list[Event]:
+def counted_in(channel: str, events: Sequence[Event]) -> Sequence[Event]:
     """The events as a door hands them on: numbered ones marked as counting for this channel.
 
     Raises InvalidInput for a stamp that cannot be read. A mark that came from outside is dropped.
+    Events without headers are handed on as they are.
     """
+    if not any(event.headers for event in events):
+        return events
     return [_counted(channel, event) if event.headers else event for event in events]
 
 

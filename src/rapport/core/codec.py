@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.core.event import MAX_NAME, Event, StoredEvent, check_envelope
+from rapport.core.event import Event, StoredEvent, check_envelope
 from rapport.core.times import format_time, parse_time, parse_times
+from rapport.core.usual_events import UNREADABLE, ReadTimes, usual_event, usual_events
 
 _PACK = msgspec.msgpack.Encoder()
 _UNPACK_BLOCK = msgspec.msgpack.Decoder(list[Event])
@@ -52,57 +52,7 @@ class _CloudEvent(msgspec.Struct, kw_only=True):
     data_base64: str | None = None
 
 
-_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
-
-
-class _PlainCloudEvent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The events that most publishers send: JSON data and no further attributes. The decoder itself
-    checks them. Anything else is read by way of `_CloudEvent`, with the same result.
-    """
-
-    id: _Name
-    source: _Name
-    type: _Name
-    specversion: Literal["1.0"] = "1.0"
-    subject: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
-    time: str | int | None = None
-    datacontenttype: Literal["application/json"] | None = None
-    data: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _UsualCloudEvent(_PlainCloudEvent, kw_only=True, forbid_unknown_fields=True):
-    """The same with the attributes that our own publishers and other tools add."""
-
-    dataschema: str | None = None
-    cause: str | None = None
-    interpretation: str | None = None
-    traceparent: str | None = None
-    tracestate: str | None = None
-    publisher: str | None = None
-    epoch: str | None = None
-    sequence: str | None = None
-    signature: str | None = None
-    signedby: str | None = None
-
-
-_EXTENSIONS = tuple(
-    name
-    for name in _UsualCloudEvent.__struct_fields__
-    if name not in _PlainCloudEvent.__struct_fields__
-)
-_extensions_of = attrgetter(*_EXTENSIONS)
-
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder says of what is no JSON, no text, or nested too deeply."""
 _READ_ONE = msgspec.json.Decoder(_CloudEvent)
-_READ_QUICKLY: tuple[msgspec.json.Decoder[_PlainCloudEvent], ...] = (
-    msgspec.json.Decoder(_PlainCloudEvent),
-    msgspec.json.Decoder(_UsualCloudEvent),
-)
-_READ_MANY_QUICKLY: tuple[msgspec.json.Decoder[Sequence[_PlainCloudEvent]], ...] = (
-    msgspec.json.Decoder(list[_PlainCloudEvent]),
-    msgspec.json.Decoder(list[_UsualCloudEvent]),
-)
 _READ_MANY = msgspec.json.Decoder(list[msgspec.Raw])
 _READ_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -164,29 +114,21 @@ def decode_cloudevent(body: bytes, *, received_ms: int) -> Event:
     are octets (`data_base64`), marked by the header `dataencoding`.
     """
     _check_text(body, "event.not_a_cloudevent")
-    for quick in _READ_QUICKLY:
-        try:
-            found = quick.decode(body)
-        except _UNREADABLE:
-            continue  # an attribute it does not know, or a fault: looked at more closely
-        events = _quick_events((found,), received_ms)
-        if events is not None:
-            return events[0]
-    return _decode_closely(body, received_ms)
+    event = usual_event(body, received_ms)
+    return _decode_closely(body, received_ms) if event is None else event
 
 
-def decode_cloudevents(body: bytes, *, received_ms: int) -> list[Event]:
-    """A JSON array of CloudEvents, all or none; the error names the index of the faulty one."""
+def decode_cloudevents(
+    body: bytes, *, received_ms: int, read_times: ReadTimes = parse_times
+) -> Sequence[Event]:
+    """A JSON array of CloudEvents, all or none; the error names the index of the faulty one.
+
+    CheckedEvents when they are usual ones without headers. `read_times` may be a quicker
+    `parse_times`, see `time_columns.py`.
+    """
     _check_text(body, "event.not_a_batch")
-    for quick in _READ_MANY_QUICKLY:
-        try:
-            found = quick.decode(body)
-        except _UNREADABLE:
-            continue
-        events = _quick_events(found, received_ms)
-        if events is not None:
-            return events
-    return _decode_each(body, received_ms)
+    events = usual_events(body, received_ms, read_times)
+    return _decode_each(body, received_ms) if events is None else events
 
 
 def _check_text(body: bytes, code: str) -> None:
@@ -201,37 +143,10 @@ def _check_text(body: bytes, code: str) -> None:
         raise InvalidInput(f"this is not UTF-8 text: {error.reason}", code=code) from None
 
 
-def _quick_events(found: Sequence[_PlainCloudEvent], received_ms: int) -> list[Event] | None:
-    """The events, when nothing about them calls for a closer look; None otherwise."""
-    try:
-        times = parse_times([read.time for read in found], received_ms)
-    except InvalidInput:
-        return None
-    events = [
-        Event(read.source, read.id, read.type, read.subject or "", time, bytes(read.data))
-        for read, time in zip(found, times, strict=True)
-    ]
-    if found and type(found[0]) is _UsualCloudEvent:
-        events = [
-            msgspec.structs.replace(event, headers=_headers(read))
-            for event, read in zip(events, found, strict=True)
-        ]
-    names = [name for read in found for name in (read.source, read.id, read.type)]
-    names += [event.subject for event in events]
-    return events if "".join(names).isprintable() else None
-
-
-def _headers(read: _PlainCloudEvent) -> dict[str, str]:
-    values = _extensions_of(read)
-    return {
-        name: value for name, value in zip(_EXTENSIONS, values, strict=True) if value is not None
-    }
-
-
 def _decode_each(body: bytes, received_ms: int) -> list[Event]:
     try:
         parts = _READ_MANY.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InvalidInput(
             f"this is not a JSON array of events: {error}", code="event.not_a_batch"
         ) from None
@@ -260,7 +175,7 @@ def _decode_closely(body: bytes, received_ms: int) -> Event:
             data=data,
             headers=_extensions(body) | marks,
         )
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InvalidInput(
             f"this is not a CloudEvent: {error}",
             code="event.not_a_cloudevent",

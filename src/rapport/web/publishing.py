@@ -8,7 +8,7 @@ answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -25,6 +25,7 @@ from rapport.core.codec import (
 from rapport.core.errors import InvalidInput, NotAllowed, TooLarge
 from rapport.core.event import Event, check_envelope
 from rapport.core.ids import content_id
+from rapport.core.time_columns import parse_many_times
 from rapport.core.times import parse_time
 from rapport.core.xml import check_xml
 from rapport.node.node import Node
@@ -33,6 +34,7 @@ BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/clou
 _ONLY_THE_NODE = (
     "events",
     "quarantine",
+    "releases",
     "detections",
     "control",
     "log",
@@ -83,7 +85,9 @@ async def publish_readings(node: Node, identity: str, source: str, body: bytes) 
     return await append_events(node, f"raw.{source}", events, identity=identity)
 
 
-async def append_events(node: Node, channel: str, events: list[Event], *, identity: str) -> bytes:
+async def append_events(
+    node: Node, channel: str, events: Sequence[Event], *, identity: str
+) -> bytes:
     """Appends and gives the JSON answer: positions and how many were known already."""
     if len(events) > node.settings.max_batch:
         raise TooLarge(
@@ -94,7 +98,7 @@ async def append_events(node: Node, channel: str, events: list[Event], *, identi
     return msgspec.json.encode({"positions": appended.positions, "duplicates": appended.duplicates})
 
 
-def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> list[Event]:
+def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Sequence[Event]:
     """The events of a request: structured, a JSON array, or binary (ce-* headers).
 
     Raises InvalidInput; XML payloads must be well-formed and without entities of their own.
@@ -103,7 +107,7 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> li
         return [_read_binary(headers, body, now_ms)]
     kind = headers.get("content-type", "").split(";")[0].strip()
     if kind == BATCH_TYPE or body.lstrip()[:1] == b"[":
-        events = decode_cloudevents(body, received_ms=now_ms)
+        events = decode_cloudevents(body, received_ms=now_ms, read_times=parse_many_times)
     else:
         events = [decode_cloudevent(body, received_ms=now_ms)]
     check_payloads(events)
