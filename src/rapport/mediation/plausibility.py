@@ -9,8 +9,15 @@ from rapport.units.catalogue import BY_NAME
 from rapport.units.quantities import unit_named
 
 _WORDS = re.compile(r"[^A-Za-z0-9%°/]+|(?<=[a-z])(?=[A-Z])")
-_RATIOS = ("humidity", "fraction", "ratio", "percent", "level", "battery", "moisture")
-_TEMPERATURES = ("temp", "temperature")
+_RATIOS = ("humidity", "fraction", "ratio", "percent", "level", "battery", "moisture", "umidade")
+_TEMPERATURES = ("temp", "temperature", "temperatura")
+
+_RANGES = (
+    (-40.0, 50.0, "celsius", "degC"),
+    (200.0, 340.0, "kelvin", "K"),
+    (-40.0, 130.0, "fahrenheit", "degF"),
+)
+"""Temperatures of weather and rooms, the narrowest that holds them all first."""
 
 
 def plausible_unit(field: str, value: Any = None) -> str:
@@ -32,6 +39,29 @@ def plausible_unit(field: str, value: Any = None) -> str:
         return _ratio(float(value)) if abs(value) <= 1e6 else ""
     if any(word in _TEMPERATURES for word in lower):
         return _temperature(float(value)) if abs(value) <= 1e6 else ""
+    return ""
+
+
+def plausible_column(field: str, low: float, high: float) -> str:
+    """The same for all values of a column, which lie between `low` and `high`.
+
+    >>> plausible_column("relativeHumidity", 0.15, 0.98)
+    'relativeHumidity, always within 0..1, looks like a fraction: unit = "1"'
+    >>> plausible_column("temp", 284.0, 310.5)
+    'temp from 284 to 310.5 looks like kelvin: unit = "K"'
+    """
+    by_name = plausible_unit(field)
+    if by_name:
+        return by_name
+    words = [word.lower() for word in _WORDS.split(field) if word]
+    if any(word in _RATIOS for word in words):
+        for most, what, unit in ((1.0, "a fraction", "1"), (100.0, "percent", "%")):
+            if 0.0 <= low <= high <= most:
+                return f'{field}, always within 0..{most:g}, looks like {what}: unit = "{unit}"'
+    if any(word in _TEMPERATURES for word in words):
+        for least, most, what, unit in _RANGES:
+            if least <= low <= high <= most:
+                return f'{field} from {low:g} to {high:g} looks like {what}: unit = "{unit}"'
     return ""
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
+from rapport.core.ids import content_id
 from rapport.kernel.fields import suggest
 from rapport.mediation.rejection import Rejected
 
@@ -22,6 +23,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_NAMES = 2_000
 """Most names in one object that a format makes: columns, attributes."""
 
+_LONGEST_ID = 100
 _NO_UNITS: Mapping[str, str] = MappingProxyType({})
 
 Options = TypeVar("Options", bound=msgspec.Struct)
@@ -75,6 +77,13 @@ def read_options(kind: type[Options], name: str, given: Mapping[str, Any]) -> Op
 def bad_option(name: str, message: str, hint: str = "") -> InvalidInput:
     """The fault of an option's value."""
     return InvalidInput(f"the format {name!r}: {message}", code="format.bad_option", hint=hint)
+
+
+def part_id(name: str) -> str:
+    """A name of somebody else's as the id of a document; ids become part of an event's id, so what
+    is too long or unprintable for that is told by its hash.
+    """
+    return name if len(name) <= _LONGEST_ID and name.isprintable() else content_id(name)[:16]
 
 
 def check_count(count: int) -> None:

@@ -26,9 +26,7 @@ class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
     most evenly.
     """
     decimal: DecimalMark = "point"
-    """The mark in numbers; cells stay text all the same, this only says which mark `thousands` is
-    not.
-    """
+    """The mark in numbers, for the interpretation that reads them; here cells stay text."""
     thousands: Literal["none", "point", "comma", "space", "apostrophe"] = "none"
     """The sign that parts thousands; it is taken out of cells that are such numbers: `1.234,5`."""
     numbers: tuple[str, ...] = ()
@@ -44,8 +42,9 @@ class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
     metadata: int = 0
     """Lines after those of the form `NAME:;VALUE`: attributes of every row."""
     join: dict[str, str] = {}
-    """Further attributes made of several cells, `{"time": "{acq_date} {acq_time:04}"}`; `:04` fills
-    up with zeros to four signs. With a null among them there is none.
+    """Further attributes, of names that no column has, made of several cells:
+    `{"time": "{acq_date} {acq_time:04}"}`; `:04` fills up with zeros to four signs. With a null
+    among them it is null.
     """
 
 

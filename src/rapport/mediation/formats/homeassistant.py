@@ -15,7 +15,7 @@ import msgspec
 from rapport.channel.mqtt.mapping import TOPIC
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.mediation.formats.base import Document, bad_option, read_options
+from rapport.mediation.formats.base import Document, bad_option, part_id, read_options
 from rapport.mediation.formats.homeassistant_configs import BINARY, Entity
 from rapport.mediation.formats.homeassistant_memory import Announcements
 from rapport.mediation.formats.homeassistant_templates import Template, read_template
@@ -101,7 +101,7 @@ class HomeAssistantFormat:
                 units.setdefault(entity.device, {})[name] = entity.unit
         several = len(values) > 1
         return [
-            Document(found, id=device if several else "", units=units.get(device, {}))
+            Document(found, id=part_id(device) if several else "", units=units.get(device, {}))
             for device, found in values.items()
         ]
 

@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
-from rapport.mediation.formats.base import MAX_NAMES, Document, check_count, read_options
+from rapport.mediation.formats.base import MAX_NAMES, Document, check_count, part_id, read_options
 from rapport.mediation.formats.ngsi_attributes import Attribute, attributes_of
 from rapport.mediation.formats.payload import json_of
 from rapport.mediation.rejection import Rejected
@@ -120,8 +120,9 @@ def _numbered(found: list[Document]) -> list[Document]:
     seen: dict[str, int] = {}
     numbered = []
     for document in found:
-        count = seen[document.id] = seen.get(document.id, 0) + 1
-        name = document.id if count == 1 else f"{document.id}#{count}"
+        name = part_id(document.id)
+        count = seen[name] = seen.get(name, 0) + 1
+        name = name if count == 1 else f"{name}#{count}"
         numbered.append(msgspec.structs.replace(document, id=name))
     return numbered
 

@@ -30,10 +30,12 @@ _LONGEST_NAME = 256
 _VALUES = ("v", "vs", "vb", "vd")
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("bt", "bv", "bs", "t", "ut", "v", "s"), (int, float)),
-    **dict.fromkeys(("bn", "bu", "n", "u", "vs", "vd"), (str,)),
+    **dict.fromkeys(("bn", "bu", "n", "u", "vs", "vd"), (str,)),  # codespell:ignore
     "bver": (int,),
     "vb": (bool,),
 }
+FIELDS = frozenset(_KINDS)
+"""The fields of records."""
 
 
 class SenmlOptions(msgspec.Struct, frozen=True):
@@ -125,7 +127,8 @@ class _Base:
 
     def take(self, record: dict[str, Any]) -> None:
         """The base fields that a record sets."""
-        self.name, self.unit = record.get("bn", self.name), record.get("bu", self.unit)
+        self.name = record.get("bn", self.name)
+        self.unit = record.get("bu", self.unit)  # codespell:ignore
         self.time = record.get("bt", self.time)
         self.value, self.sum = record.get("bv", self.value), record.get("bs", self.sum)
 

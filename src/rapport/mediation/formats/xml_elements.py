@@ -20,6 +20,7 @@ from rapport.core.xml import XmlError, XmlNode, parse_xml
 from rapport.mediation.formats.base import Document, bad_option, check_count, read_options
 from rapport.mediation.formats.payload import octets_of, ready_object, text_of
 from rapport.mediation.rejection import Rejected
+from rapport.units.numbers import DecimalMark
 
 TEXT = "#text"
 """Name of an element's own text where it has attributes or elements too."""
@@ -35,6 +36,8 @@ class XmlOptions(msgspec.Struct, frozen=True):
     """
     above: bool = False
     """Attributes of the elements above a document belong to it too, its own before theirs."""
+    decimal: DecimalMark = "point"
+    """The mark in numbers, for the interpretation that reads them; here they stay text."""
 
 
 class XmlFormat:

@@ -1,0 +1,46 @@
+"""What a guess made of each column, for people. [ME-11, ME-13]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rapport.cli.terminal import stderr
+from rapport.mediation.guessing.columns import Column
+from rapport.mediation.guessing.guess import Guess
+
+
+def show_summary(guess: Guess) -> None:
+    """A table of the columns on stderr, and how much is left to settle."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{guess.rows:,} rows as {guess.format}", title_justify="left")
+    for heading in ("column", "taken for", "unit", "unsure of"):
+        table.add_column(heading)
+    open_questions = len(guess.doubts)
+    for column, unit, doubts in _rows(guess):
+        open_questions += len(doubts)
+        cells = (column.name, guess.uses[column.name], unit, "; ".join(doubts))
+        table.add_row(*(Text(cell) for cell in cells))
+    console = stderr()
+    console.print(table)
+    for doubt in guess.doubts:
+        console.print(f"unsure: {doubt}", soft_wrap=True, markup=False)
+    if guess.key is None:
+        console.print("unsure: no column says whom a row is about")
+    left = open_questions + (guess.key is None)
+    console.print("1 question is left to settle" if left == 1 else f"{left} questions are left")
+
+
+def _rows(guess: Guess) -> Iterator[tuple[Column, str, tuple[str, ...]]]:
+    values = {value.column.path: value.unit for value in guess.values}
+    for column in guess.columns:
+        if guess.time is not None and column.path == guess.time.columns[0]:
+            yield column, "", guess.time.doubts
+        elif guess.key is not None and column.path == guess.key.field:
+            yield column, "", guess.key.doubts
+        elif column.path in values:
+            unit = values[column.path]
+            yield column, unit.unit, () if unit.sure else (unit.because,)
+        else:
+            yield column, "", ()

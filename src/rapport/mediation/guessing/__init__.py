@@ -1,0 +1,1 @@
+"""Guessing: an interpretation to edit, proposed from a sample of what a source says."""

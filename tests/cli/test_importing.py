@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rapport.channel.backends.readonly import ReadOnlyChannels
+from rapport.cli.local import read_channels
+from rapport.cli.main import run
+from rapport.core.event import Event
+from rapport.kernel.toml import TomlFile
+from rapport.testing.node_process import NodeProcess
+
+CSV = (
+    "REGIAO:;S\nCODIGO (WMO):;A801\nData;Hora UTC;TEMPERATURA (°C);UMIDADE (%)\n"
+    "2026/01/01;0000 UTC;21,5;80\n2026/01/01;0100 UTC;22,0;79\n2026/01/01;0200 UTC;;78\n"
+)
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    path = tmp_path / "inmet.csv"
+    path.write_bytes(CSV.encode("latin-1"))
+    return path
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    directory = tmp_path / "site"
+    assert run(["init", str(directory)]) == 0
+    return directory
+
+
+def raw_events(site: Path, source: str) -> list[Event]:
+    async def read(channels: ReadOnlyChannels) -> list[Event]:
+        return [stored.event for stored in await channels.channel(f"raw.{source}").read_after(0)]
+
+    return read_channels(site, read)
+
+
+def test_a_guess_goes_to_stdout_and_the_doubts_to_stderr(
+    feed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", str(feed), "--guess"]) == 0
+    said = capsys.readouterr()
+    assert '[interpretations."inmet/temperatura"]' in said.out
+    assert 'unit = "°C"' in said.out
+    assert "TEMPERATURA (°C)" in said.err
+    assert "latin-1" in said.err
+
+
+def test_a_guess_never_overwrites_a_file(
+    feed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "inmet.interpretation.toml"
+    arguments = ["import", str(feed), "--guess", "--source", "weather", "--out", str(out)]
+    assert run(arguments) == 0
+    assert "weather/temperatura" in out.read_text()
+    assert capsys.readouterr().out == ""
+    assert run(arguments) == 2
+    assert "import.exists" in capsys.readouterr().err
+
+
+def test_rows_are_published_once_however_often_they_are_imported(
+    feed: Path, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = _first_source(site)
+    arguments = ["import", str(feed), "--source", source, "--site", str(site)]
+    capsys.readouterr()
+    for expected in ({"published": 3, "duplicates": 0}, {"published": 0, "duplicates": 3}):
+        assert run(arguments) == 0
+        assert json.loads(capsys.readouterr().out) == expected
+    first, *_others = events = raw_events(site, source)
+    assert len(events) == 3
+    assert first.id.endswith(":1")
+    assert first.payload() == {
+        "REGIAO": "S",
+        "CODIGO (WMO)": "A801",
+        "Data": "2026/01/01",
+        "Hora UTC": "0000 UTC",
+        "TEMPERATURA (°C)": "21,5",
+        "UMIDADE (%)": "80",
+        "time": "2026/01/01 0000 UTC",
+    }
+    assert events[2].payload()["TEMPERATURA (°C)"] is None
+
+
+def test_the_interpretation_of_the_source_says_how_the_file_is_read(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (site / "site.toml").read_text()
+    source = _first_source(site)
+    name = TomlFile.load(site / "site.toml").values["sources"][source]["interpretation"]
+    assert name in text
+    (site / "site.toml").write_text(
+        text.replace(
+            f"[interpretations.{name}]",
+            f'[interpretations.{name}]\nformat = {{ name = "csv", columns = ["a", "b"] }}',
+        )
+    )
+    (tmp_path / "rows.csv").write_text("x,1\ny,2\n")
+    arguments = ["import", str(tmp_path / "rows.csv"), "--source", source, "--site", str(site)]
+    assert run(arguments) == 0
+    assert [event.payload() for event in raw_events(site, source)] == [
+        {"a": "x", "b": "1"},
+        {"a": "y", "b": "2"},
+    ]
+    capsys.readouterr()
+
+
+def test_json_lines_stay_as_they_are(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n\n{"a": {"b": [2]}}\n')
+    source = _first_source(site)
+    arguments = ["import", str(tmp_path / "rows.jsonl"), "--source", source, "--site", str(site)]
+    assert run(arguments) == 0
+    assert [event.payload() for event in raw_events(site, source)] == [{"a": 1}, {"a": {"b": [2]}}]
+    assert "read as json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"),
+    [
+        ([], "cli.wrong_use"),
+        (["--source", "nobody"], "name.unknown"),
+        (["--guess", "--format", "cvs"], "format.unknown"),
+        (["--guess", "--option", "delimiter"], "cli.wrong_use"),
+        (["--guess", "--option", "delimeter=;", "--format", "csv"], "format.unknown_option"),
+    ],
+)
+def test_wrong_use_is_said_with_a_code(
+    feed: Path, site: Path, extra: list[str], code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["import", str(feed), "--site", str(site), *extra]) == 2
+    assert code in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "nothing.csv", "--guess"]) == 2
+    assert "cli.no_file" in capsys.readouterr().err
+
+
+def test_a_file_with_a_bad_row_is_not_imported_at_all(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3\n")
+    arguments = ["import", str(tmp_path / "rows.csv"), "--site", str(site)]
+    assert run([*arguments, "--source", _first_source(site)]) == 2
+    assert "line 3" in capsys.readouterr().err
+    assert not (site / ".rapport").exists()
+
+
+@pytest.mark.slow
+def test_rows_go_through_the_node_when_one_runs(
+    feed: Path, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = _first_source(site)
+    with NodeProcess(site) as node:
+        node.start()
+        capsys.readouterr()
+        assert node.doors is not None
+        url = f"http://{node.doors[0]}:{node.doors[1]}"
+        assert (
+            run(["import", str(feed), "--source", source, "--site", str(site), "--url", url]) == 0
+        )
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["published"] == 3
+    assert len(raw_events(site, source)) == 3
+
+
+def _first_source(site: Path) -> str:
+    sources: dict[str, Any] = TomlFile.load(site / "site.toml").values["sources"]
+    return next(name for name, source in sources.items() if source.get("interpretation"))

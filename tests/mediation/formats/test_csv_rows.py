@@ -1,0 +1,171 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.errors import InvalidInput
+from rapport.mediation.formats.base import Document
+from rapport.mediation.formats.csv_dialect import sniff_delimiter
+from rapport.mediation.formats.csv_rows import CsvFormat
+from rapport.mediation.formats.named import format_named, write
+
+INMET = (
+    "REGIAO:;S\nUF:;RS\nESTACAO:;PORTO ALEGRE\nCODIGO (WMO):;A801\nLATITUDE:;-30,05\n"
+    "Data;Hora UTC;TEMPERATURA DO AR - BULBO SECO, HORARIA (°C);UMIDADE (%);\n"
+    "2026/01/01;0000 UTC;21,5;80;\n"
+    "2026/01/01;0100 UTC;-9999;;\n"
+)
+
+
+def test_each_row_is_a_document_of_texts(read: Any) -> None:
+    assert read("csv", "id,t\n1,21.5\n2,\n") == [
+        Document({"id": "1", "t": "21.5"}, id="1"),
+        Document({"id": "2", "t": None}, id="2"),
+    ]
+    assert read("csv", "id,t\r\n1,21.5") == [Document({"id": "1", "t": "21.5"})]
+    assert read("csv", "id,t\n") == []
+
+
+def test_one_row_without_a_heading_needs_declared_columns(read: Any) -> None:
+    columns = ["ts", "door", "badge"]
+    documents = read("csv", "2026-03-02;d7;E200", delimiter=";", columns=columns)
+    assert documents == [Document({"ts": "2026-03-02", "door": "d7", "badge": "E200"})]
+
+
+def test_a_single_number_that_mqtt_took_for_json_is_a_cell_all_the_same(read: Any) -> None:
+    assert read("csv", 21.5, columns=["t"]) == [Document({"t": "21.5"})]
+
+
+def test_national_stations_are_read_with_metadata_latin1_and_joined_time(read: Any) -> None:
+    documents = read(
+        "csv",
+        INMET.encode("latin-1"),
+        delimiter="sniffed",
+        encoding="latin-1",
+        metadata=5,
+        nulls=["", "-9999"],
+        join={"time": "{Data} {Hora UTC}"},
+    )
+    assert documents[0].value == {
+        "REGIAO": "S",
+        "UF": "RS",
+        "ESTACAO": "PORTO ALEGRE",
+        "CODIGO (WMO)": "A801",
+        "LATITUDE": "-30,05",
+        "Data": "2026/01/01",
+        "Hora UTC": "0000 UTC",
+        "TEMPERATURA DO AR - BULBO SECO, HORARIA (°C)": "21,5",
+        "UMIDADE (%)": "80",
+        "time": "2026/01/01 0000 UTC",
+    }
+    assert documents[1].value["TEMPERATURA DO AR - BULBO SECO, HORARIA (°C)"] is None
+    assert documents[1].value["UMIDADE (%)"] is None
+
+
+def test_hours_without_leading_zeros_are_filled_up_when_joined(read: Any) -> None:
+    text = "acq_date,acq_time\n2026-01-02,142\n2026-01-02,\n"
+    documents = read("csv", text, join={"time": "{acq_date} {acq_time:04}"})
+    assert [document.value["time"] for document in documents] == ["2026-01-02 0142", None]
+
+
+def test_parted_thousands_are_joined_where_they_are_numbers(read: Any) -> None:
+    text = "a;b\n1.234.567,5;1.2.3\n12,5;+1.000\n"
+    documents = read("csv", text, delimiter=";", decimal="comma", thousands="point")
+    assert [document.value for document in documents] == [
+        {"a": "1234567,5", "b": "1.2.3"},
+        {"a": "12,5", "b": "+1000"},
+    ]
+    only_a = read("csv", text, delimiter=";", decimal="comma", thousands="point", numbers=["a"])
+    assert only_a[1].value["b"] == "+1.000"
+
+
+def test_cells_may_hold_delimiters_quotes_line_breaks_and_separators_of_unicode(read: Any) -> None:
+    text = 'a,b\n"x, ""y""\nz","p\u2028q"\n'
+    assert read("csv", text) == [Document({"a": 'x, "y"\nz', "b": "p\u2028q"})]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ("a,b\n1\n", "format.ragged_row"),
+        ("a,b\n1,2,3\n", "format.ragged_row"),
+        ("a,a\n1,2\n", "format.bad_heading"),
+        ("a,,b\n1,2,3\n", "format.bad_heading"),
+        ('a,b\n"1"x,2\n', "format.not_csv"),
+        ("a\n" + "1\n" * 10_001, "format.too_many"),
+        (b"a\n\xff\n", "format.not_text"),
+    ],
+)
+def test_bad_csv_is_refused_with_its_reason(refusal: Any, data: Any, code: str) -> None:
+    assert refusal("csv", data).code == code
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delimiter": "ab"},
+        {"delimiter": ""},
+        {"encoding": "bz2"},
+        {"decimal": "comma", "thousands": "comma"},
+        {"columns": ["a", "a"]},
+        {"join": {"t": "no columns"}},
+        {"join": {"t": "{}"}},
+        {"skip": -1},
+        {"nulls": "x"},
+    ],
+)
+def test_bad_options_are_refused_before_any_event(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        format_named("csv", options)
+    assert caught.value.code == "format.bad_option"
+
+
+def test_a_misspelt_option_or_format_names_the_nearest() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        format_named("csv", {"delimeter": ";"})
+    assert (caught.value.code, "delimiter" in caught.value.hint) == ("format.unknown_option", True)
+    with pytest.raises(InvalidInput) as caught:
+        format_named("senm", {})
+    assert (caught.value.code, "senml" in caught.value.hint) == ("format.unknown", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("a;b\n1,5;2,5\n", ";"),
+        ("a,b\n1,2\n", ","),
+        ("a\tb,c\n1\t2\n", "\t"),
+        ("UF:;RS\nData;T, max;U, min\n1;2,5;3,5\n", ";"),
+        ("a|b\n1|2\n", "|"),
+        ("alone\n1\n", ";"),
+    ],
+)
+def test_the_delimiter_is_the_one_that_parts_lines_alike(text: str, delimiter: str) -> None:
+    assert sniff_delimiter(text.splitlines()) == delimiter
+
+
+cells = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9
+).map(str.strip)
+
+
+@given(st.dictionaries(cells.filter(bool), cells, min_size=1, max_size=5), st.sampled_from(";,|"))
+def test_a_written_row_reads_back(row: dict[str, str], delimiter: str) -> None:
+    octets, media_type = write(row, "csv", {"delimiter": delimiter})
+    assert media_type == "text/csv; charset=utf-8"
+    reading = CsvFormat({"delimiter": delimiter, "columns": list(row)})
+    lines = octets.decode().split("\r\n")
+    expected = {name: cell or None for name, cell in row.items()}
+    if any(expected.values()):
+        assert list(reading.rows([f"{lines[0]}\r\n"])) == [expected]
+
+
+def test_numbers_are_written_with_the_decimal_mark_and_columns_in_their_order() -> None:
+    row = {"b": 1.5, "a": None, "c": True}
+    options = {"delimiter": ";", "decimal": "comma", "columns": ["a", "b", "c"], "heading": True}
+    assert write(row, "csv", options)[0] == b"a;b;c\r\n;1,5;true\r\n"
+    with pytest.raises(InvalidInput, match="no column for 'd'"):
+        write({"d": 1}, "csv", {"columns": ["a"]})
+    with pytest.raises(InvalidInput, match="no object"):
+        write({"d": {}}, "csv", {})

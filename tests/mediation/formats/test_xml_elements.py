@@ -1,0 +1,100 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.errors import InvalidInput
+from rapport.mediation.formats.base import Document
+from rapport.mediation.formats.named import format_named, write
+from rapport.mediation.formats.xml_elements import XmlFormat
+
+FEED = """<?xml version="1.0"?>
+<f:feed xmlns:f="urn:feed" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" city="POA">
+  <station id="A801">
+    <obs at="2026-03-02T09:00:00Z"><temp unit="Cel">21,5</temp><rain xsi:nil="true"/></obs>
+    <obs at="2026-03-02T10:00:00Z"><temp unit="Cel">22,0</temp><tag>a</tag><tag>b</tag></obs>
+  </station>
+  <station id="A802"><obs at="2026-03-02T09:00:00Z">calm &amp; dry</obs></station>
+</f:feed>"""
+
+
+def test_each_element_at_the_path_is_a_document_with_numbers_as_text(read: Any) -> None:
+    documents = read("xml", FEED, path="feed/station/obs")
+    assert [document.value for document in documents] == [
+        {"@at": "2026-03-02T09:00:00Z", "temp": {"@unit": "Cel", "#text": "21,5"}, "rain": None},
+        {
+            "@at": "2026-03-02T10:00:00Z",
+            "temp": {"@unit": "Cel", "#text": "22,0"},
+            "tag": ["a", "b"],
+        },
+        {"@at": "2026-03-02T09:00:00Z", "#text": "calm & dry"},
+    ]
+    assert [document.id for document in documents] == ["1", "2", "3"]
+
+
+def test_attributes_from_above_may_belong_to_each_document(read: Any) -> None:
+    documents = read("xml", FEED, path="*/station/obs", above=True)
+    assert [document.value["@id"] for document in documents] == ["A801", "A801", "A802"]
+    assert documents[2].value["@city"] == "POA"
+
+
+def test_without_a_path_the_whole_is_one_document(read: Any) -> None:
+    assert read("xml", "<t>21.5</t>") == [Document({"#text": "21.5"})]
+    assert read("xml", "<t><a>1</a></t>") == [Document({"a": "1"})]
+
+
+def test_octets_keep_the_encoding_that_the_document_declares(read: Any) -> None:
+    octets = '<?xml version="1.0" encoding="iso-8859-1"?><t>é</t>'.encode("latin-1")
+    assert read("xml", octets) == [Document({"#text": "é"})]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ("<a>", "xml.not_well_formed"),
+        ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "xml.doctype_refused"),
+        ("<a>" * 200 + "</a>" * 200, "xml.too_deep"),
+        ("<b/>", "format.no_elements"),
+    ],
+)
+def test_bad_xml_is_refused_with_its_reason(refusal: Any, data: str, code: str) -> None:
+    assert refusal("xml", data, path="a").code == code
+
+
+def test_a_path_with_an_empty_step_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="empty step"):
+        format_named("xml", {"path": "a//b"})
+
+
+names = st.from_regex(r"[a-z][a-z0-9_.-]{0,5}", fullmatch=True)
+texts = st.text(
+    st.characters(
+        codec="utf-8", exclude_categories=["Cc", "Cs", "Z"], exclude_characters="\ufffe\uffff"
+    ),
+    min_size=1,
+    max_size=8,
+)
+values = st.recursive(
+    texts,
+    lambda below: st.dictionaries(
+        names, below | st.lists(below, min_size=2, max_size=3), min_size=1, max_size=3
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(names.map("@".__add__), texts, max_size=2), st.dictionaries(names, values))
+def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
+    value = {**attributes, **below}
+    octets, media_type = write(value, "xml", {"root": "reading"})
+    assert media_type == "application/xml"
+    expected = value or {"#text": ""}
+    assert XmlFormat({}).documents(octets) == [Document(expected)]
+
+
+@pytest.mark.parametrize("value", [{"a b": 1}, {"a": [[1]]}, {"@ ": 1}, {"a": "\x00"}])
+def test_what_xml_cannot_say_is_not_written(value: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        write(value, "xml", {})
+    assert caught.value.code == "format.unwritable"

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.errors import InvalidInput
+from rapport.mediation.guessing.columns import Column, Marks, columns_of, marks_of, null_texts
+from rapport.mediation.guessing.csv_shape import encoding_of
+from rapport.mediation.guessing.guess import Guess, guess
+from rapport.mediation.guessing.kinds import kind_of
+from rapport.mediation.guessing.proposal import propose
+from rapport.mediation.guessing.sample import sample_of
+from rapport.mediation.guessing.times import guess_time
+from rapport.mediation.guessing.units import guess_unit
+from rapport.mediation.plausibility import plausible_column
+
+
+def guessed(text: str, **options: Any) -> Guess:
+    return guess(sample_of(text.encode(), options=options))
+
+
+def column(name: str, *values: Any) -> Column:
+    return columns_of([{name: value} for value in values], Marks(), {})[0]
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"),
+    [
+        (b"<a/>", "xml"),
+        (b'{"a": 1}\n{"a": 2}\n', "json"),
+        (b'[{"a": 1}]', "json"),
+        (b'\xef\xbb\xbf{"type": "T", "t": {"value": 1}}', "ngsi"),
+        (b'{"id": "x", "type": "T", "@context": []}', "ngsi"),
+        (b'[{"bn": "d:", "n": "t", "v": 1}]', "senml"),
+        (b'[{"n": "t", "v": 1}]\n[{"n": "t", "v": 2}]\n', "senml"),
+        (b"{not json", "csv"),
+        (b"a;b\n1;2\n", "csv"),
+    ],
+)
+def test_the_format_is_told_by_the_beginning(raw: bytes, name: str) -> None:
+    assert kind_of(raw)[0] == name
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "doubtful"),
+    [
+        ("é".encode(), "utf-8", False),
+        ("aé".encode()[:-1], "utf-8", False),
+        ("°C".encode("latin-1"), "latin-1", True),
+        ("5 €".encode("cp1252"), "cp1252", True),
+        ("a".encode("utf-16"), "utf-16", False),
+    ],
+)
+def test_the_encoding_is_utf8_or_a_doubt(raw: bytes, encoding: str, doubtful: bool) -> None:
+    name, doubts = encoding_of(raw)
+    assert (name, bool(doubts)) == (encoding, doubtful)
+
+
+@pytest.mark.parametrize(
+    ("texts", "marks"),
+    [
+        (["1.5", "2"], Marks("point")),
+        (["1,5", "2"], Marks("comma")),
+        (["1.234,5", "2"], Marks("comma", "point")),
+        (["1,234.5"], Marks("point", "comma")),
+        (["1.234.567"], Marks("comma", "point")),
+        (["1 234,5"], Marks("comma", "space")),
+        (["0,125", "1,5"], Marks("comma")),
+    ],
+)
+def test_decimal_marks_and_thousands_are_told_by_the_numbers(
+    texts: list[str], marks: Marks
+) -> None:
+    assert marks_of([{"a": text} for text in texts]) == marks
+
+
+@pytest.mark.parametrize("texts", [["1.234"], ["1,234", "2,345"], ["1,5", "2.5"]])
+def test_numbers_that_mean_two_things_are_doubtful(texts: list[str]) -> None:
+    assert marks_of([{"a": text} for text in texts]).doubt
+
+
+def test_texts_among_numbers_may_stand_for_nothing() -> None:
+    rows = [{"t": text, "n": text} for text in ("21,5", "-9999", "NaN")] + [{"n": "-8000"}]
+    assert null_texts(rows) == ("-9999", "NaN")
+    assert null_texts([{"n": "-8000"}, {"n": "-9999"}]) == ()
+    assert null_texts([{"name": "-"}, {"name": "Ana"}]) == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "format", "zone", "doubts"),
+    [
+        (["2026-03-02T09:14:05Z"], "iso8601", "", 0),
+        (["2026-03-02 09:14:05"], "iso8601", "", 1),
+        (["25/03/2026 09:14"], "%d/%m/%Y %H:%M", "", 1),
+        (["02/03/2026 09:14", "25/03/2026 10:00"], "%d/%m/%Y %H:%M", "", 1),
+        (["02/03/2026 09:14"], "%d/%m/%Y %H:%M", "", 2),
+        (["03/25/2026 09:14:01"], "%m/%d/%Y %H:%M:%S", "", 1),
+        (["25.03.2026 09:14"], "%d.%m.%Y %H:%M", "", 1),
+        (["25/03/2026 09:14+0100"], "%d/%m/%Y %H:%M%z", "", 0),
+        ([1772442845.3], "epoch_s", "", 0),
+        ([1772442845300], "epoch_ms", "", 0),
+        (["2026/03/02"], "%Y/%m/%d", "", 2),
+    ],
+)
+def test_times_are_recognised_with_what_they_leave_open(
+    values: list[Any], format: str, zone: str, doubts: int
+) -> None:
+    found = guess_time([column("time", *values)], joins=True)
+    assert found is not None
+    assert (found.format, found.zone, len(found.doubts)) == (format, zone, doubts)
+
+
+def test_a_day_and_a_time_of_day_are_joined_under_a_name_that_is_free() -> None:
+    found = guessed("date,time,temp_degC,id\n2026-03-02,09:15,21,a\n2026-03-02,10:15,22,a\n")
+    assert found.options["join"] == {"date_time": "{date} {time}"}
+    assert found.time is not None
+    assert found.time.format == "%Y-%m-%d %H:%M"
+
+
+def test_a_name_that_says_utc_says_the_zone() -> None:
+    found = guess_time([column("time_utc", "2026-03-02 09:14:05")], joins=True)
+    assert found is not None
+    assert (found.zone, found.doubts) == ("UTC", ())
+
+
+def test_numbers_that_only_happen_to_be_large_are_no_times() -> None:
+    assert guess_time([column("serial", 1772442845)], joins=True) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("TEMPERATURA DO AR (°C)", "°C"),
+        ("speed [km/h]", "km/h"),
+        ("dist_ft", "ft"),
+        ("x_m", "m"),
+        ("windKmh", ""),
+        ("temperature_min", ""),
+        ("checked_in", ""),
+        ("vitamin_d", ""),
+        ("humidity", ""),
+        ("radiation (Kj/m2)", ""),
+    ],
+)
+def test_a_unit_counts_when_the_name_says_it(name: str, unit: str) -> None:
+    found = guess_unit(column(name, 1, 2))
+    assert (found.unit, found.sure) == (unit, bool(unit))
+    assert found.because
+
+
+def test_units_in_the_data_count_unless_they_contradict_each_other() -> None:
+    rows = [{"t": 1}, {"t": 2}]
+    (one,) = columns_of(rows, Marks(), {"t": {"CEL"}})
+    (two,) = columns_of(rows, Marks(), {"t": {"CEL", "FAH"}})
+    (odd,) = columns_of(rows, Marks(), {"t": {"smoots"}})
+    assert guess_unit(one).unit == "CEL"
+    assert (guess_unit(two).unit, guess_unit(odd).unit) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "unit"),
+    [
+        ("relativeHumidity", 0.1, 1.0, '"1"'),
+        ("relativeHumidity", 0.5, 98.0, '"%"'),
+        ("umidade", 40.0, 98.0, '"%"'),
+        ("temp", -5.0, 31.0, '"degC"'),
+        ("temp", 20.0, 93.2, '"degF"'),
+        ("temp", 280.0, 310.0, '"K"'),
+        ("temp", -300.0, 310.0, ""),
+        ("speed", 0.0, 1.0, ""),
+    ],
+)
+def test_a_whole_column_tells_more_than_one_value(
+    name: str, low: float, high: float, unit: str
+) -> None:
+    said = plausible_column(name, low, high)
+    assert said.endswith(f"unit = {unit}") if unit else not said
+
+
+def test_the_key_is_what_names_a_thing_and_comes_again() -> None:
+    found = guessed("row_id,station,city,t_degC\n1,A801,POA,21\n2,A802,POA,22\n3,A801,POA,23\n")
+    assert found.key is not None
+    assert found.key.field == ("station",)
+    assert found.key.doubts == ()
+
+
+def test_names_that_only_end_like_a_key_are_none() -> None:
+    found = guessed("stationCode,humid\nA801,50\nA801,60\n")
+    assert found.key is not None
+    assert found.key.field == ("stationCode",)
+    assert guessed("humid,t\n50,1\n50,2\n").key is None
+
+
+def test_a_key_that_never_comes_again_is_doubtful() -> None:
+    found = guessed("id,t_degC\n1,21\n2,22\n3,23\n")
+    assert found.key is not None
+    assert found.key.doubts
+
+
+def test_a_file_without_a_heading_gets_numbered_columns_and_a_doubt() -> None:
+    found = guessed("2026-03-02;d7;21,5\n2026-03-03;d7;22,5\n")
+    assert found.options["columns"] == ["column_1", "column_2", "column_3"]
+    assert any("names the columns" in doubt for doubt in found.doubts)
+
+
+def test_options_that_are_said_are_not_guessed() -> None:
+    found = guessed("a,b;c\n1,5;2\n", delimiter=";", decimal="comma", columns=["x", "y"])
+    assert found.options["columns"] == ["x", "y"]
+    assert found.marks.decimal == "comma"
+
+
+def test_nested_fields_are_found_by_their_path() -> None:
+    lines = [{"dev": {"id": "d1"}, "env": {"temp_degC": 20.5 + number}} for number in range(3)]
+    found = guess(sample_of("\n".join(map(json.dumps, lines)).encode()))
+    assert [value.column.path for value in found.values] == [("env", "temp_degC")]
+    assert found.key is not None
+    assert found.key.field == ("dev", "id")
+
+
+def test_a_ragged_row_ends_the_sample_with_a_doubt() -> None:
+    found = guessed("a,b\n1,2\n3\n4,5\n")
+    assert found.rows == 1
+    assert any("line 3" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n\n", b"a,b\n", b"[]", b"null"])
+def test_nothing_to_look_at_is_said_so(raw: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        sample_of(raw)
+
+
+@given(st.binary(max_size=200) | st.text('a1;,.\n\t"{}[]:° -', max_size=120).map(str.encode))
+def test_whatever_the_file_the_answer_is_a_proposal_or_a_reason(raw: bytes) -> None:
+    try:
+        found = guess(sample_of(raw))
+    except InvalidInput as error:
+        assert error.code
+        return
+    tomllib.loads(propose(found, name="x", file="x.csv"))
