@@ -62,3 +62,9 @@ def test_no_bytes_crash_the_reader(raw: bytes) -> None:
         TomlFile.parse(raw, name="x").place_of(("a", "b"))
     except SiteError as error:
         assert error.problems
+
+
+def test_a_number_of_thousands_of_digits_is_a_fault_with_a_place_like_any_other():
+    with pytest.raises(SiteError) as caught:
+        TomlFile.parse(b"a = " + b"9" * 5_000, name="site.toml")
+    assert caught.value.problems_found()[0].file == "site.toml"

@@ -67,7 +67,7 @@ class TomlFile:
             raise SiteError([problem]) from None
         try:
             return TomlFile(name, text, tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits, too
             raise SiteError([_syntax_problem(name, text, str(error))]) from None
 
     def section(self, *path: str) -> Section:

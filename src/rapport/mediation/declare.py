@@ -1,17 +1,30 @@
 """Interpretations of a site: `[interpretations.NAME]` in its files. [ME-7, ME-10]
 
-Both places have the same form, so a table can be moved from one to the other unchanged.
+Both places have the same form, so a table can be moved from one to the other unchanged. A table
+with `types`, `mappings`, `rules`, `conversions`, `units` or a `parent` is of the typed form.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
 from rapport.kernel.fields import FaultCodes, Fields
 from rapport.kernel.paths import files_matching, is_inside
 from rapport.kernel.toml import Section, TomlFile
+from rapport.mediation.declaring.files import (
+    KINDS,
+    Declarations,
+    collect,
+    read_file,
+    typed_tables,
+)
+from rapport.mediation.declaring.interpretation_form import is_typed
+from rapport.mediation.declaring.tree import Kind
 from rapport.mediation.formats.named import format_named, read_format
 from rapport.mediation.interpretation import ROOT, FormatChoice, Interpretation, Place
 from rapport.mediation.rules import (
@@ -52,10 +65,10 @@ def interpretations_from_site(
     problems: list[Problem] = []
     _collect(file, found, problems, tables)
     for path in _files(file.section(_SECTION), directory, problems):
-        try:
-            other = TomlFile.load(path, name=str(path.relative_to(directory.resolve())))
-        except SiteError as error:
-            problems.extend(error.problems)
+        other, faults = _read(path, directory)
+        if _kind(path) == "toml":  # faults of the others are told by `typed_from_site`
+            problems.extend(faults)
+        if other is None:
             continue
         _collect(other, found, problems, tables)
         if "files" in other.section(_SECTION).values:
@@ -65,6 +78,28 @@ def interpretations_from_site(
                 )
             )
     return found, problems
+
+
+def typed_from_site(
+    file: TomlFile, directory: Path, *, known: Collection[str] | None = None
+) -> Declarations:
+    """All interpretations of the typed form, from the site file and from those it names.
+
+    `known` are the names of types that root has; see `read_declarations`. They are as the files
+    say: `complete` adds what follows from units once root is known.
+    """
+    problems: list[Problem] = []
+    files = [file]
+    for path in _files(file.section(_SECTION), directory, []):
+        other, faults = _read(path, directory)
+        if _kind(path) != "toml":  # faults of TOML are told by `interpretations_from_site`
+            problems.extend(faults)
+        if other is not None:
+            files.append(other)
+    tables = [typed_tables(each) for each in files]
+    problems += _declared_in_both_forms(files, tables)
+    found = collect(tables, known=known)
+    return msgspec.structs.replace(found, problems=(*problems, *found.problems))
 
 
 def read_interpretation(
@@ -127,6 +162,8 @@ def _collect(
                 )
             )
     for name, section in whole.sections():
+        if is_typed(section.values):
+            continue
         interpretation, faults = read_interpretation(name, section, tables)
         problems.extend(faults)
         if name in found:
@@ -140,6 +177,36 @@ def _collect(
             )
         elif interpretation is not None:
             found[name] = interpretation
+
+
+def _read(path: Path, directory: Path) -> tuple[TomlFile | None, tuple[Problem, ...]]:
+    """A file that the site names, in whatever form, with its faults."""
+    name = str(path.relative_to(directory.resolve()))
+    try:
+        if _kind(path) == "toml":
+            return TomlFile.load(path, name=name), ()
+        read = read_file(name, path.read_bytes(), _kind(path))
+    except SiteError as error:
+        return None, error.problems
+    except OSError as error:
+        message = f"cannot read {name}: {error.strerror}"
+        return None, (Problem(file=name, code="site.unreadable", message=message),)
+    return read.file, read.problems
+
+
+def _kind(path: Path) -> Kind:
+    return KINDS.get(path.suffix.lower(), "toml")
+
+
+def _declared_in_both_forms(
+    files: Sequence[TomlFile], typed: Sequence[Mapping[str, Section]]
+) -> Iterator[Problem]:
+    names = {name for tables in typed for name in tables}
+    for file in files:
+        for name, section in file.section(_SECTION).sections():
+            if name in names and not is_typed(section.values):
+                message = f"{name!r} is declared in the typed form, too"
+                yield section.problem("", "interpretation.duplicate", message)
 
 
 def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:

@@ -39,7 +39,7 @@ def test_unknown_types_are_named_with_the_nearest_known_one() -> None:
 
 def test_all_faults_of_names_are_listed_at_once() -> None:
     found = codes(
-        ComplexType("a.b"),
+        ComplexType("a[b"),
         ComplexType("A"),
         ComplexType("A"),
         ComplexType("B", (Attribute("x", "[A"),), ("Nobody",)),

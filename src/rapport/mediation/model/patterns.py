@@ -8,8 +8,8 @@
 
 The last type of a pattern matches at any depth; what stands before it is laid on the path from the
 event's root, what follows it (attributes) directly below it. A name that is both an attribute of
-the type before it and a type means the attribute; `*Name` says the type. Odd attribute names stand
-in double quotes.
+the type before it and a type means the attribute; `*Name` says the type. Odd names stand in double
+quotes, attributes and types alike: `Wind."gust speed"("m/s")`, `*"m/s"`, `["m/s"]`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ import msgspec
 from rapport.core.errors import Problem, nearest_names
 from rapport.mediation.model.types import TypeRef, Types, element_of, innermost
 
+_NAME = r'(?:[\w-]+|"(?:[^"\\]|\\.)*")'
 _TOKEN = re.compile(
-    r'\s*(?:(?P<type>\*?\[+[\w-]+\]+|\*[\w-]+)|(?P<name>[\w-]+|"(?:[^"\\]|\\.)*"))'
-    r"(?:\(\s*(?P<of>\[*[\w-]+\]*)\s*\))?\s*(?P<dot>\.|$)"
+    rf"\s*(?:(?P<type>\*?\[+{_NAME}\]+|\*{_NAME})|(?P<name>{_NAME}))"
+    rf"(?:\(\s*(?P<of>\[*{_NAME}\]*)\s*\))?\s*(?P<dot>\.|$)"
 )
+_REFERENCE = re.compile(rf"(\[*)({_NAME})(\]*)")
 _PLAIN = re.compile(r"[\w-]+")
+_RESERVED = frozenset('"[]()')
+LONGEST_NAME = 100
+"""Characters of a type's name."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -47,7 +52,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         head, *rest = self.items
-        return ".".join([head.type, *(_print(item) for item in rest)])
+        return ".".join([quoted_type(head.type), *(_print(item) for item in rest)])
 
 
 class BoundItem(msgspec.Struct, frozen=True):
@@ -77,10 +82,7 @@ class BoundPattern(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         head, *rest = self.items
-        return ".".join(
-            [head.type]
-            + [f"{_quote(i.attribute)}({i.type})" if i.attribute else f"*{i.type}" for i in rest]
-        )
+        return ".".join([quoted_type(head.type), *(_print_bound(item) for item in rest)])
 
 
 def parse_pattern(text: str) -> Pattern | Problem:
@@ -89,22 +91,40 @@ def parse_pattern(text: str) -> Pattern | Problem:
     at = 0
     while at < len(text) or not items:
         found = _TOKEN.match(text, at)
-        if found is None or (found["type"] and found["of"]):
+        item = _item(found) if found else None
+        if found is None or item is None:
             return _syntax(text, at)
-        name = _unquote(found["name"] or "")
-        if name is None:
-            return _syntax(text, at)
-        if found["type"]:
-            items.append(Item("", found["type"].removeprefix("*")))
-        else:
-            items.append(Item(name, found["of"] or ""))
+        items.append(item)
         if found["dot"] == "." and found.end() == len(text):
             return _syntax(text, len(text))
         at = found.end()
     head = items[0]
-    if head.name and (head.type or not _PLAIN.fullmatch(head.name)):
+    if head.name and (head.type or not is_type_name(head.name)):
         return _syntax(text, 0)
     return Pattern((Item("", head.type or head.name), *items[1:]))
+
+
+def quoted_type(reference: TypeRef) -> str:
+    """The reference as it stands in a pattern.
+
+    >>> quoted_type("Line"), quoted_type("[m/s]")
+    ('Line', '["m/s"]')
+    """
+    inner = innermost(reference)
+    return reference.replace(inner, _quote(inner), 1) if inner else reference
+
+
+def is_type_name(name: str) -> bool:
+    """It may name a type: printable, at most 100 characters, none of `"[]()`, no space or dot
+    first, no space last.
+    """
+    return (
+        0 < len(name) <= LONGEST_NAME
+        and name.isprintable()
+        and _RESERVED.isdisjoint(name)
+        and name.strip() == name
+        and name[0] != "."
+    )
 
 
 def bind(pattern: Pattern, types: Types) -> BoundPattern | Problem:
@@ -148,7 +168,7 @@ def _bind_item(item: Item, before: TypeRef, types: Types, deep: bool) -> BoundIt
     if item.name and item.type:
         return f"{before} has no attribute {item.name!r}"
     wanted = item.type or item.name
-    if wanted not in types:
+    if wanted not in types or (item.name and not is_type_name(item.name)):
         return f"{before} has no attribute {wanted!r}, and there is no such type"
     below = [each.type for each in types.attributes(innermost(before)).values()]
     if not any(_may_hold(each, wanted, types, deep) for each in below):
@@ -175,10 +195,34 @@ def _faces(reference: TypeRef) -> Iterator[TypeRef]:
         face = element_of(face)
 
 
+def _item(found: re.Match[str]) -> Item | None:
+    """What one token says; None when its quotes or brackets do not fit."""
+    if found["type"]:
+        named = _reference(found["type"].removeprefix("*"))
+        return Item("", named) if named and not found["of"] else None
+    name = _unquote(found["name"])
+    of = _reference(found["of"]) if found["of"] else ""
+    return Item(name, of) if name is not None and of is not None else None
+
+
+def _reference(written: str) -> TypeRef | None:
+    """`["m/s"]` as `[m/s]`."""
+    found = _REFERENCE.fullmatch(written)
+    name = _unquote(found[2]) if found else None
+    if found is None or name is None or len(found[1]) != len(found[3]) or not is_type_name(name):
+        return None
+    return f"{found[1]}{name}{found[3]}"
+
+
 def _print(item: Item) -> str:
     if not item.name:
-        return item.type if element_of(item.type) else f"*{item.type}"
-    return _quote(item.name) + (f"({item.type})" if item.type else "")
+        return ("" if element_of(item.type) else "*") + quoted_type(item.type)
+    return _quote(item.name) + (f"({quoted_type(item.type)})" if item.type else "")
+
+
+def _print_bound(item: BoundItem) -> str:
+    shown = quoted_type(item.type)
+    return f"{_quote(item.attribute)}({shown})" if item.attribute else f"*{shown}"
 
 
 def _quote(name: str) -> str:

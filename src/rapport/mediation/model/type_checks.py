@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rapport.core.errors import Problem, nearest_names
+from rapport.mediation.model.patterns import LONGEST_NAME, is_type_name
 from rapport.mediation.model.types import (
     BUILT_IN,
     TAG,
@@ -18,7 +19,6 @@ from rapport.mediation.model.types import (
     innermost,
 )
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _BRACKETS = re.compile(r"(\[*)([^\[\]]*)(\]*)")
 _LONGEST_LIST = 8
 DEEPEST = 150
@@ -47,11 +47,11 @@ def check_types(types: Sequence[Type]) -> list[Problem]:
 def _names(types: Sequence[Type]) -> Iterator[Problem]:
     seen = {each.name for each in BUILT_IN}
     for each in types:
-        if not _NAME.fullmatch(each.name):
+        if not is_type_name(each.name):
             yield Problem(
                 code="type.bad_name",
                 message=f"{each.name[:60]!r} cannot name a type",
-                hint="use letters, digits, _ and -; a package is not part of the name",
+                hint=f"use at most {LONGEST_NAME} printable characters without [ ] ( ) and quotes",
             )
         if each.name in seen:
             yield Problem(

@@ -1,0 +1,263 @@
+"""Declarations in the XML of section 4.3.2 of the source, as the values that TOML would give.
+[ME-10]
+
+Elements and attributes have the source's names (`types`, `mapping from to dir`, `rule pattern
+function`, `function name class`); `xml_words.py` lists them with what was added.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.core.xml import XmlError, XmlNode, parse_xml
+from rapport.kernel.fields import suggest
+from rapport.mediation.declaring.tree import Path, PlacedFile, Read, excerpt_at
+from rapport.mediation.declaring.xml_values import (
+    element_places,
+    function_name,
+    in_order,
+    scalar,
+    split,
+    value_of,
+)
+from rapport.mediation.declaring.xml_words import DIRECTIONS, ELEMENTS, Element
+
+_PACKAGED = re.compile(r"\w+(\.\w+)+")
+
+
+def read_xml(name: str, raw: bytes) -> Read:
+    """The file, with every element that has no meaning; or why it cannot be read at all."""
+    try:
+        root = parse_xml(raw)
+    except XmlError as error:
+        return Read(None, tuple(_in_file(each, name) for each in error.problems_found()))
+    reader = _Reader(name, raw, root)
+    values = reader.read(root)
+    file = PlacedFile(name, reader.text, values, reader.places)
+    return Read(file, tuple(reader.problems))
+
+
+class _Reader:
+    """Turns elements into tables and lists; collects `problems` and the places of values."""
+
+    def __init__(self, name: str, raw: bytes, root: XmlNode) -> None:
+        self._name = name
+        self.text = raw.decode("utf-8", "replace")
+        self._lines = self.text.splitlines()
+        self._where = dict(
+            zip((id(node) for node in in_order(root)), element_places(raw), strict=True)
+        )
+        self.places: dict[Path, tuple[int, int]] = {}
+        self.problems: list[Problem] = []
+
+    def read(self, root: XmlNode) -> dict[str, Any]:
+        """`<context>`, or `<contexts>` with several."""
+        contexts = (root,) if root.name == "context" else root.children
+        found: dict[str, Any] = {}
+        if root.name not in ("context", "contexts"):
+            self._fault(root, f"<{root.name}> is no declaration", 'begin with <context id="...">')
+            return {}
+        if root.name == "contexts":
+            self._check(root, ELEMENTS["contexts"])
+        for node in contexts:
+            name = node.attributes.get("id", "")
+            if node.name == "context" and not name:
+                self._check(node, ELEMENTS["context"])
+            elif node.name == "context":
+                self._put(found, ("interpretations",), name, node, self._context(node, name))
+        return {"interpretations": found}
+
+    def _context(self, node: XmlNode, name: str) -> dict[str, Any]:
+        path = ("interpretations", name)
+        values: dict[str, Any] = {"types": {}, **self._table(node, path, skip=("id",))}
+        for part in node.children:
+            below = (*path, _CONTENT[part.name]) if part.name in _CONTENT else path
+            if part.name == "about":
+                values["about"] = part.text.strip()
+            elif part.name == "types":
+                self._types(part, values, path)
+            elif part.name == "functions":
+                values["conversions"] = self._named(part, below, "function")
+            elif part.name == "units":
+                self._check(part, ELEMENTS["units"])
+                values["units"] = {
+                    each.attributes.get("of", ""): self._leaf(each, below, "of", "name")
+                    for each in self._children(part, "unit")
+                }
+            elif part.name in ("mappings", "rules"):
+                values[part.name] = self._listed(part, below, part.name.removesuffix("s"))
+            self.places.setdefault(below, self._place(part))
+        return values
+
+    def _types(self, part: XmlNode, values: dict[str, Any], path: Path) -> None:
+        """`<type name=...>` describes one, `<type>package.Class</type>` names a class."""
+        described: dict[str, Any] = {}
+        classes: list[str] = []
+        self._check(part, ELEMENTS["types"])
+        for node in self._children(part, "type"):
+            if node.text.strip() and not node.attributes:
+                self.places[(*path, "classes", str(len(classes)))] = self._place(node)
+                classes.append(node.text.strip())
+                continue
+            name = node.attributes.get("name", "")
+            self._put(described, (*path, "types"), name, node, self._type(node, path, name))
+        values["types"] = described
+        if classes:
+            values["classes"] = classes
+
+    def _type(self, node: XmlNode, path: Path, name: str) -> dict[str, Any]:
+        below = (*path, "types", name)
+        found = self._table(node, below, skip=("name",))
+        if "extends" in found:
+            found["extends"] = split(found["extends"])
+        attributes: dict[str, Any] = {}
+        for part in self._children(node, "attribute"):
+            label = part.attributes.get("name", "")
+            inner = (*below, "attributes")
+            self._put(attributes, inner, label, part, self._table(part, inner, skip=("name",)))
+        if attributes or "kind" not in found:
+            found["attributes"] = attributes
+        return found
+
+    def _named(self, part: XmlNode, path: Path, child: str) -> dict[str, Any]:
+        self._check(part, ELEMENTS[part.name])
+        found: dict[str, Any] = {}
+        for node in self._children(part, child):
+            name = node.attributes.get("name", "")
+            self._put(found, path, name, node, self._function(node, (*path, name)))
+        return found
+
+    def _function(self, node: XmlNode, path: Path) -> dict[str, Any]:
+        found = self._table(node, path, skip=("name", "class"))
+        for key in ("from", "to"):
+            if key in found:
+                found[key] = split(found[key])
+        if "class" in node.attributes:
+            found["call"] = function_name(node.attributes["class"])
+            self.places[(*path, "call")] = self._place(node)
+        for kind in node.children:
+            self._put(found, path, kind.name, kind, value_of(kind))
+        return found
+
+    def _listed(self, part: XmlNode, path: Path, child: str) -> list[Any]:
+        self._check(part, ELEMENTS[part.name])
+        found: list[Any] = []
+        for node in self._children(part, child):
+            below = (*path, str(len(found)))
+            self.places[below] = self._place(node)
+            entry = self._table(node, below)
+            if child == "mapping":
+                self._shape(node, entry, below)
+            found.append(entry)
+        return found
+
+    def _shape(self, node: XmlNode, entry: dict[str, Any], path: Path) -> None:
+        for key in ("from", "to"):
+            if _PACKAGED.fullmatch(entry.get(key, "")):
+                entry[key] = entry[key].rpartition(".")[2]
+        for step in node.children:
+            kind = step.name
+            if kind not in ELEMENTS["mapping"].children:
+                continue
+            self.places.setdefault((*path, kind), self._place(step))
+            found = self._table(step, (*path, kind))
+            if kind == "rename":
+                entry.setdefault(kind, {})[found.get("from", "")] = found.get("to", "")
+            elif kind == "drop":
+                entry.setdefault(kind, []).append(found.get("name", ""))
+            elif kind == "create":
+                name = found.pop("name", "")
+                found["value"] = scalar(step.attributes.get("value", ""))
+                self._put(entry.setdefault(kind, {}), (*path, kind), name, step, found)
+            else:
+                several = "take" if kind == "merge" else "give"
+                texts = [each.text.strip() for each in self._children(step, several)]
+                entry.setdefault(kind, []).append({**found, several: texts})
+
+    def _leaf(self, node: XmlNode, path: Path, key: str, value: str) -> str:
+        self._table(node, path)
+        self.places[(*path, node.attributes.get(key, ""))] = self._place(node)
+        return node.attributes.get(value, "")
+
+    def _table(self, node: XmlNode, path: Path, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The attributes of an element under the names that the readers know."""
+        known = ELEMENTS[node.name]
+        self._check(node, known)
+        found: dict[str, Any] = {}
+        for name, value in node.attributes.items():
+            if name in known.attributes and name not in skip:
+                key = known.attributes[name]
+                self.places.setdefault((*path, key), self._place(node))
+                found[key] = _typed(key, value)
+        return found
+
+    def _check(self, node: XmlNode, known: Element) -> None:
+        for name in node.attributes:
+            if name not in known.attributes:
+                message = f"<{node.name}> has no attribute {name!r}"
+                self._fault(node, message, suggest(name, known.attributes))
+        for name in known.needed:
+            if not node.attributes.get(name) and not (name == "name" and node.text.strip()):
+                message = f"<{node.name}> needs the attribute {name!r}"
+                self._fault(node, message, f'write {name}="..."', "interpretation.missing_key")
+        for child in node.children:
+            if not known.any_child and child.name not in known.children:
+                message = f"<{child.name}> has no meaning in <{node.name}>"
+                self._fault(child, message, suggest(child.name, known.children))
+
+    def _children(self, node: XmlNode, name: str) -> Iterator[XmlNode]:
+        return (child for child in node.children if child.name == name)
+
+    def _put(
+        self, table: dict[str, Any], path: Path, key: str, node: XmlNode, value: object
+    ) -> None:
+        if key in table:
+            message = f"{key!r} stands here twice"
+            self._fault(node, message, "remove one of them", "interpretation.duplicate")
+        self.places.setdefault((*path, key), self._place(node))
+        table[key] = value
+
+    def _place(self, node: XmlNode) -> tuple[int, int]:
+        return self._where[id(node)]
+
+    def _fault(
+        self, node: XmlNode, message: str, hint: str, code: str = "interpretation.unknown_key"
+    ) -> None:
+        line, column = self._place(node)
+        excerpt = excerpt_at(self._lines, line, column)
+        self.problems.append(
+            Problem(
+                file=self._name,
+                line=line,
+                column=column,
+                code=code,
+                message=message,
+                hint=hint,
+                excerpt=excerpt,
+            )
+        )
+
+
+_CONTENT = {
+    "types": "types",
+    "mappings": "mappings",
+    "rules": "rules",
+    "functions": "conversions",
+    "units": "units",
+    "about": "about",
+}
+
+
+def _typed(key: str, value: str) -> Any:
+    if key == "direction":
+        return DIRECTIONS.get(value, value)
+    return {"true": True, "false": False}.get(value, value) if key == "optional" else value
+
+
+def _in_file(problem: Problem, name: str) -> Problem:
+    return msgspec.structs.replace(problem, file=name)
