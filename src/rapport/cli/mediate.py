@@ -1,17 +1,31 @@
-"""`rapport mediate`: how sources are given their meaning, and what is held back. [ME-8, ME-11]"""
+"""`rapport mediate`: how sources are given their meaning, what is held back, and how it is
+released. [ME-8, ME-11, ME-16]
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.releasing import Door, carry_out
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import write_bytes, write_json, write_table
+from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
 from rapport.core.errors import UnknownName
-from rapport.core.times import format_time
+from rapport.core.release import Asked
+from rapport.core.times import format_time, parse_time
 
-app = App(name="mediate", help="Look at interpretations and what is held back.")
+if TYPE_CHECKING:
+    from rapport.channel.backends.readonly import ReadOnlyChannels
+    from rapport.mediation.held_groups import HeldGroup
+
+app = App(name="mediate", help="Look at interpretations and what is held back; release it.")
+
+SourceOption = Annotated[str, Parameter(help="Only what this source sent.")]
+ReasonOption = Annotated[str, Parameter(help="Only what is held back for this reason.")]
+DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change nothing.")]
 
 
 @app.command
@@ -40,33 +54,104 @@ def show(source: str, *, site: SiteOption = None) -> None:
 @app.command
 def quarantine(
     *,
+    source: SourceOption = "",
+    reason: ReasonOption = "",
+    since: Annotated[str, Parameter(help="Only what is held since this time (ISO 8601).")] = "",
     site: SiteOption = None,
-    limit: Annotated[int, Parameter(help="At most this many, newest last.")] = 100,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
-    """List readings that are held back, with the reason and what to do."""
-    from rapport.channel.backends.readonly import ReadOnlyChannels
+    """List what is held back, by source and reason, with what to do about it."""
     from rapport.cli.local import read_channels
+    from rapport.mediation.held import HeldBack, Wanted
+    from rapport.mediation.held_groups import held_groups
 
-    async def rows(channels: ReadOnlyChannels) -> list[dict[str, Any]]:
-        held = channels.channel("quarantine")
-        after = max(held.last_position() - limit, 0)
-        stored = await held.read_after(after, limit=limit)
-        return [
-            {"received": item.received, "id": item.event.id, **item.event.payload()}
-            for item in stored
-        ]
+    wanted = Wanted(source=source, reason=reason, since_ms=parse_time(since) if since else 0)
 
-    found = read_channels(site_directory(site), rows)
+    async def groups(channels: ReadOnlyChannels) -> list[HeldGroup]:
+        held_back = HeldBack(channels)
+        await held_back.refresh()
+        return await held_groups(channels, held_back.held(wanted))
+
+    found = read_channels(site_directory(site), groups)
     if json:
         write_json(found)
         return
-    columns = ("received", "source", "reason", "message", "hint")
-    write_table(
-        "held back",
-        columns,
-        [
-            (format_time(row["received"]), *(str(row.get(name, "")) for name in columns[1:]))
-            for row in found
-        ],
+    columns = ("source", "reason", "count", "first", "last", "message", "hint")
+    write_table("held back", columns, [_row(group) for group in found])
+
+
+@app.command
+def release(
+    *ids: str,
+    source: SourceOption = "",
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Give what is held back its meaning, by what is in force now, and look again for alarms.
+
+    Goes through the running node; where none runs, the site's log is used directly.
+    """
+    door = Door(site_directory(site), url, token_file)
+    _tell(carry_out(door, Asked(source=source, reason=reason, ids=ids), dry_run=dry_run))
+
+
+@app.command
+def again(
+    *,
+    source: Annotated[str, Parameter(help="The source that was wrongly understood.")],
+    since: Annotated[str, Parameter(help="Received at this time or later (ISO 8601).")] = "",
+    until: Annotated[str, Parameter(help="Received before this time (ISO 8601).")] = "",
+    dry_run: DryRunOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Mediate raw events again; readings that now say something else are corrected."""
+    asked = Asked(
+        what="again",
+        source=source,
+        since_ms=parse_time(since) if since else 0,
+        until_ms=parse_time(until) if until else 2**62,
     )
+    _tell(carry_out(Door(site_directory(site), url, token_file), asked, dry_run=dry_run))
+
+
+@app.command
+def reload(
+    *,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Have the running node take its interpretations from the site's files anew."""
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    changed = remote.post("/interpretations/reload", b"{}")
+    write_json(changed)
+    names = [*changed["interpretations"], *changed["sources"]]
+    stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+
+
+def _row(group: HeldGroup) -> tuple[str, ...]:
+    return (
+        group.source,
+        group.reason,
+        str(group.count),
+        format_time(group.first_ms),
+        format_time(group.last_ms),
+        group.message,
+        group.hint,
+    )
+
+
+def _tell(done: Any) -> None:
+    write_json(done)
+    told = msgspec.to_builtins(done)
+    counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
+    stderr().print(", ".join(counts), highlight=False)
+    look = told.get("second_look")
+    if look:
+        late, gone = look["late_detections"], look["unsupported"]
+        stderr().print(f"{late} late alarms, {gone} no longer supported", highlight=False)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.communication.templates import Facts, fill_template, nothing_known
+from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
 from rapport.communication.tracking import DoneWhen
 from rapport.core.detection import Detection
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
+from rapport.core.times import format_time
 
 SENDER = Identifier("component", "policy")
 
@@ -37,9 +38,21 @@ def same_phrase(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def message_for(action: Action, detection: Detection, facts: Facts = nothing_known) -> Message:
-    """The message of an action; its id follows from detection, phrase and receiver alone."""
+def message_for(
+    action: Action,
+    detection: Detection,
+    facts: Facts = nothing_known,
+    *,
+    is_late: bool = False,
+) -> Message:
+    """The message of an action; its id follows from detection, phrase and receiver alone.
+
+    `is_late`: the situation was found long after it was; the text begins with that and with when.
+    """
     detection_id = detection.id()
+    text = fill_template(action.text, detection, facts)
+    if is_late:
+        text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
     return Message(
         type="NOTIFICATION",
         subtype=action.phrase,
@@ -47,7 +60,7 @@ def message_for(action: Action, detection: Detection, facts: Facts = nothing_kno
         id=content_id("message", detection_id, action.phrase, str(action.send_to)),
         receiver=action.send_to,
         conversation=detection_id,
-        content=fill_template(action.text, detection, facts),
+        content=text,
         ttl=action.ttl_ms,
         urgent=action.urgent,
     )

@@ -42,6 +42,7 @@ from rapport.communication.transaction import Transaction
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
+from rapport.core.release import LATE
 from rapport.kernel.timers import Timers
 
 TABLE = "communication.messages"
@@ -101,10 +102,11 @@ class Cases:
                 line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
                 self._transaction.emit("log", line)
             else:
-                self._begin(action, detection, event.id, now_ms)
+                self._begin(action, detection, event, now_ms)
 
-    def _begin(self, action: Action, detection: Detection, event_id: str, now_ms: int) -> None:
-        message = message_for(action, detection, self._facts)
+    def _begin(self, action: Action, detection: Detection, event: Event, now_ms: int) -> None:
+        event_id = event.id
+        message = message_for(action, detection, self._facts, is_late=LATE in event.headers)
         if self._load(message.id) is not None:
             return
         case = self._new_case(action, detection, message, event_id, now_ms)

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from rapport.core.codec import to_cloudevent
+from rapport.core.errors import InvalidInput
 from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text
 from rapport.core.ids import content_id
+from rapport.core.times import parse_time
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.rejection import Rejection
 
@@ -18,12 +20,21 @@ REJECTED_TYPE = "rapport.mediation.rejected"
 SOURCE = "rapport.mediation"
 LARGEST_COPY = 64 * 1024
 """Larger payloads are not copied; they stay where `rawchannel` and `rawposition` say."""
+_MEMBERS = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype")
 
 
-def rejection_event(rejection: Rejection, source: str, *, copy_raw: bool = True) -> Event:
+def rejection_event(
+    rejection: Rejection,
+    source: str,
+    *,
+    copy_raw: bool = True,
+    attempt: int = 1,
+    release: str = "",
+) -> Event:
     """The event that `quarantine` keeps; the same rejection always has the same id.
 
     Without `copy_raw` it only says where the raw event lies: for one too large to be copied.
+    `attempt` counts how often it was rejected, the later ones by a `release`.
     """
     raw, channel = rejection.event, RAW_PREFIX + source
     data = {
@@ -35,21 +46,56 @@ def rejection_event(rejection: Rejection, source: str, *, copy_raw: bool = True)
         "raw": _raw_form(raw) if copy_raw else {"source": raw.source, "id": raw.id},
     }
     headers = {
-        CAUSE: cause_text(raw.id),
+        CAUSE: cause_text(raw.id, release) if release else cause_text(raw.id),
         "rawchannel": channel,
         "rawposition": str(rejection.position),
     }
     if rejection.interpretation:
         headers[INTERPRETATION] = rejection.interpretation
+    names = (channel, raw.source, raw.id, rejection.interpretation)
     return Event(
         source=SOURCE,
-        id=content_id(channel, raw.source, raw.id, rejection.interpretation),
+        id=content_id(*names, str(attempt)) if attempt > 1 else content_id(*names),
         type=REJECTED_TYPE,
         subject=f"source/{source}",
         time=raw.time,
         data=msgspec.json.encode(data),
         headers=headers,
     )
+
+
+def raw_of_copy(rejection: Event) -> Event | None:
+    """The raw event that `quarantine` has copied; None when it was too large to be, or the event is
+    no rejection.
+    """
+    try:
+        members = rejection.payload_as(_Copied).raw
+    except InvalidInput:
+        return None
+    if "data" in members:
+        data = bytes(members["data"])
+    elif "data_base64" in members:
+        data = base64.b64decode(msgspec.json.decode(members["data_base64"], type=str))
+    else:
+        return None
+    texts = {
+        name: msgspec.json.decode(value, type=str)
+        for name, value in members.items()
+        if name not in ("data", "data_base64")
+    }
+    return Event(
+        source=texts["source"],
+        id=texts["id"],
+        type=texts["type"],
+        subject=texts.get("subject", ""),
+        time=parse_time(texts["time"]),
+        data=data,
+        headers={name: text for name, text in texts.items() if name not in _MEMBERS},
+    )
+
+
+class _Copied(msgspec.Struct):
+    raw: dict[str, msgspec.Raw]
 
 
 def _raw_form(raw: Event) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import InterpretationError, InvalidInput, nearest_names
@@ -11,6 +12,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.conversions import WorkerConversions
+from rapport.mediation.in_force import InForce
 from rapport.mediation.lane import (
     GivesMeaning,
     Lane,
@@ -20,8 +22,10 @@ from rapport.mediation.lane import (
     refused,
 )
 from rapport.mediation.lookups import Lookups, NoTables
-from rapport.mediation.meaning import build_meaning
+from rapport.mediation.meaning import Grounds, build_meaning
+from rapport.mediation.memory import SourceMemory
 from rapport.mediation.repository import Repository
+from rapport.mediation.typed import TypedTransformer
 from rapport.store.base import RecordStore
 
 _LOOK_EVERY_MS = 1_000
@@ -137,16 +141,80 @@ class MediationReader:
         self._in_use[source] = (now, built)
         return built
 
-    def _build(self, source: str) -> GivesMeaning:
-        binding = self._bindings.get(source)
+    def prepare(
+        self, in_force: InForce, bindings: Mapping[str, SourceBinding], lookups: Lookups
+    ) -> dict[str, GivesMeaning]:
+        """What will give the events of the sources at work their meaning; of a source whose meaning
+        stays the same, what it has. From another thread, while lanes go on.
+        """
+        former = Grounds(self._repository.in_force, self._bindings, self._lookups)
+        wanted = Grounds(in_force, bindings, lookups)
+        found = {}
+        for source, (_, meaning) in self._in_use.copy().items():
+            if former.of(source) != wanted.of(source):
+                meaning = self._build(source, given=wanted)
+                if isinstance(meaning, TypedTransformer):
+                    meaning.prepare()
+            found[source] = meaning
+        return found
+
+    def take_over(
+        self,
+        prepared: Mapping[str, GivesMeaning],
+        bindings: Mapping[str, SourceBinding],
+        lookups: Lookups,
+    ) -> None:
+        """Uses what was prepared from the next batch on; call it in one step with the change of the
+        repository.
+        """
+        if lookups is not self._lookups or bindings != self._bindings:
+            self._tables_generation += 1
+        self._bindings, self._lookups = dict(bindings), lookups
+        now = (self._repository.generation, self._tables_generation)
+        for source, built in prepared.items():
+            former = self._in_use[source][1]
+            kept = isinstance(built, RejectsAll) and not isinstance(former, RejectsAll)
+            self._in_use[source] = (now, former if kept else built)
+
+    @property
+    def bindings(self) -> Mapping[str, SourceBinding]:
+        """How sources speak, by name."""
+        return self._bindings
+
+    def meaning_apart(self, source: str) -> GivesMeaning:
+        """The same for events that are mediated out of turn: what it remembers is a copy."""
+        return self._build(source, deepcopy(self.lane(source).memory))
+
+    def binding(self, source: str) -> SourceBinding | None:
+        """How the source speaks; None when the site binds none of that name."""
+        return self._bindings.get(source)
+
+    @property
+    def lookups(self) -> Lookups:
+        """The tables in use."""
+        return self._lookups
+
+    def use_bindings(self, bindings: Iterable[SourceBinding]) -> None:
+        """Sources speak as these say from the next batch on."""
+        self._bindings = {binding.source: binding for binding in bindings}
+        self._tables_generation += 1
+
+    def _build(
+        self,
+        source: str,
+        memory: SourceMemory | None = None,
+        given: Grounds | None = None,
+    ) -> GivesMeaning:
+        grounds = given or Grounds(self._repository.in_force, self._bindings, self._lookups)
+        binding = grounds.bindings.get(source)
         if binding is None:
             return self._unbound(source)
         try:
             return build_meaning(
                 binding,
-                self._repository.in_force,
-                memory=self.lane(source).memory,
-                lookups=self._lookups,
+                grounds.in_force,
+                memory=memory or self.lane(source).memory,
+                lookups=grounds.lookups,
                 conversions=self._conversions_of(source),
             )
         except (InterpretationError, InvalidInput) as error:

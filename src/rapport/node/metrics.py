@@ -30,6 +30,7 @@ class _NodeCollector(Collector):
         yield from self._retention()
         yield from self._interceptors()
         yield from self._mediation()
+        yield from self._outgoing()
         yield self._policy()
 
     def _channels(self) -> Metric:
@@ -89,6 +90,25 @@ class _NodeCollector(Collector):
                 rejected.add_metric([source, reason], count)
         yield read
         yield rejected
+
+    def _outgoing(self) -> Iterator[Metric]:
+        said = CounterMetricFamily(
+            "rapport_outgoing_events",
+            "Events said in an interpretation: transformed, from_cache (again, for another "
+            "reader), originals (as received).",
+            labels=["interpretation", "what"],
+        )
+        rejected = CounterMetricFamily(
+            "rapport_outgoing_rejected",
+            "Events that cannot be said in an interpretation.",
+            labels=["interpretation", "reason"],
+        )
+        for name, counts in sorted(self._node.outgoing.told.counts.items()):
+            for what in ("transformed", "from_cache", "originals"):
+                said.add_metric([name, what], getattr(counts, what))
+            for reason, count in counts.rejected.items():
+                rejected.add_metric([name, reason], count)
+        yield from (said, rejected)
 
     def _policy(self) -> Metric:
         policy = CounterMetricFamily(

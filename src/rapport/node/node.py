@@ -27,12 +27,16 @@ from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
+from rapport.mediation.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
+from rapport.mediation.release import Releasing
 from rapport.node.care import ChannelCare
 from rapport.node.links.links import Links
+from rapport.node.meanings import Meanings
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.pushing import Pushing
 from rapport.policy.engine import PolicyEngine
+from rapport.policy.second_looker import SecondLooker
 from rapport.site.site import Site
 
 _log = get_logger(__name__)
@@ -48,7 +52,11 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     rights: Rights
     bindings: dict[str, SourceBinding]
     mediation: MediationReader
+    meanings: Meanings
+    outgoing: Outgoing
+    releasing: Releasing
     policy: PolicyEngine
+    second_looker: SecondLooker
     communication: Assembly
     care: ChannelCare
     pushing: Pushing
@@ -70,6 +78,8 @@ class Node:
         self.pushing = parts.pushing
         self.admission = parts.admission
         self.care = parts.care
+        self.meanings, self.releasing = parts.meanings, parts.releasing
+        self.outgoing = parts.outgoing
         self.ledger = Ledger(parts.channels)
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
@@ -83,6 +93,8 @@ class Node:
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
+        self._tasks.start("policy.second_look", self._parts.second_looker.run)
+        self._tasks.start("mediation.release", self.releasing.run)
         self._parts.mediation.start()
         self.links.start()
         self.bridges.start()
@@ -101,6 +113,7 @@ class Node:
             await self._tasks.stop()
             await self.care.stop()
         await self._parts.communication.close()
+        await self.outgoing.close()
         await self.channels.close()
         _log.info("node stopped", site=self.site.name)
 
@@ -167,3 +180,12 @@ class Node:
     def policy(self) -> PolicyEngine:
         """For its counts."""
         return self._parts.policy
+
+    async def finish_releases(self) -> None:
+        """Carries out what was asked for, with the second look; for a node that is not started."""
+        while await self.releasing.step(timeout_ms=0):
+            pass
+        while await self.policy.step(timeout_ms=0):
+            pass
+        while await self._parts.second_looker.step(timeout_ms=0):
+            pass

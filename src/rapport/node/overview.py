@@ -9,7 +9,8 @@ import msgspec
 from rapport.channel.causes import stage_of
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
-from rapport.core.event import StoredEvent
+from rapport.core.event import Event, StoredEvent
+from rapport.core.release import LATE
 from rapport.node.node import Node
 
 _NEWEST = 12
@@ -32,6 +33,8 @@ class DetectionLine(msgspec.Struct, frozen=True):
     bindings: dict[str, str]
     causes: list[str]
     silent: list[str] = []
+    late: bool = False
+    """Found by a second look."""
 
 
 class DeliveryLine(msgspec.Struct, frozen=True):
@@ -54,6 +57,14 @@ class HeldBackLine(msgspec.Struct, frozen=True):
     hint: str
 
 
+class HeldCount(msgspec.Struct, frozen=True):
+    """How much of one source is held back for one reason."""
+
+    source: str
+    reason: str
+    count: int
+
+
 class Overview(msgspec.Struct, frozen=True):
     """Everything the page shows; bounded, whatever the node holds."""
 
@@ -61,6 +72,7 @@ class Overview(msgspec.Struct, frozen=True):
     detections: list[DetectionLine]
     deliveries: list[DeliveryLine]
     quarantine: list[HeldBackLine]
+    held: list[HeldCount] = []
 
 
 class _Rejected(msgspec.Struct):
@@ -78,7 +90,15 @@ async def overview(node: Node) -> Overview:
         detections=await _detections(node),
         deliveries=_deliveries(node),
         quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
+        held=await _held_counts(node),
     )
+
+
+async def _held_counts(node: Node) -> list[HeldCount]:
+    """What is held back now, most first; what was released is not."""
+    held_back = node.releasing.held_back
+    await held_back.refresh()
+    return [HeldCount(*key, count) for key, count in held_back.counts().most_common(_NEWEST)]
 
 
 async def _newest(node: Node, name: str, count: int = _NEWEST) -> list[StoredEvent]:
@@ -96,16 +116,17 @@ async def _detections(node: Node) -> list[DetectionLine]:
 def _detection(stored: StoredEvent) -> DetectionLine | None:
     event = stored.event
     if event.type == DETECTED:
-        return _line(event.id, Detection.from_event(event), [])
+        return _line(event, Detection.from_event(event), [])
     if event.type == UNDECIDED:
         unsure = Undecided.from_event(event)
-        return _line(event.id, unsure, list(unsure.silent))
+        return _line(event, unsure, list(unsure.silent))
     return None
 
 
-def _line(id: str, found: Detection | Undecided, silent: list[str]) -> DetectionLine:
+def _line(event: Event, found: Detection | Undecided, silent: list[str]) -> DetectionLine:
     causes = [cause for _, cause in found.causes]
-    return DetectionLine(id, found.time, found.policy, found.bindings, causes, silent)
+    late = LATE in event.headers
+    return DetectionLine(event.id, found.time, found.policy, found.bindings, causes, silent, late)
 
 
 def _deliveries(node: Node) -> list[DeliveryLine]:

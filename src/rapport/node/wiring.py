@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,31 +17,37 @@ from rapport.channel.federation.identity import node_identity
 from rapport.channel.federation.intake import Append, Receiver
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.channel.query.own_terms import VIEWS
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
-from rapport.kernel.chance import Chance
+from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
-from rapport.mediation.declare import interpretations_from_site
+from rapport.mediation.binding import SourceBinding
 from rapport.mediation.lane import SignReading
+from rapport.mediation.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
+from rapport.mediation.release import Releasing
 from rapport.mediation.repository import Repository
+from rapport.mediation.site_functions import site_functions
 from rapport.node.care import ChannelCare
 from rapport.node.exporting import Exporting
 from rapport.node.links.link import LinkParts
 from rapport.node.links.links import Links
+from rapport.node.meanings import Meanings, meanings_of
 from rapport.node.mqtt.bridge import RunningBridge
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.node import Node, NodeParts
 from rapport.node.pushing import Pushing
 from rapport.policy.engine import PolicyEngine
-from rapport.site.bindings import source_bindings
+from rapport.policy.second_looker import SecondLooker
 from rapport.site.facts import SiteFacts
 from rapport.site.site import Site
+from rapport.tables.tables import Tables
 
 
 def data_directory(site: Site, settings: NodeSettings) -> Path:
@@ -69,7 +76,10 @@ def make_node(
     )
     # Links in messages need the node's address, which is known only once its doors are open.
     node: list[Node] = []
-    mediation = _mediation(site, opened, clock, sign)
+    bindings, in_force = meanings_of(site)
+    repository = Repository(in_force)
+    mediation = _mediation(site, bindings, repository, opened, clock, sign)
+    policy = _policy(site, opened, clock, mediation)
     lake = data_directory(site, settings) / "lake"
     exporting = Exporting(opened, _channels(site), lake, clock)
     parts = NodeParts(
@@ -80,9 +90,19 @@ def make_node(
         rights=admission.rights,
         admission=admission,
         signatures=signatures,
-        bindings=source_bindings(site.ontology),
+        bindings=bindings,
         mediation=mediation,
-        policy=_policy(site, opened, clock, mediation),
+        meanings=Meanings(site, mediation, repository),
+        outgoing=_outgoing(site, repository, opened, clock, mediation, admission),
+        releasing=Releasing(
+            opened,
+            mediation.meaning_apart,
+            clock,
+            new_id=Ids(clock, Chance.from_machine()).new,
+            sign=sign,
+        ),
+        policy=policy,
+        second_looker=SecondLooker(opened, policy, clock),
         communication=Assembly(
             opened,
             opened.records,
@@ -174,21 +194,56 @@ def _signatures(
 
 
 def _mediation(
-    site: Site, channels: LoggedChannels, clock: Clock, sign: SignReading | None
+    site: Site,
+    bindings: dict[str, SourceBinding],
+    repository: Repository,
+    channels: LoggedChannels,
+    clock: Clock,
+    sign: SignReading | None,
 ) -> MediationReader:
     """A faulty interpretation refuses only itself: its source is held back with the reason."""
-    interpretations, _problems = interpretations_from_site(
-        site.file, site.directory, site.tables.columns()
-    )
     return MediationReader(
         channels,
-        source_bindings(site.ontology).values(),
-        Repository(interpretations),
+        bindings.values(),
+        repository,
         clock,
         lookups=site.tables,
         import_paths=[str(site.directory.resolve())],
         sign=sign,
     )
+
+
+def _outgoing(
+    site: Site,
+    repository: Repository,
+    channels: LoggedChannels,
+    clock: Clock,
+    mediation: MediationReader,
+    admission: Admission,
+) -> Outgoing:
+    """What says events in the interpretations of consumers; requests, queries and doors share it."""
+
+    def tables() -> Tables | None:
+        return mediation.lookups if isinstance(mediation.lookups, Tables) else None
+
+    outgoing = Outgoing(
+        repository,
+        channels,
+        clock=clock,
+        rights=admission.rights,
+        sources=mediation,
+        tables=tables,
+        functions=partial(site_functions, clock=clock, import_paths=[str(site.directory.resolve())]),
+    )
+
+    async def present(
+        channel: str, stored: Sequence[StoredEvent], interpretation: str, identity: str
+    ) -> list[StoredEvent]:
+        return await outgoing.view(channel, stored, interpretation, identity=identity)
+
+    channels.source.present = present
+    VIEWS.use(outgoing.query_view)
+    return outgoing
 
 
 def _policy(

@@ -10,8 +10,9 @@ after, and read back before going on, so the second reading meets the same times
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -31,7 +32,7 @@ from rapport.policy.engine_events import (
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.readings import split_events
-from rapport.policy.runners.base import PullData
+from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
 
 _log = get_logger(__name__)
@@ -54,11 +55,23 @@ class EngineCounts(msgspec.Struct):
     commits: int = 0
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """Where the engine is: the last position of `events` taken, the time before which everything is
+    decided, its plans, and since when they are deployed (those that saw all are not named).
+    """
+
+    position: int
+    watermark: int
+    plans: tuple[Plan, ...]
+    began: dict[str, int]
+
+
 class _State(msgspec.Struct):
     """What is committed with the cursor; `detections` is how far that channel went then."""
 
     runner: bytes
     detections: int
+    began: dict[str, int] = {}
 
 
 class PolicyEngine:
@@ -96,8 +109,9 @@ class PolicyEngine:
                 not, the clock does not move time on.
         """
         self._channels, self._clock = channels, clock
-        self._name, self._ontology = name, ontology
-        self._skew_ms, self._batch = skew_ms, batch
+        self.name, self.ontology, self.pull = name, ontology, pull
+        self.lateness_ms, self.skew_ms = lateness_ms, skew_ms
+        self._batch = batch
         self._commit_every_ms, self._commit_every_events = commit_every_ms, commit_every_events
         self._quiet_ms = quiet_ms
         self._upstream_is_idle = upstream_is_idle or _always
@@ -109,7 +123,11 @@ class PolicyEngine:
         self._committed_ns = clock.steady_ns()
         self._quiet_since_ns = clock.steady_ns() - quiet_ms * 1_000_000
         self._moved_before: deque[TimeMoved] = deque()
+        self._began: dict[str, int] = {}
         self.counts = EngineCounts()
+        self.turn = asyncio.Lock()
+        """Held while a batch is taken; who asks for `standing` or changes what is known takes it
+        too."""
 
     def deploy(self, plan: Plan) -> None:
         """Starts a plan, in the place of an older version if there is one; it sees what comes from
@@ -118,11 +136,13 @@ class PolicyEngine:
         if plan.policy in self._runner.policies():
             self._runner.withdraw(plan.policy)
         self._runner.deploy(plan)
+        self._began[plan.policy] = self._runner.watermark
         self._is_dirty = True
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan; what it waited for is forgotten. Raises UnknownName."""
         self._runner.withdraw(policy)
+        self._began.pop(policy, None)
         self._is_dirty = True
 
     def policies(self) -> dict[str, str]:
@@ -141,11 +161,22 @@ class PolicyEngine:
 
         Waits at most `timeout_ms` (None: until something is due or a second has passed).
         """
-        subscription = await self._subscribed()
+        async with self.turn:
+            subscription = await self._subscribed()
         wait = self._wait_ms() if timeout_ms is None else min(timeout_ms, self._wait_ms())
         if timeout_ms is None and not self._upstream_is_idle():
             wait = max(wait, _UPSTREAM_WAIT_MS)
         batch = await subscription.next_batch(limit=self._batch, timeout_ms=wait)
+        async with self.turn:
+            try:
+                await self._take_step(batch)
+            except BaseException:
+                # What was taken may not have been appended: the last commit holds, for all.
+                self._subscription = None
+                raise
+        return len(batch)
+
+    async def _take_step(self, batch: list[StoredEvent]) -> None:
         if batch:
             await self._take(batch)
             self._quiet_since_ns = self._clock.steady_ns()
@@ -153,13 +184,30 @@ class PolicyEngine:
             await self._move_on(self._clock.now_ms())
         if self._commit_is_due():
             await self.commit()
-        return len(batch)
+
+    async def standing(self) -> Standing:
+        """Where the engine is. Call it, and act on it, while holding `turn`."""
+        await self._subscribed()
+        began = {name: at for name, at in self._began.items() if at > -END_OF_TIME}
+        plans = tuple(self._runner.plans())
+        return Standing(self._position, self._runner.watermark, plans, began)
+
+    async def adopt(
+        self, runners: Iterable[LocalRunner], streams: Collection[str], without: Collection[str]
+    ) -> None:
+        """Goes on with what runners know that stand at the same watermark and saw more, and commits
+        that; waiting readings with an id in `without` are dropped. Call it while holding `turn`.
+        """
+        for runner in runners:
+            self._runner.adopt(runner, streams)
+        self._runner.drop_waiting(without)
+        await self.commit()
 
     async def commit(self) -> None:
         """Saves snapshot and cursor now."""
         subscription = await self._subscribed()
         reached = self._channels.channel("detections").last_position()
-        state = msgspec.msgpack.encode(_State(self._runner.snapshot(), reached))
+        state = msgspec.msgpack.encode(_State(self._runner.snapshot(), reached, self._began))
         await subscription.commit(self._position, state)
         self._uncommitted, self._is_dirty = 0, False
         self._committed_ns = self._clock.steady_ns()
@@ -186,10 +234,13 @@ class PolicyEngine:
             self._runner = self._runner.renewed()
             anew = self._runner.restore_known(state.runner)
             reached = state.detections
+            running = self._runner.policies().keys() - set(anew)
+            self._began = {name: at for name, at in state.began.items() if name in running}
+            self._began |= dict.fromkeys(anew, self._runner.watermark)
             if anew:
                 _log.info("policies begin anew", policies=anew)
         else:
-            self._runner = self._runner.renewed()
+            self._runner, self._began = self._runner.renewed(), {}
         self._moved_before = await self._times_after(reached)
 
     async def _times_after(self, position: int) -> deque[TimeMoved]:
@@ -198,7 +249,7 @@ class PolicyEngine:
         while batch := await detections.read_after(position):
             position = batch[-1].position
             for stored in batch:
-                if stored.event.type == TIME_TYPE and stored.event.source == self._name:
+                if stored.event.type == TIME_TYPE and stored.event.source == self.name:
                     found.append(stored.event.payload_as(TimeMoved))
         return found
 
@@ -220,9 +271,9 @@ class PolicyEngine:
 
     async def _feed(self, batch: list[StoredEvent]) -> None:
         """Quarantines what cannot be used, feeds the rest, and appends what became certain."""
-        ahead = [item for item in batch if item.event.time > item.received + self._skew_ms]
-        usable = [item.event for item in batch if item.event.time <= item.received + self._skew_ms]
-        readings, rejected = split_events(usable, self._ontology)
+        ahead = [item for item in batch if item.event.time > item.received + self.skew_ms]
+        usable = [item.event for item in batch if item.event.time <= item.received + self.skew_ms]
+        readings, rejected = split_events(usable, self.ontology)
         aside = [(item.event, _ahead(item)) for item in ahead] + rejected
         if aside:
             await self._set_aside(aside)
@@ -234,7 +285,7 @@ class PolicyEngine:
         await self._append(found, self._runner.take_late())
 
     async def _set_aside(self, aside: list[tuple[Event, Problem]]) -> None:
-        events = [quarantine_event(self._name, event, problem) for event, problem in aside]
+        events = [quarantine_event(self.name, event, problem) for event, problem in aside]
         await self._channels.channel("quarantine").append(events)
         self.counts.quarantined += len(events)
 
@@ -260,11 +311,11 @@ class PolicyEngine:
         moved: TimeMoved | None = None,
     ) -> None:
         undecided = self._runner.take_undecided()
-        events = [detection.to_event(source=self._name) for detection in found]
-        events += [item.to_event(source=self._name) for item in undecided]
-        events += [late_event(self._name, cause) for cause in late]
+        events = [detection.to_event(source=self.name) for detection in found]
+        events += [item.to_event(source=self.name) for item in undecided]
+        events += [late_event(self.name, cause) for cause in late]
         if moved is not None:
-            events.append(time_event(self._name, moved))
+            events.append(time_event(self.name, moved))
         if events:
             await self._channels.channel("detections").append(events)
         self.counts.detections += len(found)

@@ -4,7 +4,7 @@ PO-8]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -54,10 +54,12 @@ class LocalRunner:
         *,
         lateness_ms: int,
         sources: Mapping[str, PushSource] | None = None,
+        began: int | None = None,
     ) -> None:
+        """`began`: where readings before that time exist but are not fed here; see Silence."""
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
-        self._silence = Silence(self._sources)
+        self._silence = Silence(self._sources, began=began)
         self._undecided: list[Undecided] = []
         self._operators: dict[str, Operator] = {}
         self._latest = self._watermark = _BEGIN_OF_TIME
@@ -80,8 +82,13 @@ class LocalRunner:
 
     def renewed(self) -> LocalRunner:
         """A runner with the same plans that has seen nothing yet."""
-        plans = [operator.plan for operator in self._operators.values()]
-        return LocalRunner(plans, self._pull, lateness_ms=self._lateness, sources=self._sources)
+        return LocalRunner(
+            self.plans(), self._pull, lateness_ms=self._lateness, sources=self._sources
+        )
+
+    def plans(self) -> list[Plan]:
+        """The plans running."""
+        return [operator.plan for operator in self._operators.values()]
 
     def policies(self) -> dict[str, str]:
         """Names and versions of the plans running."""
@@ -193,12 +200,30 @@ class LocalRunner:
         self._take_over(saved, known)
         return sorted(set(now) - set(known))
 
+    def adopt(self, other: LocalRunner, streams: Collection[str]) -> None:
+        """Goes on with what another runner knows that stands at the same watermark and has seen
+        more: its policies, and the sources of these streams. Raises Corrupt when policies differ.
+        """
+        for name, operator in other._operators.items():
+            self._operators[name].restore(operator.snapshot())
+        self._silence.adopt(other._silence, streams)
+
+    def drop_waiting(self, ids: Collection[str]) -> None:
+        """Forgets readings that wait for their turn, by id."""
+        if ids and self._buffer:
+            rest = [_without(batch, ids) for batch in self._buffer]
+            self._buffer = [batch for batch in rest if len(batch)]
+            self._note_oldest()
+
     def _take_over(self, saved: Saved, policies: list[str]) -> None:
         for name in policies:
             self._operators[name].restore(saved.operators[name])
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
         self._silence.restore(saved.silence, saved.watermark)
         self._buffer = unpack_buffer(saved.buffer)
+        self._note_oldest()
+
+    def _note_oldest(self) -> None:
         times = [int(pc.min(batch.column("time")).as_py()) for batch in self._buffer]
         self._oldest = min(times, default=END_OF_TIME)
 
@@ -269,6 +294,11 @@ def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDAr
     rows = order[places]
     tied = readings.take(pa.array(rows))
     order[places] = rows[pc.sort_indices(tied, sort_keys=_EVENT_ORDER).to_numpy()]
+
+
+def _without(readings: pa.RecordBatch, ids: Collection[str]) -> pa.RecordBatch:
+    known = pc.is_in(readings.column("id"), value_set=pa.array(sorted(ids), pa.string()))
+    return readings.filter(pc.invert(known))
 
 
 def _decide_due(operator: Operator, watermark: int) -> list[Detection]:

@@ -120,6 +120,14 @@ class Silence:
             else:
                 self._states[name] = SilenceState(state.period_ms, began, [])
 
+    def adopt(self, other: Silence, streams: Collection[str]) -> None:
+        """Takes over what another one heard of the sources of these streams; it has taken the same
+        readings and more.
+        """
+        for name, state in other._states.items():
+            if not self._streams[name].isdisjoint(streams):
+                self._states[name] = state
+
     def _forget(self, before: int) -> None:
         for state in self._states.values():
             if state.gaps and state.gaps[0][1] <= before:

@@ -1,0 +1,281 @@
+"""Releasing what is held back, and mediating again what was wrongly understood. [ME-11, ME-16]
+
+What is asked stands in `releases` before anything is done, so a crash at any step only makes the
+node go on. Order for each batch: readings, then what is rejected again, then the record; readings
+that were appended before a crash are found by their id and not appended twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from rapport.channel.channel import Channel, Channels, Subscription
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.core.release import ASKED, BATCH_DONE, DONE, RELEASES, Asked, BatchDone, ReleaseDone
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.giving_again import Given, GivingAgain
+from rapport.mediation.held import Held, HeldBack, Wanted
+from rapport.mediation.lane import RAW_POSITION, GivesMeaning, SignReading
+from rapport.mediation.quarantine import QUARANTINE, SOURCE, rejection_event
+from rapport.mediation.rejection import Rejection
+from rapport.mediation.release_raws import Progress, RawEvents
+from rapport.mediation.release_state import ReleaseState, read_state
+
+READER = "mediation"
+_PAGE = 1_000
+
+_log = get_logger(__name__)
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """What a release would do."""
+
+    released: int = 0
+    rejected: int = 0
+    corrected: int = 0
+    unchanged: int = 0
+    reasons: dict[str, int] = {}
+    """Why the rejected ones would stay."""
+    examples: list[str] = []
+    """A few readings there would be, as JSON."""
+
+
+class Releasing:
+    """Carries out releases one after the other; holds a place in `releases` and the states of what
+    is held back.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        meaning: Callable[[str], GivesMeaning],
+        clock: Clock,
+        *,
+        new_id: Callable[[], str],
+        sign: SignReading | None = None,
+    ) -> None:
+        """`meaning`: what gives the events of a source their meaning now."""
+        self._channels, self._meaning, self._clock = channels, meaning, clock
+        self._new_id, self._sign = new_id, sign
+        self._subscription: Subscription | None = None
+        self.held_back = HeldBack(channels)
+
+    async def ask(self, asked: Asked) -> str:
+        """Has something released or mediated again; durable when it returns the release's id.
+
+        Raises InvalidInput when nothing fits, UnknownName for an id or a source there is not.
+        """
+        asked = await self._settled(asked)
+        release = self._new_id()
+        event = make_event(
+            source=SOURCE,
+            id=release,
+            type=ASKED,
+            subject=f"source/{asked.source}" if asked.source else "",
+            time=self._clock.now_ms(),
+            data=asked,
+        )
+        await self._channels.channel(RELEASES).append([event])
+        return release
+
+    async def try_out(self, asked: Asked) -> Trial:
+        """What it would do; nothing is appended."""
+        asked = await self._settled(asked)
+        trial = Trial()
+        async for given in self._given("trial", asked, Progress()):
+            batch = given.batch
+            trial.released += len(batch.released)
+            trial.rejected += len(batch.rejected)
+            trial.corrected += len(batch.corrected)
+            trial.unchanged += batch.unchanged
+            for one in given.rejections:
+                trial.reasons[one.code] = trial.reasons.get(one.code, 0) + 1
+            room = 3 - len(trial.examples)
+            trial.examples += [reading.data.decode() for reading in given.readings[:room]]
+        return trial
+
+    async def state(self, release: str) -> ReleaseState:
+        """How far a release has come; raises UnknownName."""
+        return await read_state(self._channels, release)
+
+    async def run(self) -> None:
+        """Works until cancelled; started again after a failure it goes on where it stood."""
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Carries out what was asked since; returns how many releases that were."""
+        if self._subscription is None:
+            self._subscription = await self._channels.subscribe(RELEASES, READER)
+        ended = 0
+        for stored in await self._subscription.next_batch(timeout_ms=timeout_ms):
+            if stored.event.type == ASKED:
+                await self._carry_out(stored)
+                ended += 1
+            await self._subscription.commit(stored.position)
+        return ended
+
+    # --- choosing ---
+
+    async def _settled(self, asked: Asked) -> Asked:
+        """The same with how far it goes; raises when there is nothing to do."""
+        if asked.what == "again":
+            if not asked.source:
+                raise InvalidInput(
+                    "say which source is to be mediated again", code="release.no_source"
+                )
+            raw = RAW_PREFIX + asked.source
+            if raw not in self._channels.names():
+                known = [name.removeprefix(RAW_PREFIX) for name in self._channels.names()]
+                raise UnknownName("source that was heard", asked.source, known)
+            through = self._channels.channel(raw).last_position()
+            return msgspec.structs.replace(asked, through=through)
+        await self.held_back.refresh()
+        through = self._channels.channel(QUARANTINE).last_position()
+        settled = msgspec.structs.replace(asked, through=through)
+        if not self._chosen(settled):
+            self._refuse(settled)
+        return settled
+
+    def _refuse(self, asked: Asked) -> None:
+        for id in asked.ids:
+            if self.held_back.one(id) is None:
+                raise UnknownName("event that is held back", id)
+        raise InvalidInput(
+            "nothing is held back that fits",
+            code="release.nothing_held",
+            hint="rapport mediate quarantine lists what is; readings that policies cannot use are "
+            "mediated again by: rapport mediate again",
+        )
+
+    def _chosen(self, asked: Asked) -> list[Held]:
+        wanted = Wanted(
+            source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
+        )
+        return [
+            one
+            for one in self.held_back.held(wanted)
+            if not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
+        ]
+
+    async def _given(self, release: str, asked: Asked, progress: Progress) -> AsyncIterator[Given]:
+        """What to append, batch by batch, for all that was asked and is not done yet."""
+        await self.held_back.refresh()
+        raws = RawEvents(self._channels)
+        batches = (
+            raws.again(asked, progress)
+            if asked.what == "again"
+            else raws.held(self._chosen(asked), progress)
+        )
+        # One for each channel: what it remembers goes on from batch to batch.
+        giving: dict[str, GivingAgain] = {}
+        async for channel, batch in batches:
+            if channel not in giving:
+                giving[channel] = self._giving(release, channel)
+            places = [stored.position for stored in batch]
+            held = {place for place in places if self.held_back.at(channel, place)}
+            yield await giving[channel].give(batch, held)
+
+    def _giving(self, release: str, channel: str) -> GivingAgain:
+        meaning = self._meaning(channel.removeprefix(RAW_PREFIX))
+        return GivingAgain(
+            release,
+            channel,
+            meaning,
+            corrections=self.held_back.corrections,
+            find=partial(self._find, meaning.into),
+            now_ms=self._clock.now_ms(),
+            sign=self._sign,
+        )
+
+    async def _find(self, channel: str, source: str, id: str) -> Event | None:
+        for name, stored in await self._channels.find_event(id):
+            if name == channel and stored.event.source == source:
+                return stored.event
+        return None
+
+    # --- doing ---
+
+    async def _carry_out(self, stored: StoredEvent) -> None:
+        asked: Asked = stored.event.payload_as(Asked)
+        release = stored.event.id
+        progress = await self._progress(release, stored.position)
+        if progress.is_done:
+            return
+        async for given in self._given(release, asked, progress):
+            await self._append(given)
+            progress.take(given.batch)
+        event = _record(DONE, progress.total(release), release, self._clock.now_ms())
+        await self._channels.channel(RELEASES).append([event])
+        _log.info("released", **msgspec.to_builtins(progress.total(release)))
+
+    async def _append(self, given: Given) -> None:
+        batch = given.batch
+        into = self._channels.channel(given.into)
+        try:
+            await into.append(given.readings)
+        except InvalidInput:
+            await self._append_one_by_one(into, given)
+        await self._append_rejections(given.rejections, batch)
+        batch.through = self._channels.channel("events").last_position()
+        record = _record(BATCH_DONE, batch, batch.release, self._clock.now_ms())
+        await self._channels.channel(RELEASES).append([record])
+
+    async def _append_one_by_one(self, into: Channel, given: Given) -> None:
+        """A reading that the channel refuses is rejected; the others still go in."""
+        for reading in given.readings:
+            try:
+                await into.append([reading])
+            except InvalidInput as error:
+                place = int(reading.headers[RAW_POSITION])
+                given.reject(place, error.code, error.message, error.hint)
+
+    async def _append_rejections(self, rejections: Sequence[Rejection], batch: BatchDone) -> None:
+        """Only new reasons are worth an event."""
+        source, events = batch.channel.removeprefix(RAW_PREFIX), []
+        for one in rejections:
+            held = self.held_back.at(batch.channel, one.position)
+            if held is None or (held.reason, held.message) == (one.code, one.message):
+                continue
+            events.append(
+                rejection_event(one, source, attempt=held.attempts + 1, release=batch.release)
+            )
+        if events:
+            await self._channels.channel(QUARANTINE).append(events)
+
+    async def _progress(self, release: str, position: int) -> Progress:
+        """What was done of a release before: after a crash it is gone on with."""
+        progress, channel = Progress(), self._channels.channel(RELEASES)
+        while batch := await channel.read_after(position, limit=_PAGE):
+            position = batch[-1].position
+            for stored in batch:
+                if stored.event.type == BATCH_DONE:
+                    done: BatchDone = stored.event.payload_as(BatchDone)
+                    if done.release == release:
+                        progress.take(done)
+                elif stored.event.type == DONE:
+                    ended: ReleaseDone = stored.event.payload_as(ReleaseDone)
+                    progress.is_done |= ended.release == release
+        return progress
+
+
+def _record(type: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) -> Event:
+    """The same record has the same id, so that writing it again after a crash changes nothing."""
+    content = msgspec.json.encode(data).decode()
+    return make_event(
+        source=SOURCE,
+        id=content_id(type, release) if type == DONE else content_id(type, content),
+        type=type,
+        subject=f"release/{release}",
+        time=now_ms,
+        data=data,
+        headers={CAUSE: cause_text(release)},
+    )

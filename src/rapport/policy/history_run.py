@@ -1,0 +1,194 @@
+"""Plans over what `events` holds, in event time, up to where the live runner stands. [PO-7, PO-8]
+
+The log is read twice: first to learn which readings lie behind their time (released, corrected,
+late) and which were corrected, then to run. Only those and the reorder buffer are kept in memory,
+so the cost grows with the span that is read and not with what it holds at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rapport.core.detection import Detection, Undecided
+from rapport.core.event import Event, StoredEvent
+from rapport.core.release import CORRECTS
+from rapport.policy.ontology import Ontology, PushSource
+from rapport.policy.plan import Plan
+from rapport.policy.readings import split_events
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.local import LocalRunner, in_event_order
+
+_ENDLESS_MS = 2**61
+"""As lateness: nothing is late, and time moves only when told."""
+_LONG_AGO = -(2**61)
+
+
+class PlanSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """What of history a plan is run over, and from when on its findings are judged."""
+
+    plan: Plan
+    start: int | None
+    """The oldest reading it needs; None: from the first one there ever was."""
+    began: int | None
+    """When it was deployed: it sees no reading before; None: before the first."""
+    judged_from: int
+    is_incomplete: bool = False
+    """Whether the log no longer holds all it needs."""
+
+
+class PlanRun:
+    """One plan over history; keeps what it found from `judged_from` on."""
+
+    def __init__(
+        self,
+        span: PlanSpan,
+        pull: PullData,
+        sources: Mapping[str, PushSource],
+        *,
+        is_first: bool,
+    ) -> None:
+        """`is_first`: there never was a reading before the span."""
+        self.span = span
+        self.runner = LocalRunner(
+            [],
+            pull,
+            lateness_ms=_ENDLESS_MS,
+            sources=sources,
+            began=None if is_first else span.start,
+        )
+        self.found: list[Detection] = []
+        self.undecided: list[Undecided] = []
+        self._is_deployed = False
+
+    def feed(self, readings: pa.RecordBatch) -> None:
+        """Takes readings in any order; none is used before time moves past it."""
+        if self.span.start is not None and len(readings):
+            readings = readings.filter(pc.greater_equal(readings.column("time"), self.span.start))
+        self.runner.feed(readings)
+
+    def advance(self, watermark: int) -> None:
+        """All readings before this time have been fed."""
+        if not self._is_deployed:
+            began = self.span.began
+            if began is not None and began > watermark:
+                self.runner.advance(watermark + _ENDLESS_MS)
+                return
+            if began is not None:
+                self.runner.advance(began + _ENDLESS_MS)
+            self.runner.deploy(self.span.plan)
+            self._is_deployed = True
+        found = self.runner.advance(watermark + _ENDLESS_MS)
+        undecided = self.runner.take_undecided()
+        since = self.span.judged_from
+        self.found += [item for item in found if item.time >= since]
+        self.undecided += [item for item in undecided if item.time >= since]
+
+
+class History:
+    """Several plans over the same stretch of the log: `survey` all of it, `begin`, then `feed` it
+    again.
+    """
+
+    def __init__(
+        self,
+        spans: Sequence[PlanSpan],
+        pull: PullData,
+        ontology: Ontology,
+        *,
+        lateness_ms: int,
+        skew_ms: int,
+    ) -> None:
+        self.runs: list[PlanRun] = []
+        self._spans, self._pull, self._ontology = spans, pull, ontology
+        self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
+        self._oldest: int | None = None
+        self._streams = ontology.streams().keys()
+        self._surveyed_to = self._fed_to = _LONG_AGO
+        self._behind: list[Event] = []
+        self._behind_at: set[int] = set()
+        self._waiting: pa.RecordBatch | None = None
+        self._stands_in: dict[tuple[str, str], str] = {}
+        self.original_of: dict[str, str] = {}
+        """Of each correction's id the id of the reading it corrects."""
+
+    def survey(self, batch: Sequence[StoredEvent]) -> None:
+        """Learns from events in log order what is behind its time and what was corrected."""
+        for stored in self._usable(batch):
+            event = stored.event
+            if CORRECTS in event.headers:
+                original = event.headers[CORRECTS]
+                self._stands_in[event.source, original] = event.id
+                self.original_of[event.id] = original
+            if event.time < self._surveyed_to - self._lateness_ms:
+                self._behind.append(event)
+                self._behind_at.add(stored.position)
+            self._surveyed_to = max(self._surveyed_to, event.time)
+            self._oldest = event.time if self._oldest is None else min(self._oldest, event.time)
+
+    def begin(self, *, is_whole: bool) -> None:
+        """Ends the survey; `is_whole`: it saw every reading there ever was."""
+        for span in self._spans:
+            start, oldest = span.start, self._oldest
+            is_first = start is None or (is_whole and (oldest is None or oldest >= start))
+            run = PlanRun(span, self._pull, self._ontology.sources, is_first=is_first)
+            self.runs.append(run)
+        self._waiting = in_event_order(self._readings(self._behind))
+
+    def feed(self, batch: Sequence[StoredEvent]) -> None:
+        """Runs the plans over the next events; also such as came after the survey ended, as far as
+        they are not behind their time.
+        """
+        usable = self._usable(batch)
+        fresh = [item.event for item in usable if item.position not in self._behind_at]
+        readings = self._readings(fresh)
+        if not len(readings):
+            return
+        for run in self.runs:
+            run.feed(readings)
+        # By what are readings only, as live: time never moves further here than it did there.
+        self._fed_to = max(self._fed_to, int(readings.column("time").to_numpy().max()))
+        self.advance(self._fed_to - self._lateness_ms)
+
+    def advance(self, watermark: int) -> None:
+        """Moves time on: everything before it that there is has been given to `feed`."""
+        due = self._take_due(watermark)
+        for run in self.runs:
+            if due is not None:
+                run.feed(due)
+            run.advance(watermark)
+
+    def superseded(self) -> Collection[str]:
+        """Ids of readings that another one stands in for."""
+        standing = set(self._stands_in.values())
+        every = {id for _source, id in self._stands_in} | self.original_of.keys()
+        return every - standing
+
+    def _usable(self, batch: Sequence[StoredEvent]) -> list[StoredEvent]:
+        """Readings, without those that the live runner puts aside as ahead of the clock."""
+        return [
+            stored
+            for stored in batch
+            if stored.event.type in self._streams
+            and stored.event.time <= stored.received + self._skew_ms
+        ]
+
+    def _readings(self, events: Sequence[Event]) -> pa.RecordBatch:
+        counted = [event for event in events if self._counts(event)]
+        readings, _rejected = split_events(counted, self._ontology)
+        return readings
+
+    def _counts(self, event: Event) -> bool:
+        original = event.headers.get(CORRECTS, event.id)
+        return self._stands_in.get((event.source, original), event.id) == event.id
+
+    def _take_due(self, watermark: int) -> pa.RecordBatch | None:
+        if self._waiting is None or not len(self._waiting):
+            return None
+        times = self._waiting.column("time").to_numpy()
+        count = int(times.searchsorted(watermark))
+        due, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
+        return due if count else None

@@ -1,0 +1,138 @@
+"""The doors for what is held back: look at it, mend, release, mediate again. [ME-11, ME-16]
+
+Looking needs the right to read `quarantine`; everything else the right to change the node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.params import FromPath, FromQuery
+
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.release import Asked
+from rapport.core.times import parse_time
+from rapport.mediation.held import Wanted
+from rapport.mediation.held_groups import held_groups
+from rapport.node.node import Node
+from rapport.web.callers import allow, allow_admin
+from rapport.web.dependencies import NodeDependency
+
+T = TypeVar("T")
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to have something released; what is left out fits any."""
+
+    source: str = ""
+    reason: str = ""
+    ids: tuple[str, ...] = ()
+    since_ms: int = 0
+    dry_run: bool = False
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is posted to have raw events mediated again that were received in a time."""
+
+    source: str
+    since_ms: int = 0
+    until_ms: int = 2**62
+    dry_run: bool = False
+
+
+@get("/quarantine")
+async def list_held(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    source: FromQuery[str] = "",
+    reason: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+) -> Response[bytes]:
+    """What is held back by source and reason, and how many were released of each source."""
+    allow(request, node, "subscribe", "quarantine")
+    held_back = node.releasing.held_back
+    await held_back.refresh()
+    since_ms = parse_time(since) if since else 0
+    chosen = held_back.held(Wanted(source=source, reason=reason, since_ms=since_ms))
+    groups = await held_groups(node.channels, chosen)
+    return _json({"held": groups, "released": held_back.released()})
+
+
+@get("/quarantine/{held:str}")
+async def show_held(
+    request: Request[Any, Any, Any], held: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """What became of one event that was held back."""
+    allow(request, node, "subscribe", "quarantine")
+    await node.releasing.held_back.refresh()
+    found = node.releasing.held_back.one(held)
+    if found is None:
+        raise UnknownName("event that was held back", held)
+    return _json(found)
+
+
+@post("/quarantine/release", status_code=200)
+async def release(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Has held events mediated by what is in force now; answers when that is certain to happen."""
+    identity = allow_admin(request, node)
+    wanted = _read(await request.body(), Release)
+    asked = Asked(
+        source=wanted.source,
+        reason=wanted.reason,
+        ids=wanted.ids,
+        since_ms=wanted.since_ms,
+        by=identity,
+    )
+    return await _ask(node, asked, wanted.dry_run)
+
+
+@get("/quarantine/releases/{id:str}")
+async def show_release(
+    request: Request[Any, Any, Any], id: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """How far a release has come, and what the policies' second look found."""
+    allow(request, node, "subscribe", "quarantine")
+    return _json(await node.releasing.state(id))
+
+
+@post("/interpretations/again", status_code=200)
+async def again(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Has raw events of a source mediated again; readings that differ are corrected."""
+    identity = allow_admin(request, node)
+    wanted = _read(await request.body(), Again)
+    asked = Asked(
+        what="again",
+        source=wanted.source,
+        since_ms=wanted.since_ms,
+        until_ms=wanted.until_ms,
+        by=identity,
+    )
+    return await _ask(node, asked, wanted.dry_run)
+
+
+@post("/interpretations/reload", status_code=200)
+async def reload(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Takes the interpretations from the site's files; a fault leaves everything as it was."""
+    allow_admin(request, node)
+    return _json(await node.meanings.reload())
+
+
+async def _ask(node: Node, asked: Asked, dry_run: bool) -> Response[bytes]:
+    if dry_run:
+        return _json(await node.releasing.try_out(asked))
+    return _json({"release": await node.releasing.ask(asked)})
+
+
+def _json(value: object) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"this cannot be understood: {error}", code="request.not_a_request"
+        ) from None
