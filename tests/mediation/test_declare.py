@@ -10,7 +10,7 @@ from rapport.mediation.declare import interpretations_from_site
 CAMERAS = "[interpretations.cameras]"
 NAME_HINT = "use letters, digits, . _ / and -; 'root' is taken"
 VALUE_NAME_HINT = "use small letters, digits and underscores, beginning with a letter"
-LENGTHS = "units of length: m, mm, cm, km, in, ft, yd, mi, nmi"
+LENGTHS = "units of length: m, nm, um, mm, cm, dm, km, in, ft, yd, ftm, mi, nmi"
 COLUMNS = {"badges": ("tag", "person"), "sensors": ("id", "x_m", "y_m", "heading_deg")}
 
 

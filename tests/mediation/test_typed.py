@@ -248,3 +248,62 @@ def test_events_in_the_memory_are_not_taken_in_twice():
         assert taken == [3]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("format_name", "said"),
+    [
+        (
+            "senml",
+            lambda unit: [
+                {"bn": "KJFK", "n": "temperature", "v": 25.0} | ({"u": unit} if unit else {})
+            ],
+        ),
+        (
+            "ngsi",
+            lambda unit: {
+                "id": "KJFK",
+                "type": "UsWeather",
+                "temperature": {
+                    "type": "Property",
+                    "value": 25.0,
+                    **({"unitCode": unit} if unit else {}),
+                },
+            },
+        ),
+    ],
+)
+def test_the_unit_in_the_data_counts_before_the_declared_one(format_name, said):
+    names = {"senml": "device", "ngsi": "id"}
+    named = msgspec.structs.replace(
+        US,
+        types=(
+            unit_type("degF"),
+            ComplexType(
+                "UsWeather",
+                (
+                    Attribute(names[format_name], "text"),
+                    Attribute("temperature", "degF", optional=True),
+                ),
+            ),
+        ),
+        mappings=(
+            Mapping(
+                "UsWeather",
+                "station",
+                "in",
+                shape=(RenameAttribute(names[format_name], "key"),),
+            ),
+        ),
+    )
+    meaning = build_meaning(BINDING, in_force(named, us=FormatChoice(format_name, {})))
+    unit = {"senml": "Cel", "ngsi": "CEL"}[format_name]
+    (reading,), rejections = meaning.apply_many([raw(said(unit))])
+    assert rejections == []
+    assert reading.payload() == {"key": "KJFK", "value": [pytest.approx(25.0)]}
+    found, rejections = meaning.apply_many([raw(said(""))])
+    if format_name == "senml":
+        assert [one.code for one in rejections] == ["unit.undeclared"]
+        assert "celsius" in rejections[0].hint
+    else:  # the data model says it
+        assert found[0].payload()["value"] == [pytest.approx(-3.888888888)]

@@ -16,6 +16,8 @@ from rapport.units.timeformats import (
     from_epoch_many,
     from_iso,
     from_pattern,
+    to_iso,
+    to_pattern,
     zone_named,
 )
 
@@ -69,6 +71,47 @@ def test_an_hour_the_clocks_jump_over_is_refused():
 
 def test_of_an_hour_that_comes_twice_it_is_the_first():
     assert from_iso("2026-10-25T02:30", "Europe/Berlin") == from_iso("2026-10-25T00:30Z")
+
+
+def test_of_an_hour_that_comes_twice_fold_says_which_is_meant():
+    text, zone = "2026-10-25T02:30", "Europe/Berlin"
+    assert from_iso(text, zone, "first") == from_iso("2026-10-25T00:30Z")
+    assert from_iso(text, zone, "second") == from_iso("2026-10-25T01:30Z")
+    assert code_of(from_iso, text, zone, "") == "time.ambiguous"
+    assert code_of(from_pattern, "25/10/2026 02:30", "%d/%m/%Y %H:%M", zone, "") == "time.ambiguous"
+
+
+def test_a_half_hour_that_comes_twice_is_known_where_clocks_go_back_by_half_an_hour():
+    text, zone = "2026-04-05T01:45", "Australia/Lord_Howe"
+    assert from_iso(text, zone, "second") - from_iso(text, zone, "first") == 30 * 60_000
+    assert code_of(from_iso, text, zone, "") == "time.ambiguous"
+
+
+@pytest.mark.parametrize("fold", ["", "first", "second"])
+def test_no_fold_makes_an_hour_that_the_clocks_jump_over(fold):
+    assert code_of(from_iso, "2026-03-29T02:30", "Europe/Berlin", fold) == "time.bad_time"
+
+
+def test_times_are_written_in_a_zone_and_by_a_pattern():
+    assert to_iso(1_772_442_845_210) == "2026-03-02T09:14:05.210Z"
+    assert to_iso(1_782_864_000_000, "Europe/Berlin") == "2026-07-01T02:00:00.000+02:00"
+    written = to_pattern(1_772_442_840_000, "%d/%m/%Y %H:%M 100%%", "America/Sao_Paulo")
+    assert written == "02/03/2026 06:14 100%"
+    assert to_pattern(EARLIEST_MS, "%Y") == "0001"
+
+
+def test_a_time_outside_of_the_years_that_have_names_is_not_written():
+    for time_ms in (EARLIEST_MS - 1, LATEST_MS + 1, 10**30):
+        assert code_of(to_iso, time_ms) == "time.out_of_range"
+    assert code_of(to_iso, LATEST_MS, "Asia/Tokyo") == "time.out_of_range"
+
+
+@given(
+    st.integers(-2_000_000_000_000, 4_000_000_000_000),
+    st.sampled_from(["Europe/Berlin", "America/Sao_Paulo", "Asia/Kolkata"]),
+)
+def test_what_is_written_with_its_offset_reads_back(time_ms, zone):
+    assert from_iso(to_iso(time_ms, zone)) == time_ms
 
 
 def test_a_pattern_with_a_zone():

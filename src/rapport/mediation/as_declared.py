@@ -1,8 +1,9 @@
 """A document as its type declares it: numbers out of texts, in the declared unit. [ME-11, ME-13]
 
 SenML, NGSI and Home Assistant send the unit with the number. It counts more than what somebody
-declared once: the number is turned into the declared unit before anything else looks at it. CSV and
-XML know only texts; where a number is declared, the text is read as one.
+declared once: the number is turned into the declared unit before anything else looks at it. Where a
+device of SenML or Home Assistant does not say it, nobody knows what it meant, whatever others of
+its kind mean. CSV and XML know only texts; where a number is declared, the text is read as one.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from rapport.core.errors import InvalidInput
 from rapport.mediation.formats.base import Document
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.model.types import TypeRef, Types, element_of
+from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejection import Rejected
 from rapport.units.catalogue import BY_NAME
 from rapport.units.numbers import DecimalMark, parse_number
 from rapport.units.quantities import Affine, converter
 
 _OF_TEXTS = ("csv", "xml")
+_SAY_UNITS = ("senml", "homeassistant")
+"""Here the unit belongs to the data; NGSI leaves it to the agreed data model as well."""
+_NO_UNIT = "1"
 _TRUTHS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -29,30 +34,36 @@ def decimal_mark(choice: FormatChoice) -> DecimalMark | None:
     return "comma" if choice.options.get("decimal") == "comma" else "point"
 
 
-def as_declared(
-    document: Document, types: Types, type_name: str, decimal: DecimalMark | None
-) -> Any:
+def as_declared(document: Document, types: Types, type_name: str, choice: FormatChoice) -> Any:
     """The document's value as the type has it; raises Rejected for a text that is no number where
-    one is declared, a unit of another dimension, or an unknown one. Other faults are left to the
-    transformer, which names their path.
+    one is declared, a unit of another dimension, an unknown one, or none where the format says
+    them. Other faults are left to the transformer, which names their path.
     """
     value: Any = document.value
+    decimal = decimal_mark(choice)
     if decimal is not None:
         value = _read(value, types, type_name, decimal, type_name)
-    if document.units:
-        value = _in_declared_units(value, document, types, type_name)
+    if document.units or choice.name in _SAY_UNITS:
+        value = _in_declared_units(value, document, types, type_name, choice)
     return value
 
 
-def _in_declared_units(value: Any, document: Document, types: Types, type_name: str) -> Any:
-    attributes = types.attributes(type_name)
+def _in_declared_units(
+    value: Any, document: Document, types: Types, type_name: str, choice: FormatChoice
+) -> Any:
     changed = dict(value)
-    for name, unit in document.units.items():
-        declared = attributes.get(name)
-        if declared is None or changed.get(name).__class__ not in (int, float):
+    for name, declared in types.attributes(type_name).items():
+        if declared.type not in BY_NAME or changed.get(name).__class__ not in (int, float):
             continue
-        if declared.type in BY_NAME:
+        unit = document.units.get(name)
+        if unit is not None:
             changed[name] = _arithmetic(name, unit, declared.type).apply(float(changed[name]))
+        elif choice.name in _SAY_UNITS and declared.type != _NO_UNIT:
+            raise Rejected(
+                "unit.undeclared",
+                f"the data do not say the unit of {name}",
+                plausible_unit(name, changed[name]) or "let the device say it",
+            )
     return changed
 
 

@@ -7,8 +7,10 @@ text or number (field names, units' arithmetic) or as a bound constant; variable
 
 from __future__ import annotations
 
+from rapport.mediation.as_declared import decimal_mark
 from rapport.mediation.interpretation import ConversionRule, IdentityRule, Path, TimeRule, shown
 from rapport.mediation.resolve import Resolved, ResolvedValue
+from rapport.units.numbers import DecimalMark
 
 _READERS = {"text": "text", "boolean": "truth"}
 
@@ -21,7 +23,7 @@ def generate(resolved: Resolved) -> str:
         "data = decode_object(raw.data)",
         *_hold_back(resolved.values),
         "",
-        *_time(interpretation.time),
+        *_time(interpretation.time, decimal_mark(interpretation.format)),
         "",
         *_identity(interpretation.identity),
         f"subject = subject_of({binding.concept + '/'!r}, key)",
@@ -68,14 +70,16 @@ def _read(variable: str, path: Path) -> list[str]:
     return lines
 
 
-def _time(rule: TimeRule | None) -> list[str]:
+def _time(rule: TimeRule | None, decimal: DecimalMark | None) -> list[str]:
+    """`decimal`: how numbers are written in a format that knows only texts."""
     if rule is None:
         return ["# time: of the envelope", "time = raw.time"]
     field = shown(rule.field)
+    as_text = f", {decimal!r}" if decimal else ""
     call = {
         "iso8601": f"iso_time(time, {field!r}, {rule.zone!r})",
-        "epoch_s": f"epoch_time(time, {field!r}, 1000.0)",
-        "epoch_ms": f"epoch_time(time, {field!r}, 1.0)",
+        "epoch_s": f"epoch_time(time, {field!r}, 1000.0{as_text})",
+        "epoch_ms": f"epoch_time(time, {field!r}, 1.0{as_text})",
         "root": f"root_time(time, {field!r})",
     }.get(rule.format, f"pattern_time(time, {field!r}, {rule.format!r}, {rule.zone!r})")
     if rule.optional:

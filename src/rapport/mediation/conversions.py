@@ -27,6 +27,7 @@ START_DEADLINE_MS = 20_000
 PAUSE_MS = 30_000
 """So long the events of a plug-in that could not be loaded are rejected at once; then again."""
 _MAX_REPLY = 1024 * 1024
+_CHUNK = 65_536
 _READ_REPLY = msgspec.msgpack.Decoder(Reply)
 
 
@@ -66,6 +67,33 @@ class WorkerConversions:
             )
         return tuple(reply.results)
 
+    def call_many(
+        self, call: str, packed: Sequence[bytes], deadline_ms: int
+    ) -> list[Reply | Rejected]:
+        """The function called once for each list of values (msgpack): what it replied, in order.
+
+        One message there; one that hangs or ends the process costs its own reply only: after that
+        the next one is asked alone, then two, four. A call may be made a second time, if the
+        process ended before its reply was out. Blocks up to the deadline per call, twice the
+        deadline for the first that hangs.
+        """
+        outcomes: list[Reply | Rejected] = []
+        size = len(packed)
+        with self._lock:
+            while len(outcomes) < len(packed):
+                asked = packed[len(outcomes) : len(outcomes) + size]
+                size = size * 2 if self._ask_many(call, asked, deadline_ms, outcomes) else 1
+        return [_judged(call, each) for each in outcomes]
+
+    def fault_of(self, call: str) -> str:
+        """Why the function cannot be loaded; empty: it can."""
+        with self._lock:
+            try:
+                self._ready_worker(call)
+            except Rejected as rejected:
+                return rejected.message
+        return ""
+
     def close(self) -> None:
         """Ends the worker; a call under way, and every later one, is rejected.
 
@@ -80,21 +108,47 @@ class WorkerConversions:
 
     def _ask(self, rule: ConversionRule, values: tuple[Any, ...]) -> Reply:
         request = Request(rule.call, rule.deadline_ms, list(values), dict(rule.arguments))
+        packed = packed_values(request, rule.call)
         worker = self._ready_worker(rule.call)
         try:
-            return worker.ask(request, rule.deadline_ms)
-        except _TimedOut:
-            self._drop_worker()
-            raise Rejected(
-                "conversion.timeout",
-                f"the conversion {rule.call!r} took longer than {rule.deadline_ms} ms",
-                "its worker was ended and is started again; is it waiting for a network?",
-            ) from None
-        except _Died:
-            self._drop_worker()
-            raise Rejected(
-                "conversion.died", f"the process of the conversion {rule.call!r} ended"
-            ) from None
+            return worker.ask(packed, rule.deadline_ms)
+        except (_TimedOut, _Died) as error:
+            raise self._ended(rule.call, rule.deadline_ms, error) from None
+
+    def _ask_many(
+        self,
+        call: str,
+        packed: Sequence[bytes],
+        deadline_ms: int,
+        outcomes: list[Reply | Rejected],
+    ) -> bool:
+        """Adds an outcome for each, or False and as many as came; a single one always has one."""
+        try:
+            worker = self._ready_worker(call)
+        except Rejected as rejected:
+            outcomes += [rejected] * len(packed)
+            return True
+        request = Request(call, deadline_ms, many=list(packed))
+        try:
+            worker.send(msgspec.msgpack.encode(request))
+            for _ in packed:
+                outcomes.append(worker.receive(deadline_ms))
+        except (_TimedOut, _Died) as error:
+            ended = self._ended(call, deadline_ms, error)
+            if len(packed) == 1:
+                outcomes.append(ended)
+            return False
+        return True
+
+    def _ended(self, call: str, deadline_ms: int, error: _TimedOut | _Died) -> Rejected:
+        self._drop_worker()
+        if isinstance(error, _Died):
+            return Rejected("conversion.died", f"the process of the conversion {call!r} ended")
+        return Rejected(
+            "conversion.timeout",
+            f"the conversion {call!r} took longer than {deadline_ms} ms",
+            "its worker was ended and is started again; is it waiting for a network?",
+        )
 
     def _ready_worker(self, call: str) -> _Worker:
         """A worker that has loaded `call`."""
@@ -114,7 +168,8 @@ class WorkerConversions:
 
     def _load(self, worker: _Worker, call: str, now_ms: int) -> None:
         try:
-            reply = worker.ask(Request(call, START_DEADLINE_MS), START_DEADLINE_MS)
+            request = msgspec.msgpack.encode(Request(call, START_DEADLINE_MS))
+            reply = worker.ask(request, START_DEADLINE_MS)
             fault = reply.message if reply.outcome != "ok" else ""
         except (_TimedOut, _Died):
             self._drop_worker()
@@ -130,6 +185,21 @@ class WorkerConversions:
             self._worker.end()
             self._worker = None
             self.restarts += 1
+
+
+def packed_values(values: Any, call: str) -> bytes:
+    """As the worker reads it; raises Rejected for what no message can hold."""
+    try:
+        return msgspec.msgpack.encode(values)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the conversion {call!r} cannot be asked: {error}"[:300]
+        raise Rejected("value.not_sendable", message) from None
+
+
+def _judged(call: str, outcome: Reply | Rejected) -> Reply | Rejected:
+    if isinstance(outcome, Rejected) or outcome.outcome == "ok":
+        return outcome
+    return Rejected("conversion.raised", f"the conversion {call!r}: {outcome.message}")
 
 
 class _Worker:
@@ -150,17 +220,29 @@ class _Worker:
         self._requests, self._replies = self._process.stdin, self._process.stdout
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._replies, selectors.EVENT_READ)
+        self._received = b""
 
-    def ask(self, request: Request, deadline_ms: int) -> Reply:
+    def ask(self, request: bytes, deadline_ms: int) -> Reply:
         """Sends and waits; raises _TimedOut or _Died, after which the worker is of no more use."""
+        self.send(request)
+        return self.receive(deadline_ms)
+
+    def send(self, request: bytes) -> None:
+        """One request; raises _Died. The worker reads all of it before it works."""
+        try:
+            write_frame(self._requests, request)  # type: ignore[arg-type]
+        except (OSError, ValueError):  # broken pipe, closed file
+            raise _Died from None
+
+    def receive(self, deadline_ms: int) -> Reply:
+        """The next reply; raises _TimedOut or _Died."""
         until_ns = self._clock.steady_ns() + deadline_ms * 1_000_000
         try:
-            write_frame(self._requests, msgspec.msgpack.encode(request))  # type: ignore[arg-type]
             size = int.from_bytes(self._read(4, until_ns), "big")
             if size > _MAX_REPLY:
                 raise _Died
             return _READ_REPLY.decode(self._read(size, until_ns))
-        except (OSError, ValueError):  # broken pipe, closed file, not a reply
+        except (OSError, ValueError):  # closed file, not a reply
             raise _Died from None
 
     def kill(self) -> None:
@@ -178,13 +260,13 @@ class _Worker:
                 continue  # closing flushes into a pipe that nobody reads any more
 
     def _read(self, size: int, until_ns: int) -> bytes:
-        chunks = b""
-        while len(chunks) < size:
+        while len(self._received) < size:
             left_ns = until_ns - self._clock.steady_ns()
             if left_ns <= 0 or not self._selector.select(left_ns / 1e9):
                 raise _TimedOut
-            chunk = os.read(self._replies.fileno(), size - len(chunks))
+            chunk = os.read(self._replies.fileno(), _CHUNK)
             if not chunk:
                 raise _Died
-            chunks += chunk
-        return chunks
+            self._received += chunk
+        found, self._received = self._received[:size], self._received[size:]
+        return found

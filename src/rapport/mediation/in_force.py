@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 import msgspec
 
 from rapport.core.errors import Problem
+from rapport.core.ids import content_id
 from rapport.mediation.concepts import Concepts, root_of
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.interpretation import Interpretation as FieldsForm
@@ -14,6 +16,30 @@ from rapport.mediation.model.changes import load
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretation import Interpretation as TypedForm
 from rapport.mediation.model.interpretations import Interpretations
+
+_replace = msgspec.structs.replace
+
+
+def stamp_of(
+    interpretations: Interpretations, name: str, format: FormatChoice | None = None
+) -> str:
+    """`name@version`; the version depends on everything the meaning depends on."""
+    chain = interpretations.chain(name)
+    later = interpretations.roots[interpretations.root_version(name) + 1 :]
+    return stamp_from(name, chain, later, format)
+
+
+def stamp_from(
+    name: str,
+    chain: Iterable[TypedForm | msgspec.Raw],
+    later: Iterable[TypedForm | msgspec.Raw],
+    format: FormatChoice | None = None,
+) -> str:
+    """The stamp of what stands at the end of a chain from root; `later` are newer roots."""
+    parts = [msgspec.json.encode(tuple(chain)).decode(), msgspec.json.encode(tuple(later)).decode()]
+    if format is not None and format != FormatChoice():
+        parts.append(msgspec.json.encode(format, order="deterministic").decode())
+    return f"{name}@{content_id(*parts)[:12]}"
 
 
 class InForce:
@@ -49,16 +75,29 @@ class InForce:
             name = self.typed.named(name).parent
         return FormatChoice()
 
-    def with_typed(self, typed: Interpretations) -> InForce:
+    @cached_property
+    def stamps(self) -> Mapping[str, str]:
+        """`name@version` of every interpretation of either form; takes a while when first asked."""
+        found = {name: one.stamp() for name, one in self.fields.items()}
+        for name in self.typed.names:
+            found[name] = stamp_of(self.typed, name, self.format_of(name))
+        return found
+
+    def with_typed(
+        self, typed: Interpretations, formats: Mapping[str, FormatChoice] | None = None
+    ) -> InForce:
         """The same with other typed interpretations; one in force is refused no longer."""
         refused = {name: why for name, why in self.refused.items() if name not in typed}
-        return InForce(
-            self.fields,
-            typed,
-            formats=self.formats,
-            concepts=self.concepts,
-            refused=refused,
-        )
+        return self.with_parts(typed, self.formats if formats is None else formats, refused)
+
+    def with_parts(
+        self,
+        typed: Interpretations,
+        formats: Mapping[str, FormatChoice],
+        refused: Mapping[str, tuple[Problem, ...]],
+    ) -> InForce:
+        """The same fields form and concepts with another typed form."""
+        return InForce(self.fields, typed, formats=formats, concepts=self.concepts, refused=refused)
 
 
 def take_in(
@@ -71,28 +110,51 @@ def take_in(
     """Everything a site declares, checked together; a faulty interpretation refuses only itself and
     those below it.
     """
+    in_force, found = take_in_each(fields, typed, concepts=concepts, formats=formats)
+    return in_force, tuple(_named(name, fault) for name, faults in found for fault in faults)
+
+
+def take_in_each(
+    fields: Mapping[str, FieldsForm],
+    typed: Iterable[TypedForm],
+    *,
+    concepts: Concepts,
+    formats: Mapping[str, FormatChoice] | None = None,
+) -> tuple[InForce, list[tuple[str, tuple[Problem, ...]]]]:
+    """The same, with the problems by the name of the interpretation they are about."""
     base, problems = root_of(concepts)
     declared = {each.name: each for each in typed}
-    root = declared.get(ROOT)
-    declared[ROOT] = _joined(base, root) if root is not None else base
+    declared[ROOT] = with_own_root(base, declared.get(ROOT))
     found, outcomes = load(declared.values())
-    refused = {}
-    for name, (_, faults) in outcomes.items():
-        problems += [_named(name, fault) for fault in faults]
-        if name not in found:
-            refused[name] = tuple(fault for fault in faults if fault.severity == "error")
+    faulty_root = outcomes[ROOT]
+    if has_errors(faulty_root[1]):  # what the ontology says of root counts all the same
+        found, outcomes = load([*(declared | {ROOT: base}).values()])
+        outcomes[ROOT] = faulty_root
+    refused = {
+        name: tuple(fault for fault in faults if fault.severity == "error")
+        for name, (_, faults) in outcomes.items()
+        if name not in found or has_errors(faults)
+    }
     in_force = InForce(fields, found, formats=formats, concepts=concepts, refused=refused)
-    return in_force, tuple(problems)
+    told = [(name, faults) for name, (_, faults) in outcomes.items()]
+    return in_force, [(ROOT, tuple(problems)), *told]
 
 
-def _joined(base: TypedForm, more: TypedForm) -> TypedForm:
+def with_own_root(base: TypedForm, more: TypedForm | None) -> TypedForm:
     """Root of the ontology and what the site declares for it; the same type twice is once."""
+    if more is None:
+        return base
     known = set(base.types)
-    return msgspec.structs.replace(
+    return _replace(
         more, parent="", types=(*base.types, *(one for one in more.types if one not in known))
     )
 
 
+def has_errors(problems: Iterable[Problem]) -> bool:
+    """One of them refuses what it is about."""
+    return any(problem.severity == "error" for problem in problems)
+
+
 def _named(name: str, fault: Problem) -> Problem:
     message = fault.message if fault.message.startswith(name) else f"{name}: {fault.message}"
-    return msgspec.structs.replace(fault, message=message)
+    return _replace(fault, message=message)

@@ -127,10 +127,13 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     place: Place = Place()
 
+    def meaning(self) -> Interpretation:
+        """The same without its place and comment."""
+        return msgspec.structs.replace(self, place=Place(), about="")
+
     def version(self) -> str:
         """Twelve digits that depend on the meaning only, not on its place or comment."""
-        meaning = msgspec.structs.replace(self, place=Place(), about="")
-        return content_id(msgspec.json.encode(meaning).decode())[:12]
+        return content_id(msgspec.json.encode(self.meaning()).decode())[:12]
 
     def stamp(self) -> str:
         """`name@version`, as it stands in the header of every event it gave a meaning to."""

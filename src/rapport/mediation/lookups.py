@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, UnknownName
 from rapport.mediation.rejection import Rejected
 from rapport.units.numbers import parse_number
 from rapport.units.quantities import Affine
@@ -24,6 +24,9 @@ class NoTables:
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
         return None
+
+    def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        raise UnknownName("table", table, (), code="lookup.unknown_table")
 
 
 def text_finder(lookups: Lookups, table: str, column: str) -> Callable[[str], str | None]:

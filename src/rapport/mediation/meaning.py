@@ -4,16 +4,38 @@ ME-8, ME-13]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple, cast
+
 from rapport.core.errors import InterpretationError, UnknownName
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.formatted import FormattedTransformer
 from rapport.mediation.in_force import InForce
 from rapport.mediation.interpretation import FormatChoice, Interpretation
 from rapport.mediation.lane import GivesMeaning
-from rapport.mediation.lookups import Lookups
+from rapport.mediation.lookups import Lookups, NoTables
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.transformer import Conversions, Transformer
+from rapport.mediation.model.references import functions_needed
+from rapport.mediation.model.surroundings import Context, SiteTables, Surroundings
+from rapport.mediation.site_functions import SiteFunctions
+from rapport.mediation.transformer import Transformer
 from rapport.mediation.typed import TypedTransformer
+
+
+class Grounds(NamedTuple):
+    """All that the meaning of a source's events follows from."""
+
+    in_force: InForce
+    bindings: Mapping[str, SourceBinding]
+    lookups: Lookups
+
+    def of(self, source: str) -> tuple[object, ...]:
+        """Equal for equal meanings."""
+        binding = self.bindings.get(source)
+        name = binding.interpretation if binding is not None else ""
+        said = self.in_force.stamps.get(name) or self.in_force.refused.get(name)
+        return binding, said, self.in_force.concepts, id(self.lookups)
 
 
 def build_meaning(
@@ -22,14 +44,26 @@ def build_meaning(
     *,
     memory: SourceMemory | None = None,
     lookups: Lookups | None = None,
-    conversions: Conversions | None = None,
+    conversions: WorkerConversions | None = None,
+    context: Context | None = None,
 ) -> GivesMeaning:
-    """Checks, generates, compiles; raises InterpretationError or UnknownName with the reason."""
+    """Checks, generates, compiles; raises InterpretationError or UnknownName with the reason.
+
+    `conversions`: the process that carries out functions of the site; `context`: what is so at
+    present, for conversions that ask.
+    """
     name = binding.interpretation
     if name in in_force.refused:
         raise InterpretationError(in_force.refused[name])
     if name in in_force.typed:
-        return TypedTransformer(binding, in_force, memory=memory)
+        needed = functions_needed(in_force.typed, name)
+        return TypedTransformer(
+            binding,
+            in_force,
+            memory=memory,
+            functions=SiteFunctions(needed, conversions) if conversions else None,
+            surroundings=Surroundings(cast("SiteTables", lookups or NoTables()), context),
+        )
     interpretation = in_force.fields.get(name)
     if name and interpretation is None:
         known = [*in_force.fields, *in_force.typed.names]

@@ -17,7 +17,7 @@ _KEYS = ("into", "interpretation", "type")
 _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _OF_THE_NODE = (
     *("events", "quarantine", "detections", "control", "log"),
-    *("dead_letters", "intercepted"),
+    *("dead_letters", "intercepted", "releases", "interpretations"),
 )
 
 

@@ -9,31 +9,24 @@ from typing import Any
 
 import msgspec
 
-from rapport.core.errors import RapportError, UnknownName
+from rapport.core.errors import InterpretationError, RapportError, UnknownName
 from rapport.core.event import CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
-from rapport.core.ids import content_id
 from rapport.mediation import fields
-from rapport.mediation.as_declared import as_declared, decimal_mark
+from rapport.mediation.as_declared import as_declared
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import KEY, TIME, parts_of
 from rapport.mediation.formats.base import Document, Format
 from rapport.mediation.formats.named import format_named
 from rapport.mediation.in_force import InForce
+from rapport.mediation.in_force import stamp_of as stamp_of
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.model.conversions import Conversion, Stateful, functions_of
-from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.model.runtime import Functions
+from rapport.mediation.model.memory import Functions
+from rapport.mediation.model.references import feeds_of, functions_needed
+from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.rejection import Rejected, Rejection
 
 _ENCODE = msgspec.json.Encoder().encode
-
-
-def stamp_of(interpretations: Interpretations, name: str) -> str:
-    """`name@version`; the version depends on everything the meaning depends on."""
-    chain = msgspec.json.encode(interpretations.chain(name)).decode()
-    later = msgspec.json.encode(interpretations.roots[interpretations.root_version(name) + 1 :])
-    return f"{name}@{content_id(chain, later.decode())[:12]}"
 
 
 class TypedTransformer:
@@ -51,20 +44,23 @@ class TypedTransformer:
         *,
         memory: SourceMemory | None = None,
         functions: Functions | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
-        """Raises InterpretationError or UnknownName when nothing can be said in it."""
+        """`functions`: of the site, by name; `surroundings`: what conversions may ask.
+
+        Raises InterpretationError or UnknownName when nothing can be said in it.
+        """
         name, interpretations = binding.interpretation, in_force.typed
         self._scope = interpretations.checked(name).scope
         self._binding, self._interpretations = binding, interpretations
         self._concepts, self._functions = in_force.concepts, functions or {}
-        choice = in_force.format_of(name)
-        self._format: Format = format_named(choice.name, choice.options)
-        self._decimal = decimal_mark(choice)
+        self._choice = in_force.format_of(name)
+        self._format: Format = format_named(self._choice.name, self._choice.options)
         self.memory = memory or SourceMemory()
-        self.stamp, self.into = stamp_of(interpretations, name), binding.into
-        conversions = self._scope.conversions.values()
-        self.may_block = any(functions_of(each) for each in conversions)
-        self._fed = _fed_by(conversions)
+        self.stamp, self.into = stamp_of(interpretations, name, self._choice), binding.into
+        self._surroundings = surroundings or Surroundings()
+        self.may_block = bool(functions_needed(interpretations, name))
+        self.feeds = feeds_of(interpretations, name)
         self._transformers: dict[str, Transformer] = {}
         self._only = self._only_type()
 
@@ -85,6 +81,17 @@ class TypedTransformer:
                     rejections.append(self._rejection(error, stored))
         return found, rejections
 
+    def prepare(self) -> None:
+        """Generates now what is otherwise generated when an event of a type first comes."""
+        mapped = [source for source, direction in self._scope.mappings if direction == "in"]
+        for name in dict.fromkeys(
+            each for one in mapped for each in self._scope.types.subtypes(one)
+        ):
+            try:
+                self._transformer(name)
+            except InterpretationError:
+                continue  # its events are rejected with the reason when they come
+
     def source_text(self) -> str:
         """The generated Python for every type that can be received."""
         names = [source for source, direction in self._scope.mappings if direction == "in"]
@@ -92,13 +99,12 @@ class TypedTransformer:
 
     def _apply(self, document: Document, stored: StoredEvent) -> list[Event]:
         type_name = self._type_of(document, stored.event)
-        value = as_declared(document, self._scope.types, type_name, self._decimal)
-        fed = self._fed.get(type_name, ())
-        for conversion in fed:
-            self.memory.states.feed(conversion, value, self._functions)
-        if fed and not self._is_mapped(type_name):
+        value = as_declared(document, self._scope.types, type_name, self._choice)
+        self.feed(type_name, value)
+        if type_name in self.feeds and not self._is_mapped(type_name):
             return []
         transformer = self._transformer(type_name)
+        self._surroundings.event_time_ms = _time_of(document, stored)
         results = transformer(value)
         if not transformer.plan.several:
             return self._events(results, transformer.plan.result_type, document, "", stored)
@@ -110,13 +116,20 @@ class TypedTransformer:
             )
         ]
 
+    def feed(self, type_name: str, value: Any) -> None:
+        """Lets conversions learn from a value of a type, of root or of the source's own; raises
+        Rejected for one that cannot be used.
+        """
+        for conversion in self.feeds.get(type_name, ()):
+            self.memory.states.feed(conversion, value, self._functions)
+
     def _events(
         self, value: Any, result_type: str, document: Document, part: str, stored: StoredEvent
     ) -> list[Event]:
         """The value as it stands in a channel: readings of a concept, or the value as it is."""
         raw = stored.event
         own_id = ":".join(each for each in (raw.id, document.id, part) if each)
-        time = raw.time if document.time is None else document.time
+        time = _time_of(document, stored)
         headers = {
             **raw.headers,
             CAUSE: cause_text(raw.id),
@@ -187,6 +200,7 @@ class TypedTransformer:
                 "in",
                 self._functions,
                 self.memory.states,
+                self._surroundings,
             )
             self._transformers[type_name] = found
         return found
@@ -199,9 +213,5 @@ class TypedTransformer:
         return Rejection(code, message[:500], hint[:500], stored.event, stored.position, self.stamp)
 
 
-def _fed_by(conversions: Sequence[Conversion] | Any) -> dict[str, list[Conversion]]:
-    found: dict[str, list[Conversion]] = {}
-    for each in conversions:
-        if isinstance(each.how, Stateful) and each.how.feed:
-            found.setdefault(each.how.feed, []).append(each)
-    return found
+def _time_of(document: Document, stored: StoredEvent) -> int:
+    return stored.event.time if document.time is None else document.time

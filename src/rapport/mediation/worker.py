@@ -11,24 +11,29 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import msgspec
 
 from rapport.kernel.plugins import Plugins
 
+FLUSH_SECONDS = 0.002
+_MOST_FRAMES = 256
 GRACE_SECONDS = 5.0
 """How much longer than its deadline a call may take before the kernel ends an orphaned worker."""
 
 
 class Request(msgspec.Struct, array_like=True):
-    """Load the function `call`, or call it with `values`."""
+    """Load the function `call`, call it with `values`, or call it once for each of `many`."""
 
     call: str
     deadline_ms: int
     values: list[Any] | None = None
     arguments: dict[str, Any] = {}
+    many: list[bytes] | None = None
+    """Lists of values in msgpack; each has a reply of its own, with the result as it is."""
 
 
 class Reply(msgspec.Struct, array_like=True):
@@ -49,27 +54,89 @@ def main() -> None:
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)  # what a plug-in prints goes to the log, not into the replies
         functions: dict[str, Callable[..., Any]] = {}
+        outbox = Outbox(replies)
         while (frame := read_frame(requests)) is not None:
-            write_frame(replies, _pack(answer(_READ_REQUEST.decode(frame), functions)))
+            for reply in answers(_READ_REQUEST.decode(frame), functions):
+                outbox.put(_pack(reply))
+            outbox.flush()
+
+
+class Outbox:
+    """Replies on their way: several in one write, but none waits for longer than FLUSH_SECONDS.
+
+    A thread sees to that, so that what was answered is out when the next call hangs.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._lock = stream, threading.Lock()
+        self._frames: list[bytes] = []
+        self._waiting, self._never = threading.Event(), threading.Event()
+        threading.Thread(target=self._care, daemon=True).start()
+
+    def put(self, body: bytes) -> None:
+        """One frame; written soon."""
+        with self._lock:
+            self._frames.append(len(body).to_bytes(4, "big") + body)
+        if len(self._frames) >= _MOST_FRAMES:
+            self.flush()
+        elif not self._waiting.is_set():
+            self._waiting.set()
+
+    def flush(self) -> None:
+        """Everything is written now."""
+        with self._lock:
+            self._waiting.clear()
+            frames, self._frames = self._frames, []
+            if frames:
+                self._stream.write(b"".join(frames))
+                self._stream.flush()
+
+    def _care(self) -> None:
+        while self._waiting.wait():
+            self._never.wait(FLUSH_SECONDS)
+            try:
+                self.flush()
+            except (OSError, ValueError):  # nobody reads any more, so the process is ending
+                return
+
+
+def answers(request: Request, functions: dict[str, Callable[..., Any]]) -> Iterator[Reply]:
+    """The replies to a request, each as soon as it is known."""
+    if request.many is None:
+        yield answer(request, functions)
+        return
+    for packed in request.many:
+        values = msgspec.msgpack.decode(packed)
+        reply, result = _called(request, values, functions)
+        yield reply or Reply("ok", [result])
 
 
 def answer(request: Request, functions: dict[str, Callable[..., Any]]) -> Reply:
     """Carries out one request; every exception of the plug-in becomes a reply."""
+    reply, result = _called(request, request.values, functions)
+    if reply is not None:
+        return reply
+    return Reply("ok", list(result) if isinstance(result, (tuple, list)) else [result])
+
+
+def _called(
+    request: Request, values: list[Any] | None, functions: dict[str, Callable[..., Any]]
+) -> tuple[Reply | None, Any]:
+    """What went wrong, or there is to say, and else the result."""
     _end_me_after(request.deadline_ms / 1_000 + GRACE_SECONDS)
     try:
         if request.call not in functions:
             functions[request.call] = _load(request.call)
     except Exception as error:
-        return Reply("unavailable", message=f"{type(error).__name__}: {error}"[:500])
-    if request.values is None:
-        return Reply("ok")
+        return Reply("unavailable", message=f"{type(error).__name__}: {error}"[:500]), None
+    if values is None:
+        return Reply("ok"), None
     try:
-        result = functions[request.call](*request.values, **request.arguments)
+        return None, functions[request.call](*values, **request.arguments)
     except Exception as error:
-        return Reply("raised", message=f"{type(error).__name__}: {error}"[:500])
+        return Reply("raised", message=f"{type(error).__name__}: {error}"[:500]), None
     finally:
         _end_me_after(0)
-    return Reply("ok", list(result) if isinstance(result, (tuple, list)) else [result])
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:

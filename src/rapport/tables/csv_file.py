@@ -63,7 +63,7 @@ def read_csv(path: Path, *, name: str) -> CsvFile:
         line = raw[: error.start].count(b"\n") + 1
         message, hint = f"{name} is not UTF-8 text", "save it as CSV UTF-8"
         raise _refused(name, line, "tables.not_utf8", message, hint) from None
-    return _parsed(name, text)
+    return parse_csv(name, text)
 
 
 def check_heading(file: CsvFile, column: str) -> Problem | None:
@@ -83,7 +83,8 @@ def check_heading(file: CsvFile, column: str) -> Problem | None:
     )
 
 
-def _parsed(name: str, text: str) -> CsvFile:
+def parse_csv(name: str, text: str) -> CsvFile:
+    """The rows of a CSV text; raises SiteError with its faults."""
     limit = csv.field_size_limit(_MAX_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:

@@ -16,21 +16,28 @@ from rapport.kernel.toml import Section, TomlFile
 
 Concepts = Mapping[str, Mapping[str, AttributeType]]
 
-_KEYS = ("concept", "csv", "key", "columns")
+_KEYS = ("concept", "csv", "sql", "database", "key", "columns")
 _LATER = {
-    "sql": "export the query as CSV",
     "xml": "export it as CSV",
     "http": "fetch it and save it as CSV",
 }
 
 
 class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
-    """One CSV file. Without a concept it serves look-ups only."""
+    """One CSV file, or the result of a query. Without a concept it serves look-ups only."""
 
     name: str
     concept: str = ""
-    csv: str
+    csv: str = ""
+    sql: str = ""
+    """Instead of a file: a query of `database`."""
+    database: str = ""
+    """An SQLite file, or `env:NAME` or `file:PATH` with the address of a PostgreSQL database."""
     key: str
+    further_keys: tuple[str, ...] = ()
+    """Rows are told apart by these columns too, such as rates by the day from which they hold; a
+    look-up then asks for the fields joined by `/`.
+    """
     columns: dict[str, tuple[str, ...]] = {}
     """Of each attribute the columns that hold its parts."""
 
@@ -66,17 +73,38 @@ def _declaration(
             error = Unsupported(f"a table from {kind.upper()}", "this version", hint=hint)
             fields.fault(kind, error.code, error.message, hint=hint)
             return None
-    path = fields.text("csv")
-    if path:
+    has_query = fields.has("sql") or fields.has("database")
+    path = fields.text("csv", "") if has_query else fields.text("csv")
+    database = fields.text("database", example='"people.sqlite"') if has_query else ""
+    if path and has_query:
+        message = "a table is a CSV file or a query, not both"
+        fields.fault("csv", "tables.two_sources", message, hint="leave out 'csv', or 'sql'")
+    elif path:
         _check_path(fields, path, directory)
+    elif database and not database.startswith(("env:", "file:")):
+        _check_database(fields, database, directory)
     concept = fields.text("concept", "")
+    keys = fields.texts("key")
     return TableDeclaration(
         name=name,
         concept=concept,
         csv=path,
-        key=fields.text("key"),
+        sql=fields.text("sql", example='"SELECT id, status FROM persons"') if has_query else "",
+        database=database,
+        key=keys[0] if keys else "",
+        further_keys=keys[1:],
         columns=_columns(fields, section, concept, concepts),
     )
+
+
+def _check_database(fields: Fields, database: str, directory: Path) -> None:
+    if database.startswith(("postgres://", "postgresql://")):
+        message = "the address of a database is a secret"
+        hint = 'write it into a file and name that: database = "file:people.dsn"'
+        fields.fault("database", "settings.bare_secret", message, hint=hint)
+    elif not is_file(directory / database):
+        hint = "an SQLite file, relative to the site directory"
+        fields.fault("database", "site.no_file", f"there is no file {database!r}", hint=hint)
 
 
 def _check_path(fields: Fields, path: str, directory: Path) -> None:

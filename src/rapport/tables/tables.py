@@ -19,6 +19,7 @@ from rapport.tables.csv_file import MAX_FAULTS, CsvFile, check_heading, read_csv
 from rapport.tables.declare import Concepts, TableDeclaration
 from rapport.tables.instances import Instances
 from rapport.tables.joined import TypedTable, join
+from rapport.tables.sql_query import read_query
 from rapport.tables.values import empty_column, typed_column
 
 BEGINNING_OF_TIME = -(2**62)
@@ -80,6 +81,13 @@ class Tables:
             raise UnknownName("table", table, list(self._lookups))
         return found.get(key, column)
 
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[str, ...]]:
+        """The fields of some columns in every row, top to bottom; raises UnknownName."""
+        found = self._lookups.get(table)
+        if found is None:
+            raise UnknownName("table", table, list(self._lookups))
+        return list(zip(*(found.column(name) for name in columns), strict=True))
+
     def columns(self) -> dict[str, tuple[str, ...]]:
         """Every table with the headings of its columns."""
         return {name: found.headings() for name, found in self._lookups.items()}
@@ -92,16 +100,18 @@ class Tables:
         self, directory: Path, declared: TableDeclaration, problems: list[Problem]
     ) -> TypedTable | None:
         try:
-            file = read_csv(directory / declared.csv, name=declared.csv)
+            file = _read_file(directory, declared)
         except SiteError as error:
             problems.extend(error.problems)
             return None
-        named = [declared.key, *(name for names in declared.columns.values() for name in names)]
+        named = [declared.key, *declared.further_keys]
+        named += [name for names in declared.columns.values() for name in names]
         missing = [fault for name in dict.fromkeys(named) if (fault := check_heading(file, name))]
         if missing:
             problems.extend(missing)
             return None
-        keys = file.column(declared.key)
+        parts = [file.column(name) for name in (declared.key, *declared.further_keys)]
+        keys = parts[0] if len(parts) == 1 else ["/".join(row) for row in zip(*parts, strict=True)]
         problems.extend(_key_faults(file, declared.key, keys))
         self._lookups[declared.name] = _Lookup(declared.name, file, keys)
         self._digests[declared.name] = _digest(file, declared)
@@ -125,15 +135,26 @@ class _Lookup:
         self.cut: dict[str, list[str]] = {}
 
     def get(self, key: str, column: str) -> str | None:
-        if column not in self.cut:
-            if column not in self.file.header:
-                raise UnknownName(f"column of {self.name}", column, self.file.header)
-            self.cut[column] = self.file.column(column)
+        fields = self.column(column)
         row = self.rows.get(key)
-        return None if row is None else self.cut[column][row] or None
+        return None if row is None else fields[row] or None
+
+    def column(self, name: str) -> list[str]:
+        if name not in self.cut:
+            if name not in self.file.header:
+                raise UnknownName(f"column of {self.name}", name, self.file.header)
+            self.cut[name] = self.file.column(name)
+        return self.cut[name]
 
     def headings(self) -> tuple[str, ...]:
         return tuple(self.file.header)
+
+
+def _read_file(directory: Path, declared: TableDeclaration) -> CsvFile:
+    if declared.csv:
+        return read_csv(directory / declared.csv, name=declared.csv)
+    name = f"[tables.{declared.name}]"
+    return read_query(declared.database, declared.sql, directory, name=name)
 
 
 def _joined(concept: str, tables: list[TypedTable], concepts: Concepts) -> Instances:

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rapport.mediation.model.conversions import (
+    VALUE_KINDS,
     Call,
     Chain,
     Conversion,
+    Enumeration,
     Formula,
     Identity,
     Lookup,
@@ -33,8 +35,10 @@ from rapport.mediation.model.interpretation import (
     Interpretation,
     MergeAttributes,
     RenameAttribute,
+    SplitAttribute,
 )
 from rapport.mediation.rejection import Rejected
+from rapport.testing.mediation_conversions import World, convert_directly
 
 _PRIMITIVES = {"text": (), "number": (), "integer": ("number",), "boolean": (), "json": ()}
 
@@ -59,18 +63,24 @@ Trail = tuple[Place, ...]
 class Judge:
     """Directly interprets the interpretation at the end of `chain`, which begins with root.
 
-    Expects one that passed its checks, and no conversions with state.
+    Expects one that passed its checks, and no functions with state. `world` is what conversions
+    look up and were told.
     """
 
     def __init__(
-        self, chain: Sequence[Interpretation], functions: Mapping[str, Callable[..., Any]]
+        self,
+        chain: Sequence[Interpretation],
+        functions: Mapping[str, Callable[..., Any]],
+        world: World | None = None,
     ) -> None:
-        self._functions = functions
+        self._functions, self._world = functions, world or World()
+        self._kinds = {name: name for name in _PRIMITIVES}
         self._supers: dict[str, tuple[str, ...]] = dict(_PRIMITIVES)
         self._own: dict[str, dict[str, tuple[str, bool]]] = {}
         for one in chain:
             for each in one.types:
                 self._supers[each.name] = each.super_types
+                self._kinds[each.name] = getattr(each, "kind", "object")
                 if hasattr(each, "attributes"):
                     self._own[each.name] = {a.name: (a.type, a.optional) for a in each.attributes}
         self._conversions = {each.name: each for one in chain for each in one.conversions}
@@ -277,6 +287,18 @@ class Judge:
 
     # --- conversions and shapes
 
+    def convert(self, conversion: Conversion, *values: Any) -> Any:
+        """The conversion of one value, or of several for merging and splitting."""
+        if isinstance(conversion.how, VALUE_KINDS):
+            objects = {
+                name: {each: kind for each, (kind, _) in self.attributes(name).items()}
+                for name in self._own
+            }
+            return convert_directly(
+                conversion, conversion.how, values, self._world, objects, self._kinds.__getitem__
+            )
+        return self._convert(values[0], conversion)
+
     def _convert(self, value: Any, conversion: Conversion) -> Any:
         how = conversion.how
         if isinstance(how, Identity):
@@ -289,6 +311,16 @@ class Judge:
             for step in how.steps:
                 value = self._convert(value, step)
             return value
+        if isinstance(how, VALUE_KINDS):
+            return self.convert(conversion, value)
+        if isinstance(how, Enumeration):
+            for pair in how.pairs:
+                key, found = reversed(pair) if how.backwards else pair
+                if key == value and isinstance(key, bool) == isinstance(value, bool):
+                    return found
+            if how.otherwise is msgspec.UNSET:
+                raise Rejected("lookup.unknown", "")
+            return how.otherwise
         if isinstance(how, Lookup):
             for key, found in how.entries:
                 if key == value and isinstance(key, bool) == isinstance(value, bool):
@@ -305,11 +337,37 @@ class Judge:
             result = self._functions[how.function](value)
         except Exception as error:
             raise Rejected("conversion.raised", str(error)) from error
-        promised = conversion.result
-        wanted = list if promised.startswith("[") else dict if promised in self._own else object
-        if not isinstance(result, wanted):
+        if not self._is_promised(result, conversion.result):
             raise Rejected("conversion.bad_result", "")
         return result
+
+    def _is_promised(self, value: Any, promised: str) -> bool:
+        if promised.startswith("["):
+            return isinstance(value, list) and all(
+                self._is_promised(each, promised[1:-1]) for each in value
+            )
+        if promised not in self._own:
+            allowed: dict[str, Any] = {
+                "text": str,
+                "boolean": bool,
+                "integer": int,
+                "number": (int, float),
+            }
+            kind = self._kinds[promised]
+            if isinstance(value, bool) and kind in ("integer", "number"):
+                return False
+            is_huge = isinstance(value, int) and abs(value) > sys.float_info.max
+            is_odd = is_huge or (isinstance(value, float) and not math.isfinite(value))
+            return isinstance(value, allowed.get(kind, object)) and (kind == "json" or not is_odd)
+        if not isinstance(value, dict):
+            return False
+        actual = value.get("@type", promised)
+        return actual in self.dynamic(promised) and all(
+            (optional or self._kinds.get(kind) == "json")
+            if value.get(name) is None
+            else self._is_promised(value[name], kind)
+            for name, (kind, optional) in self.attributes(actual).items()
+        )
 
     def _arithmetic(self, value: Any, how: Formula | UnitChange) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -331,10 +389,18 @@ class Judge:
             elif isinstance(step, CreateAttribute):
                 value = {**value, step.name: step.value}
             elif isinstance(step, MergeAttributes):
-                function = self._functions[step.conversion]
+                if any(name not in value for name in step.sources):
+                    raise Rejected("field.missing", "")
                 taken = [value[name] for name in step.sources]
                 left = {name: each for name, each in value.items() if name not in step.sources}
-                value = {**left, step.target: function(*taken)}
+                merged = self.convert(self._conversions[step.conversion], *taken)
+                value = {**left, step.target: merged}
+            elif isinstance(step, SplitAttribute):
+                if step.source not in value:
+                    raise Rejected("field.missing", "")
+                cut = self.convert(self._conversions[step.conversion], value[step.source])
+                left = {name: each for name, each in value.items() if name != step.source}
+                value = {**left, **dict(zip(step.targets, cut, strict=True))}
         return value
 
 

@@ -48,7 +48,8 @@ def cartesian_to_polar(x: float, y: float) -> tuple[float, float]:
     (270.0, 3.0)
     """
     bearing = math.degrees(math.atan2(x, y)) % 360.0
-    return (0.0 if bearing == 360.0 else bearing), math.hypot(x, y)
+    is_origin = x == 0.0 == y  # -0.0 would look back
+    return (0.0 if bearing == 360.0 or is_origin else bearing), math.hypot(x, y)
 
 
 def relative_to_absolute(

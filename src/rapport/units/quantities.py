@@ -17,6 +17,17 @@ from rapport.units.catalogue import BY_NAME, UNITS, Unit
 _Number = TypeVar("_Number", float, npt.NDArray[np.float64])
 _EXACT = 2**53
 """Integers up to here are exact as floats."""
+_NEEDS = {
+    frozenset(("ratio", "mass concentration")): "the gas's molar mass, temperature and pressure",
+    frozenset(("power", "apparent power")): "the power factor",
+    frozenset(("power", "reactive power")): "the power factor",
+    frozenset(("level", "A-weighted level")): "the spectrum",
+    frozenset(("sound pressure level", "A-weighted level")): "the spectrum",
+    frozenset(("illuminance", "irradiance")): "the spectrum",
+    frozenset(("mass", "volume")): "the density",
+    frozenset(("mass flow", "flow")): "the density",
+}
+"""Dimensions between which there is a way that no factor can go."""
 
 
 class Affine(msgspec.Struct, frozen=True):
@@ -90,13 +101,21 @@ def converter(from_unit: str, to_unit: str) -> Affine:
     """
     source, target = unit_named(from_unit), unit_named(to_unit)
     if source.dimension != target.dimension:
-        same = ", ".join(unit.symbol for unit in UNITS if unit.dimension == target.dimension)
         raise InvalidInput(
             f"{from_unit} is a {source.dimension}, {to_unit} is a {target.dimension}",
             code="unit.mismatch",
-            hint=f"units of {target.dimension}: {same}",
+            hint=_why_not(source.dimension, target.dimension),
         )
     return _affine(source.scale / target.scale, (source.offset - target.offset) / target.scale)
+
+
+def _why_not(source: str, target: str) -> str:
+    """What it would take, where people often try; else what the target may be given in."""
+    needs = _NEEDS.get(frozenset((source, target)))
+    if needs is not None:
+        return f"that needs {needs}: convert by a function of the site"
+    same = ", ".join(unit.symbol for unit in UNITS if unit.dimension == target)
+    return f"units of {target}: {same}"
 
 
 def _affine(scale: Fraction, offset: Fraction) -> Affine:

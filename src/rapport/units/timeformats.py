@@ -1,9 +1,14 @@
-"""Times as devices write them, to milliseconds UTC: epoch, ISO 8601, local time. [ME-13]"""
+"""Times as devices write them, to milliseconds UTC: epoch, ISO 8601, local time. [ME-13]
+
+A local time that the clocks jump over is refused always. Of one that comes twice, when the clocks
+go back, `fold` says which is meant: the first, the second, or neither (refused).
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -14,6 +19,8 @@ from rapport.core.errors import InvalidInput, nearest_names
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 """Years 1 to 9999, what ISO 8601 can name; outside is a fault of the device, not a time."""
+
+Fold = Literal["", "first", "second"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIKELY_FIRST_MS, _LIKELY_LAST_MS = 946_684_800_000, 4_102_444_800_000  # 2000 to 2100
@@ -43,7 +50,7 @@ def from_epoch_many(
     return np.where(good, np.rint(np.where(good, times, 0.0)), 0.0).astype(np.int64), good
 
 
-def from_iso(text: str, zone: str = "") -> int:
+def from_iso(text: str, zone: str = "", fold: Fold = "first") -> int:
     """Milliseconds of ISO 8601 text; local text needs `zone`, text with an offset does not.
 
     >>> from_iso("2026-03-02T09:14:05.210Z"), from_iso("2026-07-01T02:00:00", "Europe/Berlin")
@@ -53,10 +60,10 @@ def from_iso(text: str, zone: str = "") -> int:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise _not_a_time(text, "ISO 8601, such as 2026-03-02T09:14:05.210Z") from None
-    return _to_ms(moment, text, zone)
+    return _to_ms(moment, text, zone, fold)
 
 
-def from_pattern(text: str, pattern: str, zone: str = "") -> int:
+def from_pattern(text: str, pattern: str, zone: str = "", fold: Fold = "first") -> int:
     """Milliseconds of text in a `strptime` pattern; without `%z` in it, `zone` is needed.
 
     >>> from_pattern("02/03/2026 06:14", "%d/%m/%Y %H:%M", "America/Sao_Paulo")
@@ -66,7 +73,40 @@ def from_pattern(text: str, pattern: str, zone: str = "") -> int:
         moment = datetime.strptime(text.strip(), pattern)  # noqa: DTZ007 - the zone follows
     except ValueError:
         raise _not_a_time(text, f"the pattern {pattern}") from None
-    return _to_ms(moment, text, zone)
+    return _to_ms(moment, text, zone, fold)
+
+
+def to_iso(time_ms: int, zone: str = "") -> str:
+    """ISO 8601 text with milliseconds, in UTC or with the offset of a zone.
+
+    >>> to_iso(1772442845210), to_iso(1782864000000, "Europe/Berlin")
+    ('2026-03-02T09:14:05.210Z', '2026-07-01T02:00:00.000+02:00')
+    """
+    moment = moment_of(time_ms, zone)
+    text = moment.isoformat(timespec="milliseconds")
+    return text if zone else text.removesuffix("+00:00") + "Z"
+
+
+def to_pattern(time_ms: int, pattern: str, zone: str = "") -> str:
+    """Text by a `strftime` pattern, in a zone or UTC; years have four digits on every platform.
+
+    >>> to_pattern(1772442840000, "%d/%m/%Y %H:%M", "America/Sao_Paulo")
+    '02/03/2026 06:14'
+    """
+    moment = moment_of(time_ms, zone)
+    pieces = [piece.replace("%Y", f"{moment.year:04d}") for piece in pattern.split("%%")]
+    return "%".join(moment.strftime(piece) for piece in pieces)
+
+
+def moment_of(time_ms: int, zone: str = "") -> datetime:
+    """The moment as local time of a zone; raises InvalidInput `time.out_of_range`."""
+    if not EARLIEST_MS <= time_ms <= LATEST_MS:
+        raise _out_of_range(time_ms, 1)
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    try:
+        return moment.astimezone(zone_named(zone)) if zone else moment
+    except OverflowError:
+        raise _out_of_range(time_ms, 1) from None
 
 
 @lru_cache(maxsize=256)
@@ -83,7 +123,7 @@ def zone_named(name: str) -> ZoneInfo:
         ) from None
 
 
-def _to_ms(moment: datetime, text: str, zone: str) -> int:
+def _to_ms(moment: datetime, text: str, zone: str, fold: Fold) -> int:
     if moment.tzinfo is None:
         if not zone:
             raise InvalidInput(
@@ -91,13 +131,16 @@ def _to_ms(moment: datetime, text: str, zone: str) -> int:
                 code="time.no_zone",
                 hint='declare the zone of local times, such as zone = "Europe/Berlin"',
             )
-        moment = _existing(moment.replace(tzinfo=zone_named(zone)), text, zone)
+        local = moment.replace(tzinfo=zone_named(zone), fold=1 if fold == "second" else 0)
+        moment = _existing(local, text, zone)
+        if not fold:
+            _refuse_twice(local, text, zone)
     since: timedelta = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
 
 
 def _existing(moment: datetime, text: str, zone: str) -> datetime:
-    """Refuses a time the clocks jump over; of an hour that comes twice it is the first."""
+    """Refuses a time the clocks jump over."""
     try:
         back = moment.astimezone(UTC).astimezone(moment.tzinfo)
     except OverflowError:
@@ -109,6 +152,15 @@ def _existing(moment: datetime, text: str, zone: str) -> datetime:
             hint="is the device's clock set to another zone?",
         )
     return moment
+
+
+def _refuse_twice(moment: datetime, text: str, zone: str) -> None:
+    if moment.utcoffset() != moment.replace(fold=1).utcoffset():
+        raise InvalidInput(
+            f"{text[:40]!r} comes twice in {zone}: the clocks go back over it",
+            code="time.ambiguous",
+            hint='say fold = "first" or "second", or let the device send an offset',
+        )
 
 
 def _not_a_time(text: str, form: str) -> InvalidInput:

@@ -12,12 +12,15 @@ from rapport.mediation.model.conversions import (
     Call,
     Chain,
     Conversion,
+    Enumeration,
     Formula,
+    How,
     Identity,
     Lookup,
     UnitChange,
     converts,
 )
+from rapport.mediation.model.finding import TableLookup
 from rapport.mediation.model.interpretation import (
     DIRECTIONS,
     CreateAttribute,
@@ -27,11 +30,14 @@ from rapport.mediation.model.interpretation import (
     RenameAttribute,
     Rule,
 )
+from rapport.mediation.model.notations import ParseNumber, WriteNumber
 from rapport.mediation.model.plan import Plan
+from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.mediation.rejection import Rejected
 from rapport.testing.mediation import Judge
+from rapport.testing.mediation_conversions import World
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +63,7 @@ def refuse(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def turner(number: int) -> Any:
-    return lambda value: [number, *value[::-1]]
+    return lambda value: value[::-1] * (number % 3 + 1)
 
 
 FUNCTIONS = {
@@ -198,10 +204,36 @@ def conversion_for(kind: str, number: int, choice: int) -> Conversion:
             return converts(name, kind, kind, Chain((step, step)))
         return step
     if kind == "text":
-        return converts(name, kind, kind, Lookup((("x", f"x{number}"), ("y", "y")), "other"))
+        return converts(name, kind, kind, text_conversion(name, number, choice))
     if kind == "boolean":
         return converts(name, kind, kind, Lookup(((True, False), (False, True))))
     return converts(name, kind, kind, Call("refuse" if choice == 1 else f"mark{number}"))
+
+
+def text_conversion(name: str, number: int, choice: int) -> How:
+    """Kinds that read and write texts, or look them up."""
+    if choice == 1:
+        read = converts(f"{name} read", "text", "number", ParseNumber("comma"))
+        written = converts(f"{name} written", "number", "text", WriteNumber(digits=number % 4))
+        return Chain((read, written))
+    if choice == 2:
+        return Enumeration((("x", f"x{number}"), ("y", "y"), ("x", "twice")), "other")
+    if choice == 3:
+        return TableLookup("words", ("meaning",), otherwise=(f"word {number}",))
+    return Lookup((("x", f"x{number}"), ("y", "y")), "other")
+
+
+class Words:
+    """A table of one row."""
+
+    def lookup(self, table: str, key: str, column: str) -> str | None:
+        return "ex" if key == "x" else None
+
+    def rows(self, table: str, columns: Any) -> list[tuple[str, ...]]:
+        return []
+
+
+WORLD = World({"words": ("word", [{"word": "x", "meaning": "ex"}])})
 
 
 @st.composite
@@ -216,7 +248,7 @@ def families(draw: st.DrawFn) -> list[Interpretation]:
         rules, conversions = [], []
         for index in range(draw(st.integers(0, 6))):
             text, end = draw(texts)
-            conversion = conversion_for(end, 10 * number + index, draw(st.integers(0, 3)))
+            conversion = conversion_for(end, 10 * number + index, draw(st.integers(0, 4)))
             conversions.append(conversion)
             direction = draw(st.sampled_from(("both", "both", "in", "out")))
             rules.append(Rule(text, conversion.name, direction))
@@ -241,7 +273,7 @@ def values_of(draw: st.DrawFn, reference: str, judge: Judge, *, faulty: bool) ->
         length = draw(st.integers(0, 2))
         return [values_of(draw, reference[1:-1], judge, faulty=faulty) for _ in range(length)]
     if reference in SCALARS + NUMBERS:
-        pool = {"text": ("x", "y", "z"), "boolean": (True, False)}
+        pool = {"text": ("x", "y", "z", "1,5"), "boolean": (True, False)}
         return draw(st.sampled_from(pool.get(reference, (0, 1, -2.5, 1e6))))
     dynamic = draw(st.sampled_from(judge.dynamic(reference)))
     value: dict[str, Any] = {}
@@ -293,7 +325,7 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
     last = family[-1].name
     errors = [p for _, problems in found.values() for p in problems if p.severity == "error"]
     assert not errors, errors
-    judge = Judge(family, FUNCTIONS)
+    judge = Judge(family, FUNCTIONS, WORLD)
     complex_names = [each.name for each in family[0].types if isinstance(each, ComplexType)]
     name = data.draw(st.sampled_from((*complex_names, complex_names[-1], complex_names[-1])))
     for direction in DIRECTIONS:
@@ -301,7 +333,8 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
         # Taken before it is fitted to a promise: a conversion to a super-type may stand anywhere.
         step = checked.resolver(direction).resolve(name)
         plan = Plan(last, name, direction, name, (step,))
-        transformer = Transformer(plan, checked.scope.types, FUNCTIONS)
+        around = Surroundings(Words())
+        transformer = Transformer(plan, checked.scope.types, FUNCTIONS, surroundings=around)
         for faulty in (False, True):
             value = data.draw(events(name, judge, faulty))
             before = repr(value)

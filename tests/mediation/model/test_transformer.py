@@ -272,9 +272,8 @@ def test_state_is_explicit_and_fed_by_events() -> None:
 
     functions = {"shift": shift, "moved": lambda state, event: {**state, **event}}
     memory = Memory()
-    change = made(
-        (POINT, source), (Rule("Point", "absolute"),), (truck,), functions=functions, memory=memory
-    )
+    types = (POINT, source, ComplexType("Truck", POINT.attributes))
+    change = made(types, (Rule("Point", "absolute"),), (truck,), functions=functions, memory=memory)
     assert change({"at": {"x": 1, "y": 2}}) == {"at": {"x": 1, "y": 2}}
     memory.feed(truck, {"x": 100, "y": 50}, functions)
     assert change({"at": {"x": 1, "y": 2}}) == {"at": {"x": 101, "y": 52}}

@@ -34,7 +34,8 @@ def complete(
     found = {
         name: completing.done[name] for name in declarations.declared if name in completing.done
     }
-    return Declarations(declared=found, problems=problems)
+    faulty = declarations.faulty | completing.faulty
+    return Declarations(declared=found, problems=problems, faulty=faulty)
 
 
 class _Completing:
@@ -46,6 +47,7 @@ class _Completing:
         self._given, self._root, self._held = given.declared, root, held
         self.done: dict[str, Declared] = {}
         self.problems: list[Problem] = []
+        self.faulty: dict[str, tuple[Problem, ...]] = {}
         self._seen: set[str] = set()
 
     def one(self, name: str) -> None:
@@ -65,7 +67,10 @@ class _Completing:
         inferred = infer(declared.interpretation, self._root, parents, wishes)
         problems = [*_placed(inferred, declared)]
         self.problems += problems
-        if not any(each.severity == "error" for each in problems):
+        errors = tuple(each for each in problems if each.severity == "error")
+        if errors:
+            self.faulty[declared.name] = errors
+        else:
             self.done[declared.name] = _replace(declared, interpretation=inferred.interpretation)
 
     def _wishes(self, names: list[str]) -> tuple[UnitWish, ...]:

@@ -57,6 +57,8 @@ class Declarations(msgspec.Struct, frozen=True, kw_only=True):
 
     declared: dict[str, Declared] = {}
     problems: tuple[Problem, ...] = ()
+    faulty: dict[str, tuple[Problem, ...]] = {}
+    """Those that could not be read, with their errors."""
 
     @property
     def interpretations(self) -> dict[str, Interpretation]:
@@ -156,12 +158,16 @@ class _Reader:
     def all(self, problems: list[Problem]) -> Declarations:
         """In the order of the files."""
         found: dict[str, Declared] = {}
+        faulty: dict[str, tuple[Problem, ...]] = {}
         for name in self._tables:
             declared, faults = self._one(name)
             problems += faults
-            if not any(each.severity == "error" for each in faults):
+            errors = tuple(each for each in faults if each.severity == "error")
+            if errors:
+                faulty[name] = errors
+            else:
                 found[name] = declared
-        return Declarations(declared=found, problems=tuple(problems))
+        return Declarations(declared=found, problems=tuple(problems), faulty=faulty)
 
     def _one(self, name: str) -> tuple[Declared, list[Problem]]:
         if name not in self._read:

@@ -49,7 +49,9 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     format: FormatChoice | None = None
     place: Place
     places: dict[str, Place] = {}
-    """Of attributes (`Type.attribute`), conversions, and what units are wished for."""
+    """Of attributes (`Type.attribute`), conversions, rules (`rule T -> c`), mappings (`mapping T =>
+    T'`), and what units are wished for.
+    """
 
     @property
     def name(self) -> str:
@@ -139,6 +141,15 @@ def _places(section: Section) -> dict[str, Place]:
     for key in ("conversions", "units"):
         for name in section.section(key).values:
             found[name] = (*section.path, key, name)
+    for key, what, sign in (
+        ("rules", ("match", "convert"), "->"),
+        ("mappings", ("from", "to"), "=>"),
+    ):
+        listed = section.values.get(key)
+        for number, entry in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(entry, dict):
+                about = f"{key[:-1]} {entry.get(what[0])} {sign} {entry.get(what[1])}"
+                found[about] = (*section.path, key, str(number))
     file = section.file
     return {name: Place(file.name, *file.place_of(path)) for name, path in found.items()}
 

@@ -12,6 +12,8 @@ from rapport.units.catalogue import BY_NAME
 
 _BRACKETS = re.compile(r"[(\[]\s*([^()\[\]]{1,20}?)\s*[)\]]")
 _LAST_WORD = re.compile(r"(?:[_\s.-]|(?<=[a-z])(?=[A-Z]))([A-Za-z%°]{1,10})$")
+_LIKELY = re.compile(r"unit = [\"'](.+)[\"']$")
+"""The unit in a sentence about what a column looks like."""
 _TWO_MEANINGS = frozenset(
     ("min", "in", "d", "h", "a", "A", "l", "L", "s", "m", "g", "V", "W", "J", "C", "day", "hour")
 )
@@ -26,6 +28,8 @@ class UnitGuess(msgspec.Struct, frozen=True):
     unit: str
     because: str
     sure: bool
+    likely: str = ""
+    """The unit that it looks like, to be confirmed."""
 
 
 def guess_unit(column: Column) -> UnitGuess:
@@ -47,7 +51,8 @@ def guess_unit(column: Column) -> UnitGuess:
         because = f"the name says ({bracketed[-1]}), which is no known unit"
         return UnitGuess("", because, False)
     likely = plausible_column(name, column.low, column.high)
-    return UnitGuess("", likely or "nobody says the unit", False)
+    unit = _LIKELY.search(likely)
+    return UnitGuess("", likely or "nobody says the unit", False, unit[1] if unit else "")
 
 
 def _suffix(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from rapport.core.errors import InterpretationError, InvalidInput, Problem
 from rapport.mediation.model.conversions import (
@@ -30,6 +31,7 @@ from rapport.mediation.model.interpretation import (
     Interpretation,
     Rule,
 )
+from rapport.mediation.model.kind_checks import check_kind
 from rapport.mediation.model.plan import Convert, Each, Object, Plan, Step, Variants
 from rapport.mediation.model.resolution import Resolver
 from rapport.mediation.model.scope import Scope, make_scope
@@ -214,10 +216,31 @@ def _signature(conversion: Conversion, scope: Scope) -> Iterator[Problem]:
         yield _bad(conversion, "conversion.signature", "cuts at nothing")
     elif isinstance(how, (Gather, Scatter)):
         yield from _object_parts(conversion, how, scope)
-    elif isinstance(how, Chain) and not all(step.is_single for step in how.steps):
-        yield _bad(conversion, "conversion.signature", "chains conversions of several values")
+    elif isinstance(how, Chain):
+        yield from _chained(conversion, how, scope)
+    yield from check_kind(conversion, scope.types)
     if name == EXPLORE or not name:
         yield _bad(conversion, "conversion.signature", "needs a name")
+
+
+def _chained(conversion: Conversion, how: Chain, scope: Scope) -> Iterator[Problem]:
+    """The first may take several values and the last give several; in between it is one."""
+    steps = how.steps
+    if not steps:
+        yield _bad(conversion, "conversion.signature", "chains nothing")
+        return
+    ends = (steps[0].arguments, steps[-1].results)
+    if ends != (conversion.arguments, conversion.results):
+        message = f"chains ({', '.join(ends[0])}) -> {', '.join(ends[1])}"
+        yield _bad(conversion, "conversion.signature", message)
+    for one, other in pairwise(steps):
+        fits = len(one.results) == len(other.arguments) == 1
+        if not fits or not scope.types.is_subtype(one.result, other.argument):
+            found, wanted = ", ".join(one.results), ", ".join(other.arguments)
+            message = f"{one.name} gives {found}, {other.name} takes {wanted}"
+            yield _bad(conversion, "conversion.signature", message)
+    for step in steps:
+        yield from _signature(step, scope)
 
 
 def _numbers(

@@ -9,31 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from rapport.core.errors import Unsupported
+from rapport.mediation.model.column_places import Numbers, calculate_columns, is_columnar
 from rapport.mediation.model.conversions import (
     Chain,
     Conversion,
+    Enumeration,
     Formula,
     Identity,
     Lookup,
     UnitChange,
 )
 from rapport.mediation.model.interpretation import DropAttribute, RenameAttribute
+from rapport.mediation.model.notations import ParseTime
+from rapport.mediation.model.places import PLACES
 from rapport.mediation.model.plan import Convert, Keep, Object, Plan, Step
+from rapport.mediation.model.types import Types
 from rapport.units.quantities import Affine
 
+__all__ = ["ColumnPath", "ColumnStep", "Columns", "Numbers", "apply_formulas", "columns_of"]
+
 ColumnPath = tuple[str, ...]
-Numbers = npt.NDArray[np.float64]
 
 
 class ColumnStep(msgspec.Struct, frozen=True):
-    """One column gets a new value by conversions of the kinds formula, units, lookup, identity."""
+    """One column gets a new value by conversions of the kinds formula, units, lookup, enumeration,
+    identity, and times since 1970; or the columns of one object by a conversion between places.
+    """
 
     path: ColumnPath
     conversions: tuple[Conversion, ...]
+    takes: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
+    """Of an object: columns below the path that go in and come out."""
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -44,8 +53,11 @@ class Columns(msgspec.Struct, frozen=True):
     dropped: tuple[ColumnPath, ...] = ()
 
 
-def columns_of(plan: Plan) -> Columns:
-    """The plan as column expressions; raises Unsupported naming the first step that is none."""
+def columns_of(plan: Plan, types: Types | None = None) -> Columns:
+    """The plan as column expressions; raises Unsupported naming the first step that is none.
+
+    Conversions of whole objects, such as polar to Cartesian, need the `types` met on the way.
+    """
     if len(plan.stages) > 1:
         raise Unsupported(f"{plan.type}: a replaced type", "columns")
     steps: list[ColumnStep] = []
@@ -54,7 +66,8 @@ def columns_of(plan: Plan) -> Columns:
     for stage in plan.stages:
         for path, step in _walk((), stage):
             if isinstance(step, Convert):
-                steps.append(ColumnStep(path, tuple(_formulas(step.conversion, step.path))))
+                steps.append(_column_step(path, step, types))
+                dropped += _left_behind(path, step.conversion, types)
                 continue
             for shape, _conversion in step.shape:
                 if isinstance(shape, RenameAttribute):
@@ -74,9 +87,20 @@ def apply_formulas(
     """
     found = dict(numbers)
     for step in columns.steps:
+        if step.takes:
+            taken = [found[*step.path, name] for name in step.takes]
+            given = calculate_columns(step.conversions[0], taken)
+            found.update(zip(((*step.path, name) for name in step.gives), given, strict=True))
+            continue
         for conversion in step.conversions:
-            found[step.path] = _affine(conversion).apply(found[step.path])
+            found[step.path] = _calculated(conversion, found[step.path])
     return found
+
+
+def _calculated(conversion: Conversion, column: Numbers) -> Numbers:
+    if is_columnar(conversion.how):
+        return calculate_columns(conversion, [column])[0]
+    return _affine(conversion).apply(column)
 
 
 def _affine(conversion: Conversion) -> Affine:
@@ -100,12 +124,31 @@ def _walk(path: ColumnPath, step: Step) -> Iterator[tuple[ColumnPath, Convert | 
         raise Unsupported(f"{step.path}: lists, subtypes and reductions", "columns")
 
 
+def _column_step(path: ColumnPath, step: Convert, types: Types | None) -> ColumnStep:
+    conversion = step.conversion
+    how = conversion.how
+    if types is None or not isinstance(how, PLACES) or not is_columnar(how):
+        return ColumnStep(path, tuple(_formulas(conversion, step.path)))
+    takes = tuple(port.name for port in how.takes(1))
+    return ColumnStep(path, (conversion,), takes, tuple(port.name for port in how.gives(1)))
+
+
+def _left_behind(path: ColumnPath, conversion: Conversion, types: Types | None) -> list[ColumnPath]:
+    """Attributes of an object that its result does not have."""
+    if types is None or not isinstance(conversion.how, PLACES):
+        return []
+    before, after = (types.attributes(each) for each in (conversion.argument, conversion.result))
+    return [(*path, name) for name in before if name not in after]
+
+
 def _formulas(conversion: Conversion, path: str) -> Iterator[Conversion]:
     how = conversion.how
     if isinstance(how, Chain):
         for step in how.steps:
             yield from _formulas(step, path)
-    elif isinstance(how, (Formula, UnitChange, Lookup, Identity)):
+    elif isinstance(how, (Formula, UnitChange, Lookup, Enumeration, Identity)) or (
+        is_columnar(how) and isinstance(how, ParseTime)
+    ):
         yield conversion
     else:
         raise Unsupported(f"{path}: the conversion {conversion.name}", "columns")

@@ -1,18 +1,36 @@
 """Conversions as data: named, with declared arguments and results, reusable in many rules. [ME-4]
 
 What is a formula, a look-up or a change of names is said as data, so that it can become a line of
-generated Python or a column expression alike (ME-14). `Call` and `Stateful` name functions of the
-site.
+generated Python or a column expression alike (ME-14). Places, times, currencies and tables have
+files of their own. `Call` and `Stateful` name functions of the site.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from rapport.mediation.model.finding import ContextLookup, Finding, Scalar, TableLookup
+from rapport.mediation.model.money import ChangeCurrency
+from rapport.mediation.model.notations import (
+    Notation,
+    ParseAngle,
+    ParseNumber,
+    ParseTime,
+    WriteAngle,
+    WriteNumber,
+    WriteTime,
+)
+from rapport.mediation.model.places import (
+    Place,
+    ToAbsolute,
+    ToCartesian,
+    ToLatLon,
+    ToPlan,
+    ToPolar,
+    ToRelative,
+)
 from rapport.mediation.model.types import TypeRef
 from rapport.units.quantities import Affine, converter
-
-Scalar = str | int | float | bool | None
 
 
 class Identity(msgspec.Struct, frozen=True, tag="identity"):
@@ -49,6 +67,27 @@ class Lookup(msgspec.Struct, frozen=True, tag="lookup"):
 
     entries: tuple[tuple[Scalar, Scalar], ...]
     otherwise: Scalar | msgspec.UnsetType = msgspec.UNSET
+
+
+class Enumeration(msgspec.Struct, frozen=True, tag="enumeration"):
+    """One list of words for another, usable both ways: from the first of each pair to the second,
+    or with `backwards` from the second to the first.
+
+    Where several words stand for one, the way back gives the first of them: lossy, and a check says
+    so. A word not listed gives `otherwise`, or is rejected when there is none.
+    """
+
+    pairs: tuple[tuple[Scalar, Scalar], ...]
+    otherwise: Scalar | msgspec.UnsetType = msgspec.UNSET
+    backwards: bool = False
+
+    def lookup(self) -> Lookup:
+        """The same as a look-up in one direction; the first of equal keys counts."""
+        ways = [(two, one) for one, two in self.pairs] if self.backwards else list(self.pairs)
+        first: dict[tuple[bool, Scalar], tuple[Scalar, Scalar]] = {}
+        for key, value in ways:
+            first.setdefault((isinstance(key, bool), key), (key, value))
+        return Lookup(tuple(first.values()), self.otherwise)
 
 
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
@@ -112,6 +151,7 @@ How = (
     | Formula
     | UnitChange
     | Lookup
+    | Enumeration
     | Rename
     | Join
     | Cut
@@ -120,6 +160,40 @@ How = (
     | Call
     | Stateful
     | Chain
+    | ToCartesian
+    | ToPolar
+    | ToAbsolute
+    | ToRelative
+    | ToPlan
+    | ToLatLon
+    | ParseTime
+    | WriteTime
+    | ParseNumber
+    | WriteNumber
+    | ParseAngle
+    | WriteAngle
+    | TableLookup
+    | ContextLookup
+    | ChangeCurrency
+)
+ValueKind = Place | Notation | Finding | ChangeCurrency
+"""Kinds that work on named values, see `ports.py`."""
+VALUE_KINDS = (
+    ToCartesian,
+    ToPolar,
+    ToAbsolute,
+    ToRelative,
+    ToPlan,
+    ToLatLon,
+    ParseTime,
+    WriteTime,
+    ParseNumber,
+    WriteNumber,
+    ParseAngle,
+    WriteAngle,
+    TableLookup,
+    ContextLookup,
+    ChangeCurrency,
 )
 
 

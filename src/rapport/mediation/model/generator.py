@@ -43,7 +43,7 @@ def generate(plan: Plan) -> Generated:
     """The source of `transform(event)`: the new value (a list of values if the plan gives several),
     or Rejected.
     """
-    writer = _Writer()
+    writer = Writer()
     stages = [step for step in plan.stages if not isinstance(step, Keep)]
     calls = [writer.function(step, "event") for step in stages]
     text = "event"
@@ -54,7 +54,7 @@ def generate(plan: Plan) -> Generated:
     return Generated("\n".join([*writer.lines, *main]) + "\n", tuple(writer.conversions))
 
 
-class _Writer:
+class Writer:
     """The text so far and the names given out."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _Writer:
 
     def _body(self, step: Step) -> list[str]:
         if isinstance(step, Object):
-            return self._object(step)
+            return self._several(step) if step.each else [*self.in_place(step), "return value"]
         if isinstance(step, Variants):
             return self._variants(step)
         if isinstance(step, Convert):
@@ -82,16 +82,12 @@ class _Writer:
             return [*self._each(step, "value"), "return value"]
         return ["return value"]
 
-    def _object(self, step: Object) -> list[str]:
-        shown = step.path
-        lines = [
-            "if value.__class__ is not dict:",
-            f"    an_object(value, {shown!r})",
-            *self._parts(step, "value"),
-        ]
-        if step.each:
-            return [*lines, *self._spread(step)]
-        return [*lines, *self._shape(step, "value"), "return value"]
+    def _several(self, step: Object) -> list[str]:
+        return [*_checked(step), *self._parts(step, "value"), *self._spread(step)]
+
+    def in_place(self, step: Object) -> list[str]:
+        """`value` gets the object's result; for a step without `each`."""
+        return [*_checked(step), *self._parts(step, "value"), *self._shape(step, "value")]
 
     def _parts(self, step: Object, variable: str) -> list[str]:
         """Writes into a copy; what came in is never changed."""
@@ -250,6 +246,10 @@ class _Writer:
             self._known[conversion] = f"convert_{len(self.conversions)}"
             self.conversions.append(conversion)
         return self._known[conversion]
+
+
+def _checked(step: Object) -> list[str]:
+    return ["if value.__class__ is not dict:", f"    an_object(value, {step.path!r})"]
 
 
 def _is_idle(step: Step) -> bool:

@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from rapport.mediation.model.conversions import Conversion, Scalar
+from rapport.mediation.model.conversions import Conversion
+from rapport.mediation.model.finding import Scalar
 from rapport.mediation.model.types import Type, TypeRef
 
 ROOT = "root"

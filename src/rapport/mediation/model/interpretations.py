@@ -6,6 +6,7 @@ it. So a change swaps in by exchanging one reference.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping as Dict
 
 import msgspec
@@ -88,6 +89,27 @@ class Interpretations:
         for each in found:
             found += self.children(each)
         return tuple(found)
+
+    def apart(self, known: Interpretations | None = None) -> Interpretations:
+        """The same to be asked by another thread. What `known` found out about interpretations that
+        are the same here is taken over; what it found out about others is found out anew, now.
+        """
+        found = Interpretations(self.roots, self.replacements, self.held)
+        if known is None:
+            return found
+        for name, checked in known._checked.copy().items():
+            if name in self and self.is_same(name, known):
+                found._checked[name] = checked
+            elif name in self:
+                found.checked(name)
+        return found
+
+    def is_same(self, name: str, other: Interpretations) -> bool:
+        """Both hold the very same interpretation, with all above it."""
+        if name not in other or self.root_version(name) != other.root_version(name):
+            return False
+        ours, theirs = self.chain(name), other.chain(name)
+        return len(ours) == len(theirs) and all(map(operator.is_, ours, theirs))
 
     def checked(self, name: str) -> Checked:
         """The interpretation with its problems; raises InterpretationError for faulty types."""

@@ -1,21 +1,20 @@
-"""What generated transformers call: conversions as functions, and explanations when all is not
-well. [ME-4, ME-8]
-"""
+"""Conversions as functions: what generated transformers call. [ME-4, ME-8]"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from rapport.core.errors import InterpretationError, Problem
+from rapport.mediation.model.conforming import misfit
 from rapport.mediation.model.conversions import (
+    VALUE_KINDS,
     Call,
     Chain,
     Conversion,
     Cut,
+    Enumeration,
     Formula,
     Gather,
     Identity,
@@ -25,40 +24,55 @@ from rapport.mediation.model.conversions import (
     Scatter,
     Stateful,
     UnitChange,
+    ValueKind,
 )
-from rapport.mediation.model.shaping import is_of_kind
+from rapport.mediation.model.exchanging import exchange
+from rapport.mediation.model.finding import ContextLookup, TableLookup
+from rapport.mediation.model.looking_up import finding
+from rapport.mediation.model.memory import Function, Functions, Memory
+from rapport.mediation.model.money import ChangeCurrency
+from rapport.mediation.model.notations import NOTATIONS
+from rapport.mediation.model.passing import Calculation, passed
+from rapport.mediation.model.placing import place
+from rapport.mediation.model.reading_texts import notation
+from rapport.mediation.model.rejecting import (
+    SHOWN,
+    a_list,
+    an_object,
+    finite,
+    missing,
+    null,
+    number,
+    text,
+    unknown_type,
+)
+from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.types import Types
 from rapport.mediation.rejection import Rejected
 
-Function = Callable[..., Any]
-Functions = Mapping[str, Function]
-"""The site's functions by the names that `Call` and `Stateful` use."""
-
-_SHOWN = 60
-
-
-class Memory:
-    """The states of stateful conversions by name; JSON, so it can be saved and given back."""
-
-    def __init__(self, states: Mapping[str, Any] | None = None) -> None:
-        self.states: dict[str, Any] = dict(states or {})
-
-    def state_of(self, conversion: Conversion) -> Any:
-        """The present state, at first the initial one."""
-        assert isinstance(conversion.how, Stateful)
-        if conversion.name not in self.states:
-            self.states[conversion.name] = msgspec.json.decode(conversion.how.initial)
-        return self.states[conversion.name]
-
-    def feed(self, conversion: Conversion, event: Any, functions: Functions) -> None:
-        """Takes in an event of the type the conversion is fed by."""
-        how = conversion.how
-        assert isinstance(how, Stateful)
-        self.states[conversion.name] = functions[how.update](self.state_of(conversion), event)
+__all__ = [
+    "Function",
+    "Functions",
+    "Memory",
+    "a_list",
+    "an_object",
+    "callable_of",
+    "finite",
+    "missing",
+    "null",
+    "number",
+    "text",
+    "unknown_type",
+]
+"""Generated text and its callers find here what they use."""
 
 
 def callable_of(
-    conversion: Conversion, functions: Functions, memory: Memory, types: Types
+    conversion: Conversion,
+    functions: Functions,
+    memory: Memory,
+    types: Types,
+    surroundings: Surroundings | None = None,
 ) -> Function:
     """The conversion as a function that gives the result or raises Rejected.
 
@@ -73,11 +87,39 @@ def callable_of(
         return lambda value: finite(affine.apply(number(value, conversion.name)), conversion.name)
     if isinstance(how, Lookup):
         return _lookup(conversion, how)
+    if isinstance(how, Enumeration):
+        return _lookup(conversion, how.lookup())
+    around = surroundings if surroundings is not None else Surroundings()
     if isinstance(how, Chain):
-        return _chain([callable_of(step, functions, memory, types) for step in how.steps])
+        return _chain([callable_of(step, functions, memory, types, around) for step in how.steps])
+    if isinstance(how, VALUE_KINDS):
+        calculate = _calculation(conversion, how, memory, types, around)
+        return passed(conversion, how, calculate, types)
     if isinstance(how, (Call, Stateful)):
         return _guarded(conversion, _of_site(conversion, how, functions, memory), types)
     return _structural(conversion, how)
+
+
+def _calculation(
+    conversion: Conversion, how: ValueKind, memory: Memory, types: Types, around: Surroundings
+) -> Calculation:
+    kinds = _result_kinds(conversion, how, types)
+    if isinstance(how, (TableLookup, ContextLookup)):
+        return finding(how, conversion.name, kinds, around)
+    if isinstance(how, ChangeCurrency):
+        return exchange(conversion, how, around, memory)
+    if isinstance(how, NOTATIONS):
+        return notation(how, conversion.name, kinds)
+    return place(conversion, how, around, memory)
+
+
+def _result_kinds(conversion: Conversion, how: ValueKind, types: Types) -> list[str]:
+    """The kinds of what it gives, part by part."""
+    if len(conversion.results) == 1 and types.is_complex(conversion.result):
+        attributes = types.attributes(conversion.result)
+        given = [attributes[port.name].type for port in how.gives(1)]
+        return [types.kind(each) for each in given]
+    return [types.kind(each) for each in conversion.results]
 
 
 def _structural(conversion: Conversion, how: Rename | Join | Cut | Gather | Scatter) -> Function:
@@ -111,7 +153,7 @@ def _scatter(value: dict[str, Any], wanted: tuple[str, ...], name: str) -> Any:
 def _cut(value: str, separator: str, parts: int, name: str) -> Any:
     found = value.split(separator, parts - 1)
     if len(found) != parts:
-        raise Rejected("value.too_few_parts", f"{name}: {value[:_SHOWN]!r} has not {parts} parts")
+        raise Rejected("value.too_few_parts", f"{name}: {value[:SHOWN]!r} has not {parts} parts")
     return found if parts != 1 else found[0]
 
 
@@ -125,7 +167,7 @@ def _lookup(conversion: Conversion, how: Lookup) -> Function:
         except TypeError:
             found = otherwise
         if found is msgspec.UNSET:
-            message = f"{conversion.name} does not know {str(value)[:_SHOWN]!r}"
+            message = f"{conversion.name} does not know {str(value)[:SHOWN]!r}"
             raise Rejected("lookup.unknown", message, "add it to the look-up, or say `otherwise`")
         return found
 
@@ -133,10 +175,13 @@ def _lookup(conversion: Conversion, how: Lookup) -> Function:
 
 
 def _chain(steps: list[Function]) -> Function:
-    def chained(value: Any) -> Any:
-        for step in steps:
-            value = step(value)
-        return value
+    first, *others = steps
+
+    def chained(*values: Any) -> Any:
+        found = first(*values)
+        for step in others:
+            found = step(found)
+        return found
 
     return chained
 
@@ -167,8 +212,8 @@ def _of_site(
 
 
 def _guarded(conversion: Conversion, function: Function, types: Types) -> Function:
-    kinds = [types.kind(each) for each in conversion.results]
-    single = len(kinds) == 1
+    promised = conversion.results
+    single = len(promised) == 1
     name = conversion.name
 
     def guarded(*values: Any) -> Any:
@@ -180,77 +225,14 @@ def _guarded(conversion: Conversion, function: Function, types: Types) -> Functi
             text = f"{type(error).__name__}: {error}"[:200]
             raise Rejected("conversion.raised", f"the conversion {name}: {text}") from error
         results = [found] if single else found
-        if not isinstance(results, (list, tuple)) or len(results) != len(kinds):
-            raise Rejected("conversion.bad_result", f"the conversion {name} gave not {len(kinds)}")
-        for result, kind in zip(results, kinds, strict=True):
-            if not is_of_kind(result, kind) or (kind == "number" and not _is_finite(result)):
-                shown = repr(result)[:_SHOWN]
-                raise Rejected("conversion.bad_result", f"the conversion {name} gave {shown}")
+        if not isinstance(results, (list, tuple)) or len(results) != len(promised):
+            message = f"the conversion {name} gave not {len(promised)} values"
+            raise Rejected("conversion.bad_result", message)
+        for result, reference in zip(results, promised, strict=True):
+            fault = misfit(result, reference, types)
+            if fault:
+                message = f"the conversion {name} gave what it did not promise: {fault}"
+                raise Rejected("conversion.bad_result", message)
         return found
 
     return guarded
-
-
-def number(value: Any, path: str) -> float:
-    """A finite JSON number as a float."""
-    if value.__class__ is int or value.__class__ is float:
-        return float(value) if _is_finite(value) else finite(math.inf, path)
-    raise Rejected("value.not_a_number", f"{path} is {_kind(value)}, not a number")
-
-
-def finite(value: float, path: str) -> float:
-    """The number, unless it is NaN or infinite."""
-    if math.isfinite(value):
-        return value
-    raise Rejected("value.not_finite", f"{path} is not a finite number")
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
-        return False
-
-
-def text(value: Any, path: str) -> str:
-    """A JSON text."""
-    if value.__class__ is str:
-        return value
-    raise Rejected("value.not_text", f"{path} is {_kind(value)}, not text")
-
-
-def an_object(value: Any, path: str) -> dict[str, Any]:
-    """A JSON object."""
-    if value.__class__ is dict:
-        return value
-    raise Rejected("value.not_an_object", f"{path} is {_kind(value)}, not an object")
-
-
-def a_list(value: Any, path: str) -> list[Any]:
-    """A JSON list."""
-    if value.__class__ is list:
-        return value
-    raise Rejected("value.not_a_list", f"{path} is {_kind(value)}, not a list")
-
-
-def missing(path: str, attribute: str) -> NoReturn:
-    """A required attribute is not there."""
-    raise Rejected("field.missing", f"{path} has no attribute {attribute!r}")
-
-
-def null(path: str) -> NoReturn:
-    """A required attribute is null."""
-    raise Rejected("value.null", f"{path} is null", "declare it optional if that may be")
-
-
-def unknown_type(found: Any, path: str, declared: str) -> NoReturn:
-    """The value says a type that cannot stand here."""
-    raise Rejected(
-        "value.unknown_type",
-        f"{path} says it is {str(found)[:_SHOWN]!r}, expected {declared} or a subtype",
-    )
-
-
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
-    return "null" if value is None else kinds.get(value.__class__, "a number")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from rapport.mediation.model import runtime
-from rapport.mediation.model.generator import generate
+from rapport.mediation.model.batches import generate_batch
+from rapport.mediation.model.generator import Generated, generate
 from rapport.mediation.model.interpretation import Direction
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.plan import Plan
 from rapport.mediation.model.runtime import Functions, Memory, callable_of
+from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.types import Types
 from rapport.mediation.rejection import Rejected
 
 _NAMES = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown_type")
+
+Whole = Callable[[Sequence[Any], list[Any], list[tuple[int, Rejected]]], None]
+"""A batch, and two empty lists for its results and its rejections."""
 
 
 def make_transformer(
@@ -26,6 +31,7 @@ def make_transformer(
     direction: Direction,
     functions: Functions | None = None,
     memory: Memory | None = None,
+    surroundings: Surroundings | None = None,
 ) -> Transformer:
     """The transformer for events of a type between an interpretation and root.
 
@@ -33,7 +39,7 @@ def make_transformer(
     some milliseconds; keep it for as long as the interpretations are in force.
     """
     plan = interpretations.plan(name, type_name, direction)
-    return Transformer(plan, interpretations.types_met(name), functions, memory)
+    return Transformer(plan, interpretations.types_met(name), functions, memory, surroundings)
 
 
 class BatchResult(msgspec.Struct):
@@ -55,32 +61,56 @@ class Transformer:
         types: Types,
         functions: Functions | None = None,
         memory: Memory | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Raises InterpretationError when a function of the site is not there."""
         self.plan = plan
+        self._types, self._functions = types, functions or {}
+        self._memory = memory if memory is not None else Memory()
+        self._surroundings = surroundings if surroundings is not None else Surroundings()
         generated = generate(plan)
         self.source = generated.source
-        names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
-        memory = memory if memory is not None else Memory()
-        for number, conversion in enumerate(generated.conversions):
-            names[f"convert_{number}"] = callable_of(conversion, functions or {}, memory, types)
-        place = f"<{plan.interpretation} {plan.direction} {plan.type}>"
-        exec(compile(self.source, place, "exec"), names)
-        self._transform = names["transform"]
+        self.conversions = generated.conversions
+        """What it calls; formulas are written into the text instead."""
+        self._transform: Callable[[Any], Any] = self._compiled(generated)["transform"]
+        self._transform_all: Whole | None = None
 
     def __call__(self, value: Any) -> Any:
         """The value on the other side, a list of them if the plan gives several; or Rejected."""
         return self._transform(value)
 
     def batch(self, values: Sequence[Any]) -> BatchResult:
-        """All values; one that is rejected does not stop the others."""
-        transform = self._transform
-        results: list[Any] = []
-        rejected: list[tuple[int, Rejected]] = []
+        """All values; one that is rejected does not stop the others.
+
+        The first call writes and compiles a function of its own, in about the time that the
+        transformer itself took.
+        """
+        if self._transform_all is None:
+            generated = generate_batch(self.plan)
+            made = self._compiled(generated)["transform_all"] if generated else self._one_by_one
+            self._transform_all = made
+        found = BatchResult([], [])
+        self._transform_all(values, found.results, found.rejected)
+        return found
+
+    def _one_by_one(
+        self, values: Sequence[Any], results: list[Any], rejected: list[tuple[int, Rejected]]
+    ) -> None:
         append = results.extend if self.plan.several else results.append
         for index, value in enumerate(values):
             try:
-                append(transform(value))
+                append(self._transform(value))
             except Rejected as rejection:
                 rejected.append((index, rejection))
-        return BatchResult(results, rejected)
+
+    def _compiled(self, generated: Generated) -> dict[str, Any]:
+        """The names that running the text defines."""
+        names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
+        names["Rejected"] = Rejected
+        for number, conversion in enumerate(generated.conversions):
+            names[f"convert_{number}"] = callable_of(
+                conversion, self._functions, self._memory, self._types, self._surroundings
+            )
+        place = f"<{self.plan.interpretation} {self.plan.direction} {self.plan.type}>"
+        exec(compile(generated.source, place, "exec"), names)
+        return names

@@ -1,0 +1,120 @@
+"""What `ChangeCurrency` does: the rate in force, from a table of the site or from events. [ME-4]"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rapport.core.errors import InvalidInput
+from rapport.mediation.model.conversions import Conversion
+from rapport.mediation.model.memory import Memory
+from rapport.mediation.model.money import ChangeCurrency, RateTable
+from rapport.mediation.model.notations import ISO
+from rapport.mediation.model.passing import Calculation
+from rapport.mediation.model.reading_texts import whole_number
+from rapport.mediation.model.rejecting import SHOWN, finite, number, text
+from rapport.mediation.model.surroundings import Surroundings
+from rapport.mediation.rejection import Rejected
+from rapport.units.numbers import parse_number
+from rapport.units.timeformats import from_iso, from_pattern, to_iso
+
+Course = Sequence[Sequence[Any]]
+"""Of one currency (from ms, rate), oldest first."""
+Courses = Mapping[str, Course]
+
+
+def exchange(
+    conversion: Conversion, how: ChangeCurrency, surroundings: Surroundings, memory: Memory
+) -> Calculation:
+    """The kind as a calculation."""
+    name = conversion.name
+    courses = _courses(conversion, how, surroundings, memory)
+
+    def change(amount: Any, *others: Any) -> tuple[Any, ...]:
+        currency = how.from_currency or text(others[0], name)
+        given = whole_number(others[-1], name) if how.time else surroundings.event_time_ms
+        value = number(amount, name)
+        if currency != how.to:
+            known = courses()
+            to = _rate(known, how.to, how.rates.base, given, name)
+            value = finite(value / _rate(known, currency, how.rates.base, given, name) * to, name)
+        if how.digits is not None:
+            value = round(value, how.digits)
+        return (value,) if how.from_currency else (value, how.to)
+
+    return change
+
+
+def rate_at(course: Course, time_ms: int | None) -> float | None:
+    """The rate in force: the last that began at or before the time, the newest without one."""
+    place = len(course) if time_ms is None else bisect_right(course, time_ms, key=_began)
+    return float(course[place - 1][1]) if place else None
+
+
+def _began(entry: Sequence[Any]) -> Any:
+    return entry[0]
+
+
+def _rate(courses: Courses, currency: str, base: str, time_ms: int | None, name: str) -> float:
+    if currency == base:
+        return 1.0
+    rate = rate_at(courses.get(currency, ()), time_ms)
+    if rate is None:
+        at = "" if time_ms is None else f" at {_shown(time_ms)}"
+        raise Rejected(
+            "currency.no_rate",
+            f"{name}: there is no rate of {currency[:SHOWN]!r} against {base}{at}",
+            "add it to the rates, or correct the currency's name",
+        )
+    return rate
+
+
+def _shown(time_ms: int) -> str:
+    try:
+        return to_iso(time_ms)
+    except InvalidInput:
+        return str(time_ms)[:SHOWN]
+
+
+def _courses(
+    conversion: Conversion, how: ChangeCurrency, surroundings: Surroundings, memory: Memory
+) -> Callable[[], Courses]:
+    """What gives the rates known now; a table is read at the first event."""
+    if not isinstance(how.rates, RateTable):
+        return lambda: memory.state_of(conversion)
+    known: list[Courses] = []
+    table = how.rates
+
+    def courses() -> Courses:
+        if not known:
+            known.append(courses_in(table, surroundings))
+        return known[0]
+
+    return courses
+
+
+def courses_in(rates: RateTable, surroundings: Surroundings) -> Courses:
+    """All rates of a table; raises Rejected `lookup.bad_number` for a row that cannot be read."""
+    if surroundings.tables is None:
+        return {}
+    found: dict[str, list[tuple[int, float]]] = {}
+    columns = (rates.currency, rates.rate, rates.valid_from)
+    for currency, rate, valid_from in surroundings.tables.rows(rates.table, columns):
+        try:
+            began = _time(valid_from, rates)
+            value = parse_number(rate)
+        except InvalidInput as error:
+            message = f"table {rates.table!r}, row of {currency[:SHOWN]!r}: {error.message}"
+            raise Rejected("lookup.bad_number", message, error.hint) from None
+        if not 0 < value < float("inf"):
+            message = f"table {rates.table!r}: {rate[:SHOWN]!r} is no rate"
+            raise Rejected("lookup.bad_number", message, "rates are greater than zero")
+        found.setdefault(currency, []).append((began, value))
+    return {currency: sorted(course) for currency, course in found.items()}
+
+
+def _time(written: str, rates: RateTable) -> int:
+    if rates.format == ISO:
+        return from_iso(written, rates.zone)
+    return from_pattern(written, rates.format, rates.zone)

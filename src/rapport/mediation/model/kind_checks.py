@@ -1,0 +1,226 @@
+"""What can be said about a kind of conversion before any event comes: units, zones, patterns,
+origins, types that feed it. [ME-4, ME-7]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from rapport.core.errors import InvalidInput, Problem
+from rapport.mediation.model.conversions import (
+    VALUE_KINDS,
+    Conversion,
+    Enumeration,
+    Stateful,
+    UnitChange,
+    ValueKind,
+)
+from rapport.mediation.model.finding import ContextLookup, TableLookup
+from rapport.mediation.model.money import ChangeCurrency, RateEvents
+from rapport.mediation.model.notations import (
+    EPOCH_MILLISECONDS,
+    EPOCH_SECONDS,
+    ISO,
+    ParseTime,
+    WriteAngle,
+    WriteNumber,
+    WriteTime,
+)
+from rapport.mediation.model.places import (
+    FixedOrigin,
+    MovingOrigin,
+    ToAbsolute,
+    ToCartesian,
+    ToLatLon,
+    ToPlan,
+    ToPolar,
+    ToRelative,
+)
+from rapport.mediation.model.port_checks import bad, check_ports, check_unit, suggestion
+from rapport.mediation.model.shaping import is_of_kind
+from rapport.mediation.model.types import Types
+from rapport.units.geodesy import PlanOrigin
+from rapport.units.quantities import converter
+from rapport.units.timeformats import zone_named
+
+_SOME_TIME = datetime(2026, 11, 15, 13, 57, 59, tzinfo=UTC)
+
+
+def check_kind(conversion: Conversion, types: Types) -> Iterator[Problem]:
+    """All that is wrong with it; the types of its signature exist."""
+    how = conversion.how
+    if isinstance(how, UnitChange):
+        yield from check_unit(conversion, how.from_unit, conversion.argument)
+        yield from check_unit(conversion, how.to_unit, conversion.result)
+    elif isinstance(how, Enumeration):
+        yield from _enumeration(conversion, how, types)
+    elif isinstance(how, Stateful):
+        yield from _stateful(conversion, how, types)
+    elif isinstance(how, VALUE_KINDS):
+        yield from check_ports(conversion, how, types)
+        yield from _details(conversion, how, types)
+
+
+def _details(conversion: Conversion, how: ValueKind, types: Types) -> Iterator[Problem]:
+    if isinstance(how, (ParseTime, WriteTime)):
+        yield from _times(conversion, how)
+    elif isinstance(how, (ToAbsolute, ToRelative)):
+        yield from _frames(conversion, how, types)
+    elif isinstance(how, (ToPlan, ToLatLon)):
+        origin = PlanOrigin(how.latitude, how.longitude, how.range_metres)
+        yield from _tried(conversion, origin.check)
+        unit = how.to_unit if isinstance(how, ToPlan) else how.unit
+        yield from _convertible(conversion, (unit, "m"))
+    elif isinstance(how, (ToCartesian, ToPolar)):
+        yield from _convertible(conversion, (how.angle_unit, "deg"), (how.unit, how.to_unit))
+        yield from _convertible(conversion, (how.unit, "m"))
+    elif isinstance(how, ChangeCurrency):
+        yield from _currency(conversion, how, types)
+    elif isinstance(how, (TableLookup, ContextLookup)):
+        yield from _findings(conversion, how)
+    elif isinstance(how, (WriteNumber, WriteAngle)) and not 0 <= (how.digits or 0) <= 15:
+        yield bad(conversion, f"cannot write {how.digits} digits", "0 to 15")
+
+
+def _enumeration(conversion: Conversion, how: Enumeration, types: Types) -> Iterator[Problem]:
+    if not conversion.is_single:
+        yield bad(conversion, "is from one value to one")
+        return
+    entries = [(two, one) for one, two in how.pairs] if how.backwards else list(how.pairs)
+    otherwise = () if how.otherwise is msgspec.UNSET else (how.otherwise,)
+    kind = types.kind(conversion.result)
+    for value in dict.fromkeys((*(value for _, value in entries), *otherwise)):
+        if value is not None and not is_of_kind(value, kind):
+            yield bad(conversion, f"{value!r} is no {conversion.result}")
+    for group in _repeated([(one, two) for two, one in entries]):
+        message = f"{', '.join(map(repr, group[1:]))} all become {group[0]!r}"
+        yield _lossy(conversion, message, f"the way back gives {group[1]!r}")
+    for group in _repeated(entries):
+        message = f"{group[0]!r} stands for {', '.join(map(repr, group[1:]))}"
+        yield _lossy(conversion, message, f"{group[1]!r}, the first, counts")
+
+
+def _repeated(entries: Sequence[tuple[object, object]]) -> Iterator[list[object]]:
+    """Each key that stands several times, followed by its values."""
+    groups: dict[tuple[type, object], list[object]] = {}
+    for key, value in entries:
+        groups.setdefault((key.__class__, key), [key]).append(value)
+    yield from (group for group in groups.values() if len(group) > 2)
+
+
+def _lossy(conversion: Conversion, message: str, hint: str) -> Problem:
+    return Problem(
+        severity="hint",
+        code="conversion.lossy",
+        message=f"conversion {conversion.name}: {message}",
+        hint=hint,
+    )
+
+
+def _stateful(conversion: Conversion, how: Stateful, types: Types) -> Iterator[Problem]:
+    try:
+        msgspec.json.decode(how.initial)
+    except msgspec.DecodeError:
+        yield bad(conversion, "its initial state is not JSON", "such as null, 0 or {}")
+    if bool(how.feed) != bool(how.update):
+        yield bad(conversion, "needs both `feed` and `update`, or neither")
+    if how.feed:
+        yield from _feed(conversion, how.feed, (), types)
+
+
+def _feed(
+    conversion: Conversion, feed: str, paths: tuple[str, ...], types: Types
+) -> Iterator[Problem]:
+    if not types.is_complex(feed):
+        hint = suggestion(feed, types.complex_names)
+        yield bad(conversion, f"there is no type {feed!r} of events", hint, "type.unknown")
+        return
+    for path in paths:
+        if path and not _has(feed, path, types):
+            known = types.attributes(feed)
+            yield bad(conversion, f"{feed} has no attribute {path!r}", suggestion(path, known))
+
+
+def _has(name: str, path: str, types: Types) -> bool:
+    attributes = types.attributes(name) if types.is_complex(name) else {}
+    if path in attributes:
+        return True
+    first, _, rest = path.partition(".")
+    return bool(rest) and first in attributes and _has(attributes[first].type, rest, types)
+
+
+def _times(conversion: Conversion, how: ParseTime | WriteTime) -> Iterator[Problem]:
+    if how.zone:
+        yield from _tried(conversion, lambda: zone_named(how.zone))
+    if how.format in (EPOCH_SECONDS, EPOCH_MILLISECONDS):
+        parts = conversion.arguments if isinstance(how, ParseTime) else conversion.results
+        if max(len(parts), len(how.attributes)) > 1:
+            yield bad(conversion, f"{how.format} is one number, not several parts")
+        return
+    if how.format == ISO:
+        return
+    try:
+        written = _SOME_TIME.strftime(how.format)
+        datetime.strptime(written, how.format)  # noqa: DTZ007 - only whether it can be read
+    except ValueError as error:
+        hint = "iso8601, epoch_s, epoch_ms or a pattern such as %d/%m/%Y %H:%M"
+        yield bad(conversion, f"{how.format!r}: {error}", hint, "time.bad_pattern")
+        return
+    if isinstance(how, ParseTime) and not how.zone and "%z" not in how.format:
+        hint = 'declare the zone of local times, such as zone = "Europe/Berlin"'
+        yield bad(conversion, f"{how.format!r} tells no offset from UTC", hint, "time.no_zone")
+
+
+def _frames(
+    conversion: Conversion, how: ToAbsolute | ToRelative, types: Types
+) -> Iterator[Problem]:
+    origin = how.origin
+    yield from _convertible(conversion, (how.unit, "m"), (how.to_unit, "m"))
+    yield from _convertible(conversion, (origin.unit, "m"), (origin.heading_unit, "deg"))
+    if isinstance(origin, FixedOrigin):
+        if not all(map(math.isfinite, (origin.x, origin.y, origin.heading))):
+            yield bad(conversion, "its origin is not finite", code="place.bad_origin")
+    elif isinstance(origin, MovingOrigin):
+        if bool(origin.key) != bool(origin.feed_key):
+            yield bad(conversion, "its origin needs both `key` and `feed_key`, or neither")
+        paths = (origin.x, origin.y, origin.heading, origin.time, origin.feed_key)
+        yield from _feed(conversion, origin.feed, paths, types)
+
+
+def _currency(conversion: Conversion, how: ChangeCurrency, types: Types) -> Iterator[Problem]:
+    rates = how.rates
+    if not how.to or not rates.base:
+        yield bad(conversion, "does not say to which currency, or what its rates are based on")
+    if how.digits is not None and not 0 <= how.digits <= 15:
+        yield bad(conversion, f"cannot round to {how.digits} digits", "0 to 15")
+    if isinstance(rates, RateEvents):
+        yield from _feed(conversion, rates.feed, (rates.currency, rates.rate, rates.time), types)
+    else:
+        yield from _tried(conversion, lambda: zone_named(rates.zone))
+
+
+def _findings(conversion: Conversion, how: TableLookup | ContextLookup) -> Iterator[Problem]:
+    count = len(how.columns if isinstance(how, TableLookup) else how.parts)
+    if not count:
+        yield bad(conversion, "looks up nothing", "name a column, or the parts of the value")
+    if isinstance(how, TableLookup) and how.attributes and len(how.attributes) != count:
+        yield bad(conversion, f"names {len(how.attributes)} attributes for {count} columns")
+    if how.otherwise is not msgspec.UNSET and len(how.otherwise) != count:
+        yield bad(conversion, f"`otherwise` has not {count} values")
+
+
+def _convertible(conversion: Conversion, *pairs: tuple[str, str]) -> Iterator[Problem]:
+    for one, other in pairs:
+        yield from _tried(conversion, partial(converter, one, other))
+
+
+def _tried(conversion: Conversion, attempt: Callable[[], object]) -> Iterator[Problem]:
+    try:
+        attempt()
+    except InvalidInput as error:
+        yield bad(conversion, error.message, error.hint, error.code)

@@ -1,0 +1,314 @@
+"""Consumers read in their own terms: root is said in each interpretation once, at the last hop.
+[ME-9]
+
+An event is transformed when the first consumer of an interpretation needs it, and not again for the
+others. One that came in the consumer's own interpretation is given as it was received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.channel.query.own_terms import View
+from rapport.channel.rights import Rights
+from rapport.core.errors import Unsupported
+from rapport.core.event import StoredEvent
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.model.surroundings import SiteTables, Surroundings
+from rapport.mediation.outgoing_cache import MOST_BYTES, Outcomes
+from rapport.mediation.outgoing_counts import Told
+from rapport.mediation.outgoing_late import LateSpeech, RawSources
+from rapport.mediation.outgoing_originals import (
+    Raw,
+    as_received,
+    is_original,
+    raw_of,
+    read_raws,
+)
+from rapport.mediation.outgoing_speech import Said, Speech, functions_needed
+from rapport.mediation.repository import Repository
+from rapport.mediation.site_functions import SiteFunctions
+from rapport.mediation.views import view_of
+
+_AT_ONCE = 200
+"""Events that are said before others get their turn."""
+_replace = msgspec.structs.replace
+
+
+class Outgoing:
+    """What a node says, in everybody's own words. All calls belong to one event loop.
+
+    Positions stay those of the channel, so places and tokens mean the same in every interpretation.
+    What cannot be said is left out, counted, logged once per reason and listed (`told`). Everything
+    made is forgotten when the repository changes.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        channels: Channels,
+        *,
+        clock: Clock | None = None,
+        rights: Rights | None = None,
+        sources: RawSources | None = None,
+        tables: Callable[[], SiteTables | None] | None = None,
+        functions: Callable[[Iterable[str]], SiteFunctions] | None = None,
+        cache_bytes: int = MOST_BYTES,
+    ) -> None:
+        """`rights`: an original goes only to who may read its raw channel (without: to all);
+        `sources`: gives raw channels their meaning; `functions`: opens functions of the site.
+        """
+        self.repository, self._channels, self._rights = repository, channels, rights
+        self._clock: Clock = clock or SystemClock()
+        self._sources, self._tables, self._open_functions = sources, tables, functions
+        self._cache, self.told = Outcomes(cache_bytes), Told()
+        self._generation = repository.generation
+        self._speeches: dict[str, Speech] = {}
+        self._late: dict[tuple[str, str], LateSpeech] = {}
+        self._views: dict[str, View] = {}
+        self._opened: list[SiteFunctions] = []
+        self._thread: ThreadPoolExecutor | None = None
+
+    def speech(self, interpretation: str) -> Speech:
+        """How the interpretation says root now; raises UnknownName, InterpretationError."""
+        if self._generation != self.repository.generation:
+            self._forget()
+        if interpretation not in self._speeches:
+            self._speeches[interpretation] = self._begin(interpretation)
+        return self._speeches[interpretation]
+
+    async def view(
+        self,
+        channel: str,
+        stored: Sequence[StoredEvent],
+        interpretation: str,
+        *,
+        identity: str = "",
+    ) -> list[StoredEvent]:
+        """Events of a channel as a consumer gets them: fewer, or more with the same position.
+
+        Raises UnknownName, InterpretationError, ChannelUnavailable, and Unsupported for a raw
+        channel whose events can be understood only in their order.
+        """
+        speech = self.speech(interpretation)
+        if channel.startswith(RAW_PREFIX):
+            said = await self._said_late(channel, stored, speech)
+        elif speech.is_root:
+            return list(stored)
+        else:
+            said = await self._said(channel, stored, speech, identity)
+        return [
+            StoredEvent(one.position, one.received, event)
+            for one, each in zip(stored, said, strict=True)
+            for event in each.events
+        ]
+
+    def query_view(self, interpretation: str) -> View:
+        """How conditions in the consumer's words are understood; for `Views.use`."""
+        speech = self.speech(interpretation)
+        if interpretation not in self._views:
+            self._views[interpretation] = self._view_of(speech)
+        return self._views[interpretation]
+
+    async def close(self) -> None:
+        """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""
+        opened, self._opened = self._opened, []
+        for functions in opened:
+            await asyncio.to_thread(functions.close)  # waits for a process to end
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+    # --- events of root ---------------------------------------------------------------------------
+
+    async def _said(
+        self, channel: str, stored: Sequence[StoredEvent], speech: Speech, identity: str
+    ) -> list[Said]:
+        said: list[Said | None] = [_as_it_is(speech, one) for one in stored]
+        raws = {
+            number: raw
+            for number, one in enumerate(stored)
+            if (raw := raw_of(one.event, speech.stamp)) and self._may_read(identity, raw.channel)
+        }
+        if raws:
+            originals = await self._originals(stored, raws, speech)
+            for number, original in originals.items():
+                said[number] = original
+        others = [number for number, one in enumerate(said) if one is None]
+        made = await self._made(channel, [stored[number] for number in others], speech, speech.name)
+        for number, one in zip(others, made, strict=True):
+            said[number] = one
+        return [one for one in said if one is not None]
+
+    async def _originals(
+        self, stored: Sequence[StoredEvent], raws: dict[int, Raw], speech: Speech
+    ) -> dict[int, Said]:
+        """Originals by number, as far as they are there still. One of which several readings were
+        made is given once, for the first of them.
+        """
+        numbers = list(raws)
+        keys: list[Hashable] = [("original", *_key(speech, stored[one])) for one in numbers]
+        counts = self.told.of(speech.name)
+
+        async def make(missing: list[int]) -> list[Said]:
+            places = [raws[numbers[each]] for each in missing]
+            found = await read_raws(self._channels, places)
+            said = []
+            for each, place in zip(missing, places, strict=True):
+                raw = found.get(place)
+                is_there = raw is not None and is_original(raw, stored[numbers[each]].event)
+                counts.originals += is_there
+                said.append(
+                    Said((as_received(raw, speech.stamp),), is_made=False)
+                    if is_there and raw is not None
+                    else Said((), "raw.gone")
+                )
+            return said
+
+        counts.from_cache += sum(self._cache.get(key) is not None for key in keys)
+        sizes = [len(stored[number].event.data) for number in numbers]
+        all_said = await self._cache.once(keys, sizes, make)
+        there = {number: one for number, one in zip(numbers, all_said, strict=True) if one.events}
+        first = {raws[number]: number for number in reversed(there)}
+        nothing = Said((), is_made=False)
+        return {n: one if first[raws[n]] == n else nothing for n, one in there.items()}
+
+    def _may_read(self, identity: str, channel: str) -> bool:
+        return self._rights is None or self._rights.allows(identity, "subscribe", channel)
+
+    # --- raw channels -----------------------------------------------------------------------------
+
+    async def _said_late(
+        self, channel: str, stored: Sequence[StoredEvent], speech: Speech
+    ) -> list[Said]:
+        if self._sources is None:
+            raise Unsupported("reading raw channels in an interpretation", "this program")
+        source = channel.removeprefix(RAW_PREFIX)
+        if (source, speech.name) not in self._late:
+            in_force = self.repository.in_force
+            late = LateSpeech(source, speech, self._sources, in_force)
+            self._late[source, speech.name] = late
+        late = self._late[source, speech.name]
+        if late.is_own:
+            self.told.of(speech.name).originals += len(stored)
+            return [late.say(one) for one in stored]
+        return await self._made(channel, stored, late, speech.name)
+
+    # --- once for all -----------------------------------------------------------------------------
+
+    async def _made(
+        self, channel: str, stored: Sequence[StoredEvent], words: Speech | LateSpeech, name: str
+    ) -> list[Said]:
+        """What each event becomes, known from before or made now."""
+        keys = [_key(words, one) for one in stored]
+        known = [self._cache.get(key) for key in keys]
+        missing = known.count(None)
+        counts = self.told.of(name)
+        counts.from_cache += len(known) - missing
+        if not words.may_block and missing <= _AT_ONCE and not self._cache.is_making:
+            return [
+                one or self._say(channel, each, words, name, key)
+                for one, each, key in zip(known, stored, keys, strict=True)
+            ]
+
+        async def make(numbers: list[int]) -> list[Said]:
+            said: list[Said] = []
+            for begin in range(0, len(numbers), _AT_ONCE):
+                part = [stored[number] for number in numbers[begin : begin + _AT_ONCE]]
+                said += await self._say_all(words, part)
+                await self._clock.sleep(0)
+            for number, one in zip(numbers, said, strict=True):
+                self.told.made(name, channel, stored[number], one)
+            return said
+
+        return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
+
+    def _say(
+        self,
+        channel: str,
+        stored: StoredEvent,
+        words: Speech | LateSpeech,
+        name: str,
+        key: Hashable,
+    ) -> Said:
+        said = self._cache.get(key)  # the same event may stand twice in what is asked for
+        if said is None:
+            said = words.say(stored)
+            self.told.made(name, channel, stored, said)
+            self._cache.put(key, said, len(stored.event.data))
+        return said
+
+    async def _say_all(
+        self, words: Speech | LateSpeech, stored: Sequence[StoredEvent]
+    ) -> list[Said]:
+        if not words.may_block:
+            return [words.say(one) for one in stored]
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._own_thread(), lambda: [words.say(one) for one in stored]
+        )
+
+    # --- what holds until the next change ---------------------------------------------------------
+
+    def _begin(self, interpretation: str) -> Speech:
+        in_force = self.repository.in_force
+        names = functions_needed(in_force, interpretation)
+        functions: SiteFunctions | None = None
+        if names and self._open_functions is not None:
+            functions = self._open_functions(names)
+            self._opened.append(functions)
+        tables = self._tables() if self._tables is not None else None
+        return Speech(in_force, interpretation, functions, Surroundings(tables))
+
+    def _view_of(self, speech: Speech) -> View:
+        if speech.is_one_way:
+            return View(speech.stamp, {}, lambda stored: ())
+        in_force = self.repository.in_force
+        found = view_of(in_force.typed, speech.name, in_force.concepts)
+
+        def see(stored: StoredEvent) -> list[StoredEvent]:
+            """With root's envelope, as conditions have it."""
+            said = self._say("", stored, speech, speech.name, _key(speech, stored))
+            seen = (_replace(stored.event, data=event.data) for event in said.events)
+            return [_replace(stored, event=event) for event in seen]
+
+        def accepts(stored: StoredEvent) -> bool:
+            """What came in these words, or takes a worker to say, is not said just to find out."""
+            is_own = raw_of(stored.event, speech.stamp) is not None
+            return is_own or speech.may_block or bool(see(stored))
+
+        return View(speech.stamp, found.forms, see, accepts, speech.may_block)
+
+    def _forget(self) -> None:
+        self._generation = self.repository.generation
+        self._speeches, self._late, self._views = {}, {}, {}
+        self._cache.clear()
+        opened, self._opened = self._opened, []
+        for functions in opened:
+            self._own_thread().submit(functions.close)  # after what is being said with them
+
+    def _own_thread(self) -> ThreadPoolExecutor:
+        """Functions of the site belong to one thread."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="outgoing")
+        return self._thread
+
+
+def _as_it_is(speech: Speech, stored: StoredEvent) -> Said | None:
+    if speech.passes(stored.event):
+        return Said((stored.event,), is_made=False)
+    return None
+
+
+def _key(words: Speech | LateSpeech, stored: StoredEvent) -> tuple[Hashable, ...]:
+    """Everything that the outcome depends on: equal keys may share it, whoever asks."""
+    event = stored.event
+    return (
+        *(words, stored.position, event.source, event.id, event.type, event.subject, event.time),
+        *(event.data, *event.headers.items()),
+    )

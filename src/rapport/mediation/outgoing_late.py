@@ -1,0 +1,78 @@
+"""A raw channel in a consumer's words: producer to root to consumer in one step, at the last hop.
+[ME-9, ME-16]
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rapport.core.errors import Unsupported
+from rapport.core.event import StoredEvent
+from rapport.core.release import unmarked
+from rapport.core.signature import without_raw_signature
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.in_force import InForce
+from rapport.mediation.lane import GivesMeaning
+from rapport.mediation.model.feeding import remembers
+from rapport.mediation.outgoing_originals import as_received
+from rapport.mediation.outgoing_speech import Said, Speech
+
+_REMEMBERING_FORMATS = ("homeassistant",)
+"""Formats in which an event is understood by what came before it."""
+
+
+class RawSources(Protocol):
+    """How sources speak; `MediationReader` is one."""
+
+    def binding(self, source: str) -> SourceBinding | None:
+        """What the site says of a source."""
+
+    def meaning_apart(self, source: str) -> GivesMeaning:
+        """What gives its events their meaning, out of turn."""
+
+
+class LateSpeech:
+    """Raw events of one source as one interpretation says them. `say` never raises."""
+
+    def __init__(self, source: str, speech: Speech, sources: RawSources, in_force: InForce) -> None:
+        """Raises Unsupported for a source whose events have a meaning only in their order."""
+        binding = sources.binding(source)
+        self.stamp = speech.stamp
+        self._speech = speech
+        self.is_own = binding is not None and binding.interpretation == speech.name
+        """The source speaks as the consumer does."""
+        if not self.is_own and binding is not None and _in_order_only(in_force, binding):
+            raise Unsupported(
+                f"reading raw.{source} in another interpretation",
+                "a source whose events depend on those before them",
+                hint=f"read {binding.into!r}, where they have got their meaning in order",
+            )
+        self._meaning = sources.meaning_apart(source)
+        self.may_block = not self.is_own and (self._meaning.may_block or speech.may_block)
+
+    def say(self, stored: StoredEvent) -> Said:
+        """The raw event as it is when the consumer speaks as its producer, else in its words."""
+        if self.is_own:
+            return Said((as_received(stored.event, self.stamp),), is_made=False)
+        found, rejections = self._meaning.apply_many([stored])
+        sealed = (without_raw_signature(unmarked(each), stored.event) for each in found)
+        parts = [
+            self._speech.say(StoredEvent(stored.position, stored.received, each)) for each in sealed
+        ]
+        faults = [(one.code, one.message) for one in rejections]
+        faults += [(one.code, one.message) for one in parts if one.code]
+        code, message = faults[0] if faults else ("", "")
+        return Said(tuple(event for part in parts for event in part.events), code, message)
+
+
+def _in_order_only(in_force: InForce, binding: SourceBinding) -> bool:
+    name = binding.interpretation
+    if not name or name in in_force.refused:
+        return False
+    if name not in in_force.typed and name not in in_force.fields:
+        return False
+    if in_force.format_of(name).name in _REMEMBERING_FORMATS:
+        return True
+    if name not in in_force.typed:
+        return False
+    return any(map(remembers, in_force.typed.checked(name).scope.conversions.values()))

@@ -1,0 +1,171 @@
+"""Events of root as one interpretation says them: one generated transformer per type. [ME-5, ME-8,
+ME-9]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rapport.core.codec import DATA_ENCODING, DATA_TYPE
+from rapport.core.errors import InterpretationError, InvalidInput, RapportError, UnknownName
+from rapport.core.event import INTERPRETATION, Event, StoredEvent
+from rapport.core.signature import SIGNATURE, SIGNED_BY
+from rapport.mediation.concepts import ConceptAttribute, value_of
+from rapport.mediation.in_force import InForce, stamp_of
+from rapport.mediation.model.conversions import functions_of
+from rapport.mediation.model.feeding import remembers
+from rapport.mediation.model.interpretation import ROOT
+from rapport.mediation.model.memory import Functions
+from rapport.mediation.model.surroundings import Surroundings
+from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.model.types import TAG
+from rapport.mediation.rejection import Rejected
+
+_ENCODE = msgspec.json.Encoder().encode
+_OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
+"""Headers that would be untrue of data that were transformed."""
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What became of an event of root: events, or why there are none."""
+
+    events: tuple[Event, ...] = ()
+    code: str = ""
+    """Empty: nothing stood in the way."""
+    message: str = ""
+    is_made: bool = True
+    """Whether a transformer ran; False for what passes as it is."""
+
+
+class Speech:
+    """Whatever root says, in the words of one interpretation. `say` never raises.
+
+    `may_block`: functions of the site are called, so it belongs to a thread of its own; otherwise
+    to the event loop's. Holds generated code for as long as the interpretations are in force.
+    """
+
+    def __init__(
+        self,
+        in_force: InForce,
+        name: str,
+        functions: Functions | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """Raises UnknownName with the nearest name, InterpretationError for a refused one."""
+        self.name, self._in_force = name, in_force
+        self._functions = functions
+        self._surroundings = surroundings or Surroundings()
+        self.is_root = name == ROOT
+        self.is_one_way = name not in in_force.typed and name in in_force.fields
+        self.stamp = _stamp(in_force, name)
+        self.may_block = bool(functions_needed(in_force, name))
+        self._root_types = {each.name for each in in_force.typed.root.types}
+        self._transformers: dict[str, Transformer | Rejected] = {}
+
+    def passes(self, event: Event) -> bool:
+        """Whether nothing is done with it: root has no type for it, or root is what is spoken."""
+        if self.is_root:
+            return True
+        return self._attribute(event) is None and event.type not in self._root_types
+
+    def say(self, stored: StoredEvent) -> Said:
+        """The event in these words; several when it is split."""
+        event = stored.event
+        if self.passes(event):
+            return Said((event,), is_made=False)
+        try:
+            return Said(self._made(event, *self._root_value(event)))
+        except Rejected as rejected:
+            return Said((), rejected.code, rejected.message[:500])
+        except RapportError as error:
+            return Said((), error.code, error.message[:500])
+        except Exception as error:  # one event that fails must never stop the others
+            return Said((), "mediation.fault", f"{type(error).__name__}: {error}"[:500])
+
+    def _attribute(self, event: Event) -> ConceptAttribute | None:
+        """What a reading is of; None for events that are no readings."""
+        concept, _, attribute = event.type.partition(".")
+        return self._in_force.concepts.get(concept, {}).get(attribute)
+
+    def _root_value(self, event: Event) -> tuple[str, Any]:
+        """Type and value in root."""
+        declared, data = self._attribute(event), event.payload()
+        if declared is None:
+            return event.type, data
+        concept, _, attribute = event.type.partition(".")
+        try:
+            return concept, value_of(concept, attribute, declared.type, data, event.time)
+        except (LookupError, TypeError, ValueError):
+            message = f"event {event.id[:60]!r} is no reading of {event.type}"
+            raise Rejected("reading.malformed", message) from None
+
+    def _made(self, event: Event, type_name: str, value: Any) -> tuple[Event, ...]:
+        transformer = self._transformer(type_name)
+        self._surroundings.event_time_ms = event.time
+        result = transformer(value)
+        headers = {
+            name: text for name, text in event.headers.items() if name not in _OF_OTHER_DATA
+        } | {INTERPRETATION: self.stamp}
+        plan = transformer.plan
+        if not plan.several:
+            return (_event(event, event.id, result, plan.result_type, headers),)
+        return tuple(
+            _event(event, f"{event.id}:{number}", each, plan.result_type, headers)
+            for number, each in enumerate(result)
+        )
+
+    def _transformer(self, type_name: str) -> Transformer:
+        if type_name not in self._transformers:
+            self._transformers[type_name] = self._make(type_name)
+        found = self._transformers[type_name]
+        if isinstance(found, Rejected):
+            raise Rejected(found.code, found.message, found.hint)
+        return found
+
+    def _make(self, type_name: str) -> Transformer | Rejected:
+        """The transformer, or why no event of the type can be said."""
+        if self.is_one_way:
+            message = f"{self.name!r} says only what is received in it, not how root is said in it"
+            return Rejected("interpretation.one_way", message, "declare it with types")
+        try:
+            made = make_transformer(
+                *(self._in_force.typed, self.name, type_name, "out", self._functions),
+                surroundings=self._surroundings,
+            )
+        except InterpretationError as error:
+            first = error.problems[0]
+            return Rejected(first.code, first.message, first.hint)
+        except InvalidInput as error:
+            return Rejected(error.code, error.message, error.hint)
+        if any(map(remembers, made.conversions)):
+            # A consumer may begin anywhere, and two must not get different things.
+            message = f"{type_name} in {self.name!r} depends on the events before it"
+            return Rejected("conversion.remembers", message, "use it for what is received only")
+        return made
+
+
+def functions_needed(in_force: InForce, name: str) -> tuple[str, ...]:
+    """Names of the site's functions that an interpretation may call."""
+    if name == ROOT or name not in in_force.typed:
+        return ()
+    conversions = in_force.typed.checked(name).scope.conversions.values()
+    return tuple(dict.fromkeys(each for one in conversions for each in functions_of(one)))
+
+
+def _stamp(in_force: InForce, name: str) -> str:
+    if name in in_force.refused:
+        raise InterpretationError(in_force.refused[name])
+    if name in in_force.typed:
+        return stamp_of(in_force.typed, name, in_force.format_of(name))
+    if name in in_force.fields:
+        return in_force.fields[name].stamp()
+    known = [*in_force.fields, *in_force.typed.names]
+    raise UnknownName("interpretation", name[:100], known, code="interpretation.unknown")
+
+
+def _event(event: Event, id: str, value: Any, type_name: str, headers: dict[str, str]) -> Event:
+    told = value.get(TAG) if value.__class__ is dict else None
+    type_said = told if isinstance(told, str) else type_name
+    return Event(event.source, id, type_said, event.subject, event.time, _ENCODE(value), headers)

@@ -1,0 +1,138 @@
+"""What mediation learns from readings in root: what is so at present, and reference points that
+other sources move. [ME-4]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.core.event import StoredEvent
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.concepts import Concepts, value_of
+from rapport.mediation.lane import EVENTS, MEMORY_TABLE
+from rapport.mediation.model.conversions import Chain, Conversion
+from rapport.mediation.model.feeding import fed_by
+from rapport.mediation.model.finding import ContextLookup
+from rapport.mediation.model.interpretations import Interpretations
+from rapport.mediation.present import PresentValues
+from rapport.mediation.rejection import Rejected
+from rapport.mediation.typed import TypedTransformer
+from rapport.store.base import RecordStore
+
+_LIMIT = 1_000
+_SAVE_EVERY_MS = 10_000
+_LOOK_EVERY_MS = 1_000
+_KEY = "*present"
+"""No source can have this name."""
+
+_log = get_logger(__name__)
+
+
+class _Saved(msgspec.Struct):
+    position: int
+    values: msgspec.Raw
+
+
+def needs_root(interpretations: Interpretations, concepts: Concepts) -> bool:
+    """Whether some conversion asks what is so at present, or learns from readings."""
+    scopes = (interpretations.checked(name).scope for name in interpretations.held)
+    return any(
+        _asks(conversion, concepts) for scope in scopes for conversion in scope.conversions.values()
+    )
+
+
+class RootFeed:
+    """Follows `events` while some conversion needs it; what it knows outlives a restart.
+
+    It is saved every ten seconds: after a crash some readings are taken in a second time, which
+    changes nothing but for functions of the site that count what they are fed.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        clock: Clock,
+        is_needed: Callable[[], bool],
+        learners: Callable[[], Iterable[TypedTransformer]],
+        concepts: Callable[[], Concepts],
+        records: RecordStore | None = None,
+    ) -> None:
+        self.present = PresentValues()
+        self.refused = 0
+        self._channels, self._clock, self._records = channels, clock, records
+        self._is_needed, self._learners, self._concepts = is_needed, learners, concepts
+        self._position = self._saved_position = 0
+        self._restore()
+
+    async def run(self) -> None:
+        """Goes on until cancelled."""
+        saved_ns = self._clock.steady_ns()
+        while True:
+            if not self._is_needed():
+                await self._clock.sleep(_LOOK_EVERY_MS)
+                continue
+            await self._channels.channel(EVENTS).wait_after(
+                self._position, timeout_ms=_LOOK_EVERY_MS
+            )
+            await self.step()
+            if self._clock.steady_ns() - saved_ns > _SAVE_EVERY_MS * 1_000_000:
+                saved_ns = self._clock.steady_ns()
+                await self.save()
+
+    async def step(self) -> int:
+        """Takes in what is there, at most a thousand readings; how many they were."""
+        batch = await self._channels.channel(EVENTS).read_after(self._position, limit=_LIMIT)
+        learners = [each for each in self._learners() if each.feeds]
+        if any(each.may_block for each in learners):
+            await asyncio.to_thread(self._take_in, batch, learners)
+        else:
+            self._take_in(batch, learners)
+        self._position = batch[-1].position if batch else self._position
+        return len(batch)
+
+    async def save(self) -> None:
+        """Durable when it returns."""
+        if self._records is None or self._position == self._saved_position:
+            return
+        saved = _Saved(self._position, msgspec.Raw(self.present.to_json()))
+        record = msgspec.json.encode(saved)
+        await asyncio.to_thread(self._records.put, MEMORY_TABLE, _KEY, record)
+        self._saved_position = saved.position
+
+    def _take_in(self, batch: list[StoredEvent], learners: list[TypedTransformer]) -> None:
+        for stored in batch:
+            self.present.feed(stored.event)
+            for learner in learners:
+                self._teach(learner, stored)
+
+    def _teach(self, learner: TypedTransformer, stored: StoredEvent) -> None:
+        concept, _, attribute = stored.event.type.partition(".")
+        declared = self._concepts().get(concept, {}).get(attribute)
+        if declared is None or concept not in learner.feeds:
+            return
+        event = stored.event
+        try:
+            value = value_of(concept, attribute, declared.type, event.payload(), event.time)
+            learner.feed(concept, value)
+        except (Rejected, KeyError, TypeError, ValueError) as error:
+            self.refused += 1
+            _log.warning("reading not learned from", id=event.id, reason=str(error)[:200])
+
+    def _restore(self) -> None:
+        record = self._records.get(MEMORY_TABLE, _KEY) if self._records is not None else None
+        if record is not None:
+            saved = msgspec.json.decode(record, type=_Saved)
+            self._position = self._saved_position = saved.position
+            self.present = PresentValues.from_json(bytes(saved.values))
+
+
+def _asks(conversion: Conversion, concepts: Concepts) -> bool:
+    if any(name in concepts for name, _ in fed_by(conversion)):
+        return True
+    steps = conversion.how.steps if isinstance(conversion.how, Chain) else (conversion,)
+    return any(isinstance(step.how, ContextLookup) for step in steps)

@@ -1,0 +1,332 @@
+"""Interpretations changed while a node runs, without a pause. [ME-6, ME-7, ME-12]
+
+Checks, new interpretations and the transformers of all lanes at work are made beside the event loop
+and put on record; then they are put in force in one step of the loop, between two batches. What is
+on record is in force after the next start, so a kill at any point leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.channel.checking import MAX_DATA_BYTES
+from rapport.core.errors import InvalidInput, Problem, StaleVersion
+from rapport.core.event import Event
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.from_files import FromFiles, ProblemsByName
+from rapport.mediation.in_force import InForce, has_errors
+from rapport.mediation.keeping import (
+    CHANNEL,
+    Changed,
+    Kept,
+    KeptChange,
+    Taken,
+    change_event,
+    change_id,
+    taken_event,
+)
+from rapport.mediation.kept_versions import version_events
+from rapport.mediation.lane import GivesMeaning
+from rapport.mediation.lookups import Lookups
+from rapport.mediation.model.beside import beside
+from rapport.mediation.model.changes import Remove
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.refusing import ChangeRefused, in_use, newly_wrong
+from rapport.mediation.repository import Repository
+from rapport.mediation.standing import Outcome, Standing, Together, put_together
+from rapport.mediation.wanting import Wanted
+
+READER = "interpretations"
+_PAGE = 1_000
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change did. Nothing is changed when everything was so already."""
+
+    changed: bool
+    id: str = ""
+    number: int = 0
+    versions: dict[str, str] = {}
+    """Stamps of the interpretations that mean something else now, by name; "" for removed ones."""
+    problems: tuple[Problem, ...] = ()
+    """Warnings and hints."""
+
+
+class _Next(msgspec.Struct, frozen=True):
+    """What is put in force in one step."""
+
+    standing: Standing
+    in_force: InForce
+    meanings: Mapping[str, GivesMeaning]
+    events: tuple[Event, ...]
+    """To be on record before."""
+
+
+class Updating:
+    """The one who puts interpretations in force at a node; changes take turns.
+
+    `begin` first. The state that the thread works on is not the one that lanes use, since
+    `Interpretations` may be asked from one thread at a time.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        repository: Repository,
+        reader: MediationReader,
+        clock: Clock,
+        *,
+        node: str,
+    ) -> None:
+        """`node`: the id of this node, which tells its files from those of others."""
+        self._channels, self._clock = channels, clock
+        self._repository, self._reader = repository, reader
+        self._turn = asyncio.Lock()
+        self._kept = Kept(node)
+        self._now: Together | None = None
+        self._bindings: Mapping[str, SourceBinding] = reader.bindings
+        self._lookups: Lookups = reader.lookups
+
+    # --- from files ---
+
+    async def begin(self, files: FromFiles, *, record: bool = True) -> ProblemsByName:
+        """Takes in files and all changes on record; gives the problems of the files.
+
+        Without `record` nothing is appended: for a look at a site whose node does not run.
+        """
+        async with self._turn:
+            if record:  # a reader that never moves on keeps retention from taking changes away
+                await self._channels.subscribe(CHANNEL, READER)
+            await self._read_on()
+            return await self._take_in(files, record=record)
+
+    async def take_files(
+        self, files: FromFiles, bindings: Mapping[str, SourceBinding], lookups: Lookups
+    ) -> dict[str, str]:
+        """Puts in force what the files say now, in one step with how sources speak; gives the new
+        stamps of what changed.
+        """
+        async with self._turn:
+            before = dict(self._repository.in_force.stamps)
+            await self._read_on()
+            self._bindings, self._lookups = bindings, lookups
+            await self._take_in(files)
+            return _differences(before, self._repository.in_force.stamps)
+
+    async def _take_in(self, files: FromFiles, *, record: bool = True) -> ProblemsByName:
+        before = self._kept.said_before()
+        # A file that cannot be read says what it said: its fault takes nobody's changes away.
+        carried = {name: before[name] for name in files.unread if name in before}
+        said = {**carried, **files.said}
+        events: list[Event] = []
+        if said != before and record:
+            taken = Taken(number=self._kept.next_number(), said=said)
+            events.append(taken_event(taken, self._kept.node, self._clock.now_ms()))
+        together = await beside(lambda: put_together(files, self._kept, said))
+        self._tell(together)
+        await self._put_in_force(together, events, record=record)
+        return together.problems
+
+    # --- changes ---
+
+    async def change(self, want: Callable[[InForce], Wanted], *, by: str = "") -> Done:
+        """Makes a change, on record when it returns; `want` is asked beside the loop, what is in
+        force is given to it.
+
+        Raises ChangeRefused with every problem, or StaleVersion; then everything is as it was.
+        """
+        async with self._turn:
+            await self._follow()
+            return await self._change(want, by, do=True)
+
+    async def try_out(self, want: Callable[[InForce], Wanted]) -> Done:
+        """What `change` would do; raises as it would."""
+        async with self._turn:
+            await self._follow()
+            return await self._change(want, "", do=False)
+
+    async def _change(self, want: Callable[[InForce], Wanted], by: str, *, do: bool) -> Done:
+        now = self._together()
+        found = await beside(lambda: self._considered(now.standing, want, by))
+        if isinstance(found, Done):
+            return found
+        changed, standing, problems = found
+        time_ms = self._clock.now_ms()
+        next_ = await beside(lambda: self._next(standing, [change_event(changed, time_ms)]))
+        before = now.standing.in_force.stamps
+        done = Done(
+            changed=True,
+            id=change_id(changed),
+            number=changed.number,
+            versions=_differences(before, standing.in_force.stamps),
+            problems=problems,
+        )
+        if do:
+            outcomes = now.outcomes | {done.id: Outcome("in force", problems)}
+            await self._record_and_swap(next_, Together(standing, outcomes, now.problems))
+        return done
+
+    def _considered(
+        self, standing: Standing, want: Callable[[InForce], Wanted], by: str
+    ) -> Done | tuple[Changed, Standing, tuple[Problem, ...]]:
+        """The change and what follows, or that it is made already; raises what refuses it."""
+        wanted = want(standing.in_force)
+        self._check_expected(standing, wanted)
+        last = self._kept.last_change()
+        changed = _as_written(
+            Changed(
+                number=self._kept.next_number(),
+                after=last.id if last is not None else "",
+                changes=wanted.changes,
+                formats=dict(wanted.formats),
+                by=by,
+                node=self._kept.node,
+            )
+        )
+        if last is not None and _is_repeated(changed, last.changed):
+            return Done(changed=False, id=last.id, number=last.changed.number)
+        removed = [each.name for each in changed.changes if isinstance(each, Remove)]
+        spoken = [*in_use(removed, self._bindings.values())]
+        new, problems = standing.tried(changed)
+        if has_errors(problems) or spoken:
+            raise ChangeRefused([*spoken, *problems])
+        if new is standing:
+            return Done(changed=False, problems=problems)
+        bound = self._bindings.values()
+        return changed, new, (*problems, *newly_wrong(bound, standing.in_force, new.in_force))
+
+    def _check_expected(self, standing: Standing, wanted: Wanted) -> None:
+        stamps = standing.in_force.stamps
+        for name, stamp in wanted.expects.items():
+            if stamps.get(name, "") != stamp:
+                now = stamps.get(name) or "not there"
+                message = f"{name[:100]!r} is {now[:120]}, not {stamp[:120]!r}"
+                raise StaleVersion(message, hint="look at it again, then ask again")
+
+    # --- what others changed ---
+
+    async def run(self) -> None:
+        """Puts in force what other nodes changed, until cancelled."""
+        while True:
+            await self._channels.channel(CHANNEL).wait_after(self._kept.position)
+            await self.step()
+
+    async def step(self) -> None:
+        """Takes in what is on record by now."""
+        async with self._turn:
+            await self._follow()
+
+    async def _follow(self) -> None:
+        fresh = [each for each in await self._read_on() if each.id not in self._together().outcomes]
+        if fresh:
+            now = self._together()
+            together = await beside(lambda: self._with_changes(now, fresh))
+            self._tell(together, now)
+            await self._put_in_force(together, [])
+
+    def _with_changes(self, now: Together, fresh: list[KeptChange]) -> Together:
+        """One after the other where they come last, else everything anew."""
+        said = self._kept.said_before()
+        known = {each.id for each in fresh}
+        behind = [each.key for each in self._kept.changes() if each.id not in known]
+        if behind and min(each.key for each in fresh) < behind[-1]:
+            return put_together(now.standing.files, self._kept, said)
+        standing, outcomes = now.standing, dict(now.outcomes)
+        since_files = self._kept.since_files(said)
+        for change in sorted(fresh, key=lambda each: each.key):
+            standing, outcomes[change.id] = standing.after(change, since_files)
+        return Together(standing, outcomes, now.problems)
+
+    # --- looking ---
+
+    async def look(self, find: Callable[[Standing], T]) -> T:
+        """What `find` says of all that is in force, asked beside the loop."""
+        async with self._turn:
+            standing = self._together().standing
+            return await beside(lambda: find(standing))
+
+    def history(self) -> list[tuple[KeptChange, Outcome]]:
+        """All changes in their order, and what became of each."""
+        outcomes = self._together().outcomes
+        return [(each, outcomes[each.id]) for each in self._kept.changes() if each.id in outcomes]
+
+    # --- putting in force ---
+
+    async def _read_on(self) -> list[KeptChange]:
+        channel = self._channels.channel(CHANNEL)
+        found: list[KeptChange] = []
+        while batch := await channel.read_after(self._kept.position, limit=_PAGE):
+            found += [kept for stored in batch if (kept := self._kept.add(stored)) is not None]
+        return found
+
+    async def _put_in_force(
+        self, together: Together, events: list[Event], *, record: bool = True
+    ) -> None:
+        next_ = await beside(lambda: self._next(together.standing, events))
+        await self._record_and_swap(next_, together, record=record)
+
+    def _next(self, standing: Standing, events: Iterable[Event]) -> _Next:
+        """Beside the loop: everything that lanes need, with versions that are not on record."""
+        told = standing.in_force
+        typed = told.typed.apart(self._repository.in_force.typed)
+        in_force = told.with_parts(typed, told.formats, told.refused)
+        in_force.stamps = told.stamps
+        for name in {binding.interpretation for binding in self._bindings.values()}:
+            if name in typed:
+                typed.checked(name)
+        meanings = self._reader.prepare(in_force, self._bindings, self._lookups)
+        versions = version_events(in_force, self._kept.versions, self._clock.now_ms())
+        return _Next(standing, in_force, meanings, (*events, *filter(_can_be_kept, versions)))
+
+    async def _record_and_swap(
+        self, next_: _Next, together: Together, *, record: bool = True
+    ) -> None:
+        if next_.events and record:
+            await self._channels.channel(CHANNEL).append(next_.events)
+        # From here on no wait: lanes see the repository and their transformers change at once.
+        self._repository.swap(next_.in_force)
+        self._reader.take_over(next_.meanings, self._bindings, self._lookups)
+        self._now = together
+
+    def _together(self) -> Together:
+        if self._now is None:
+            raise InvalidInput("nothing was taken in yet", code="interpretation.not_begun")
+        return self._now
+
+    def _tell(self, together: Together, before: Together | None = None) -> None:
+        for change, outcome in together.outcomes.items():
+            if outcome.state != "in force" and (before is None or change not in before.outcomes):
+                for problem in outcome.problems:
+                    _log.warning("change not in force", change=change, reason=problem.message)
+
+
+def _as_written(changed: Changed) -> Changed:
+    """As it will be read from the log: a number written as 5 is then 5.0."""
+    return msgspec.json.decode(msgspec.json.encode(changed), type=Changed)
+
+
+def _is_repeated(one: Changed, other: Changed) -> bool:
+    return (one.changes, one.formats) == (other.changes, other.formats)
+
+
+def _can_be_kept(event: Event) -> bool:
+    if len(event.data) <= MAX_DATA_BYTES:
+        return True
+    _log.warning("version too large to be kept", version=event.id, bytes=len(event.data))
+    return False
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    names = sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
+    return {name: after.get(name, "") for name in names}

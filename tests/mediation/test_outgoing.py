@@ -1,0 +1,537 @@
+"""Consumers in their own terms: transformations, originals, the cache, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.logged import LoggedChannels
+from rapport.channel.rights import Grant, Rights
+from rapport.core.errors import InterpretationError, UnknownName, Unsupported
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import ManualClock
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.concepts import ConceptAttribute, unit_type
+from rapport.mediation.in_force import InForce, take_in
+from rapport.mediation.interpretation import FormatChoice, IdentityRule, TimeRule, ValueRule
+from rapport.mediation.interpretation import Interpretation as FieldsForm
+from rapport.mediation.model.changes import Augment
+from rapport.mediation.model.conversions import Call, Conversion, Stateful, UnitChange, converts
+from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
+from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.outgoing import Outgoing
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
+
+CONCEPTS = {
+    "station": {
+        "temperature": ConceptAttribute("number", "degC"),
+        "humidity": ConceptAttribute("number", "%"),
+    }
+}
+
+
+def weather(name: str, unit: str, **more: Any) -> Interpretation:
+    """Stations with another name for the key, and temperatures in another unit."""
+    return Interpretation(
+        name=name,
+        types=(
+            unit_type(unit),
+            ComplexType(
+                f"{name}-weather",
+                (
+                    Attribute("place", "text"),
+                    Attribute("time", "Time", optional=True),
+                    Attribute("temperature", unit, optional=True),
+                    Attribute("humidity", "%", optional=True),
+                ),
+            ),
+        ),
+        mappings=(
+            Mapping(f"{name}-weather", "station", "in", (RenameAttribute("place", "key"),)),
+            Mapping("station", f"{name}-weather", "out", (RenameAttribute("key", "place"),)),
+        ),
+        rules=(
+            Rule(unit, f"{name}-in", "in"),
+            Rule("degC", f"{name}-out", "out"),
+            *more.pop("rules", ()),
+        ),
+        conversions=(
+            converts(f"{name}-in", unit, "degC", UnitChange(unit, "degC")),
+            converts(f"{name}-out", "degC", unit, UnitChange("degC", unit)),
+            *more.pop("conversions", ()),
+        ),
+        **more,
+    )
+
+
+US, LAB = weather("us", "degF"), weather("lab", "K")
+SOURCE = SourceBinding(
+    source="weather",
+    concept="station",
+    attribute="temperature",
+    further=("humidity",),
+    interpretation="us",
+)
+
+
+def in_force(*typed: Interpretation, **more: Any) -> InForce:
+    found, problems = take_in(more.pop("fields", {}), typed, concepts=CONCEPTS, **more)
+    assert not [one for one in problems if one.severity == "error"], problems
+    return found
+
+
+def reading(number: int, celsius: float = 25.0, **headers: str) -> Event:
+    data = msgspec.json.encode({"key": f"s{number}", "value": [celsius]})
+    return Event("weather", f"e{number}", "station.temperature", "station/s", 5, data, headers)
+
+
+def stored(*events: Event) -> list[StoredEvent]:
+    return [StoredEvent(number + 1, 9, event) for number, event in enumerate(events)]
+
+
+def outgoing(*typed: Interpretation, **options: Any) -> Outgoing:
+    return Outgoing(Repository(in_force(*typed)), open_memory(ManualClock()), **options)
+
+
+class World:
+    """A source whose events were received and mediated, and consumers of the result."""
+
+    def __init__(self, found: InForce, binding: SourceBinding = SOURCE, **options: Any) -> None:
+        clock = ManualClock()
+        self.repository = Repository(found)
+        self.channels: LoggedChannels = open_memory(clock)
+        self.reader = MediationReader(self.channels, [binding], self.repository, clock)
+        self.outgoing = Outgoing(
+            self.repository, self.channels, clock=clock, sources=self.reader, **options
+        )
+
+    async def receive(self, *payloads: Any) -> None:
+        """Raw events, then what mediation makes of them."""
+        raw = self.channels.channel("raw.weather")
+        begin = raw.last_position()
+        await raw.append(
+            [
+                Event("weather", f"w{begin + n}", "us-weather", "", 5, msgspec.json.encode(one))
+                for n, one in enumerate(payloads)
+            ]
+        )
+        while await self.reader.lane("weather").step(timeout_ms=0):
+            pass
+
+    async def read(self, channel: str, words: str, **more: Any) -> list[StoredEvent]:
+        found = await self.channels.channel(channel).read_after(0)
+        return await self.outgoing.view(channel, found, words, **more)
+
+
+def test_a_reading_is_said_as_the_consumer_has_it() -> None:
+    async def scenario() -> None:
+        out = outgoing(US)
+        (said,) = await out.view("events", stored(reading(1, cause="w1", hops="/a/")), "us")
+        assert (said.position, said.received) == (1, 9)
+        assert (said.event.source, said.event.id, said.event.time) == ("weather", "e1", 5)
+        assert said.event.type == "us-weather"
+        assert said.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
+        assert said.event.headers["cause"] == "w1" and said.event.headers["hops"] == "/a/"
+        assert said.event.headers["interpretation"] == out.speech("us").stamp
+
+    asyncio.run(scenario())
+
+
+def test_a_signature_of_other_data_is_not_passed_on() -> None:
+    async def scenario() -> None:
+        signed = reading(1, signature="x", signedby="y", datacontenttype="text/csv")
+        (said,) = await outgoing(US).view("events", stored(signed), "us")
+        assert set(said.event.headers) == {"interpretation"}
+
+    asyncio.run(scenario())
+
+
+def test_root_and_what_root_does_not_know_pass_as_they_are() -> None:
+    async def scenario() -> None:
+        out = outgoing(US)
+        foreign = Event("s", "1", "door.opened", "", 5, b'{"a": 1}')
+        events = stored(reading(1), foreign)
+        assert await out.view("events", events, "root") == events
+        assert (await out.view("events", events, "us"))[1] == events[1]
+        assert out.told.counts["us"].transformed == 1
+
+    asyncio.run(scenario())
+
+
+def test_values_of_other_types_of_root_are_their_data() -> None:
+    root = Interpretation(
+        name="root",
+        parent="",
+        types=(unit_type("kg"), ComplexType("Order", (Attribute("weight", "kg"),))),
+    )
+    uk = Interpretation(
+        name="uk",
+        types=(unit_type("lb"), ComplexType("UkOrder", (Attribute("weight", "lb"),))),
+        mappings=(Mapping("Order", "UkOrder", "out"),),
+        rules=(Rule("kg", "to-lb", "out"),),
+        conversions=(converts("to-lb", "kg", "lb", UnitChange("kg", "lb")),),
+    )
+
+    async def scenario() -> None:
+        order = Event("shop", "o1", "Order", "order/1", 5, b'{"weight": 0.45359237}')
+        (said,) = await outgoing(root, uk).view("orders", stored(order), "uk")
+        assert said.event.type == "UkOrder"
+        assert said.event.payload() == {"weight": pytest.approx(1.0)}
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_becomes_several_keeps_its_position() -> None:
+    root = Interpretation(
+        name="root",
+        parent="",
+        types=(
+            ComplexType("Line", (Attribute("item", "text"),)),
+            ComplexType("Order", (Attribute("lines", "[Line]"), Attribute("buyer", "text"))),
+        ),
+    )
+    split = Interpretation(
+        name="lines",
+        types=(ComplexType("One", (Attribute("lines", "Line"), Attribute("buyer", "text"))),),
+        mappings=(Mapping("Order", "One", "out", each="lines"),),
+    )
+
+    async def scenario() -> None:
+        data = b'{"lines": [{"item": "a"}, {"item": "b"}], "buyer": "x"}'
+        order = Event("shop", "o1", "Order", "", 5, data)
+        said = await outgoing(root, split).view("orders", stored(order), "lines")
+        assert [(one.position, one.event.id) for one in said] == [(1, "o1:0"), (1, "o1:1")]
+        assert said[1].event.payload() == {"lines": {"item": "b"}, "buyer": "x"}
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_said_is_left_out_counted_and_listed() -> None:
+    async def scenario() -> None:
+        out = outgoing(US)
+        broken = msgspec.structs.replace(reading(2), data=b'{"key": "s2"}')
+        wrong = msgspec.structs.replace(reading(3), data=b'{"key": "s3", "value": ["hot"]}')
+        torn = msgspec.structs.replace(reading(4), data=b"{")
+        for _ in range(3):
+            said = await out.view("events", stored(reading(1), broken, wrong, torn), "us")
+            assert [one.position for one in said] == [1]
+        assert out.told.counts["us"].rejected == {
+            "reading.malformed": 1,
+            "value.not_a_number": 1,
+            "event.bad_data": 1,
+        }
+        listed = [(one.channel, one.position, one.interpretation) for one in out.told.unsaid]
+        assert listed == [("events", 2, "us"), ("events", 3, "us"), ("events", 4, "us")]
+
+    asyncio.run(scenario())
+
+
+def test_a_type_without_a_mapping_is_told_for_each_event_but_planned_once() -> None:
+    lost = msgspec.structs.replace(US, mappings=US.mappings[:1])
+
+    async def scenario() -> None:
+        out = outgoing(lost)
+        assert await out.view("events", stored(reading(1), reading(2)), "us") == []
+        assert out.told.counts["us"].rejected == {"mapping.missing": 2}
+
+    asyncio.run(scenario())
+
+
+def test_unknown_and_refused_names_are_errors_with_a_hint() -> None:
+    faulty = msgspec.structs.replace(US, name="faulty", rules=(Rule("nothing", "us-in"),))
+    found, _ = take_in({}, [US, faulty], concepts=CONCEPTS)
+    out = Outgoing(Repository(found), open_memory(ManualClock()))
+    with pytest.raises(UnknownName, match=r"usa") as unknown:
+        out.speech("usa")
+    assert "us" in unknown.value.hint
+    with pytest.raises(InterpretationError):
+        out.speech("faulty")
+
+
+def test_an_interpretation_of_fields_gives_originals_only() -> None:
+    fields = FieldsForm(
+        name="badge",
+        identity=IdentityRule(("place",)),
+        values=(ValueRule("value", ("temperature",), unit="degF", to="degC"),),
+        time=TimeRule(("t",), "root", optional=True),
+    )
+    binding = msgspec.structs.replace(SOURCE, interpretation="badge", further=(), units=("degC",))
+
+    async def scenario() -> None:
+        world = World(in_force(US, fields={"badge": fields}), binding)
+        await world.receive({"place": "s1", "temperature": 77})
+        await world.channels.channel("events").append([reading(9)])
+        said = await world.read("events", "badge")
+        assert [one.event.payload() for one in said] == [{"place": "s1", "temperature": 77}]
+        assert world.outgoing.told.counts["badge"].rejected == {"interpretation.one_way": 1}
+
+    asyncio.run(scenario())
+
+
+# --- originals ------------------------------------------------------------------------------------
+
+RECEIVED = {"place": "s1", "temperature": 86.1, "firmware": "7"}
+
+
+def test_who_speaks_as_the_producer_gets_what_it_said_byte_by_byte() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US, LAB))
+        await world.receive(RECEIVED, {**RECEIVED, "place": "s2"})
+        (raw, _) = await world.channels.channel("raw.weather").read_after(0)
+        said = await world.read("events", "us")
+        assert [one.event.data for one in said][0] == raw.event.data
+        assert (said[0].event.id, said[0].event.type) == ("w0", "us-weather")
+        assert said[0].event.headers["interpretation"] == world.outgoing.speech("us").stamp
+        counts = world.outgoing.told.counts["us"]
+        assert (counts.transformed, counts.originals) == (0, 2)
+        assert "firmware" not in (await world.read("events", "lab"))[0].event.payload()
+
+    asyncio.run(scenario())
+
+
+def test_an_original_of_several_readings_comes_once() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US))
+        await world.receive({**RECEIVED, "humidity": 40}, {**RECEIVED, "humidity": 50})
+        assert world.channels.channel("events").last_position() == 4
+        said = await world.read("events", "us")
+        assert [(one.position, one.event.payload()["humidity"]) for one in said] == [
+            (1, 40),
+            (3, 50),
+        ]
+        (tail,) = await world.outgoing.view(
+            "events", await world.channels.channel("events").read_after(3), "us"
+        )
+        assert (tail.position, tail.event.payload()["humidity"]) == (4, 50)
+
+    asyncio.run(scenario())
+
+
+def test_without_the_right_to_the_raw_channel_the_original_is_not_given() -> None:
+    async def scenario() -> None:
+        rights = Rights({"desk": Grant(subscribe=("events",)), "chief": Grant(subscribe=("*",))})
+        world = World(in_force(US), rights=rights)
+        await world.receive(RECEIVED)
+        for _ in range(2):  # neither gets what the other was given
+            (desk,) = await world.read("events", "us", identity="desk")
+            (chief,) = await world.read("events", "us", identity="chief")
+            assert "firmware" not in desk.event.payload()
+            assert desk.event.payload()["temperature"] == pytest.approx(86.1)
+            assert chief.event.payload() == RECEIVED
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"rawposition": "99"},
+        {"rawchannel": "raw.nowhere"},
+        {"rawchannel": "events"},
+        {"rawposition": "x"},
+        {"rawposition": "²"},
+        {"cause": "another"},
+        {"interpretation": "us@000000000000"},
+    ],
+)
+def test_what_is_gone_foreign_or_of_another_version_is_transformed(headers: Any) -> None:
+    async def scenario() -> None:
+        world = World(in_force(US))
+        await world.receive(RECEIVED)
+        (one,) = await world.channels.channel("events").read_after(0)
+        told = msgspec.structs.replace(one.event, headers={**one.event.headers, **headers})
+        (said,) = await world.outgoing.view("events", stored(told), "us")
+        assert said.event.payload()["temperature"] == pytest.approx(86.1)
+        assert "firmware" not in said.event.payload()
+
+    asyncio.run(scenario())
+
+
+def test_a_child_is_not_its_parent() -> None:
+    child = Interpretation(name="us/ny", parent="us")
+
+    async def scenario() -> None:
+        world = World(in_force(US, child))
+        await world.receive(RECEIVED)
+        (said,) = await world.read("events", "us/ny")
+        assert said.event.type == "us-weather" and "firmware" not in said.event.payload()
+        assert said.event.headers["interpretation"].startswith("us/ny@")
+
+    asyncio.run(scenario())
+
+
+# --- once for all ---------------------------------------------------------------------------------
+
+
+def test_a_hundred_consumers_of_three_interpretations_cost_three_transformations_per_event() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US, LAB, weather("si", "K"), weather("old", "degF")))
+        await world.receive(*({"place": f"s{n}", "temperature": n} for n in range(50)))
+        names = ("us", "lab", "si", "old")
+        found = await asyncio.gather(*(world.read("events", names[n % 4]) for n in range(100)))
+        assert {len(each) for each in found} == {50}
+        counts = world.outgoing.told.counts
+        assert {name: counts[name].transformed for name in names} == {
+            "us": 0,
+            "lab": 50,
+            "si": 50,
+            "old": 50,
+        }
+        assert counts["us"].originals == 50
+
+    asyncio.run(scenario())
+
+
+def test_a_change_of_the_repository_forgets_what_was_said() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US, LAB))
+        await world.channels.channel("events").append([reading(1)])
+        (before,) = await world.read("events", "lab")
+        more = ComplexType("Extra", (Attribute("x", "text"),))
+        assert not [
+            one
+            for one in world.repository.change(Augment("lab", types=(more,)))
+            if one.severity == "error"
+        ]
+        (after,) = await world.read("events", "lab")
+        assert before.event.headers["interpretation"] != after.event.headers["interpretation"]
+        assert world.outgoing.told.counts["lab"].transformed == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_small_cache_only_costs_time() -> None:
+    async def scenario() -> None:
+        events = stored(*(reading(n, n / 7) for n in range(300)))
+        large, small = outgoing(US), outgoing(US, cache_bytes=20_000)
+        for _ in range(2):
+            assert await large.view("events", events, "us") == await small.view(
+                "events", events, "us"
+            )
+        assert large.told.counts["us"].transformed == 300
+        assert small.told.counts["us"].transformed > 300
+
+    asyncio.run(scenario())
+
+
+class CountedFunctions(dict[str, Any]):
+    """Functions of the site, without their process."""
+
+    closed = 0
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+def test_functions_of_the_site_run_beside_the_loop_and_once() -> None:
+    calls: list[Any] = []
+
+    def shout(text: str) -> str:
+        calls.append(text)
+        return text.upper()
+
+    def open_functions(names: Iterable[str]) -> Any:
+        assert list(names) == ["site:shout"]
+        return CountedFunctions({"site:shout": shout})
+
+    loud = weather(
+        "loud",
+        "K",
+        rules=(Rule("station.key", "shout", "out"),),
+        conversions=(Conversion("shout", ("text",), ("text",), Call("site:shout")),),
+    )
+
+    async def scenario() -> None:
+        out = outgoing(loud, functions=open_functions)
+        events = stored(*(reading(n) for n in range(20)))
+        found = await asyncio.gather(*(out.view("events", events, "loud") for _ in range(10)))
+        assert all(each == found[0] for each in found)
+        assert found[0][3].event.payload()["place"] == "S3"
+        assert len(calls) == 20
+        await out.close()
+
+    asyncio.run(scenario())
+    assert CountedFunctions.closed == 1
+
+
+def test_who_gives_up_does_not_stop_the_others() -> None:
+    async def scenario() -> None:
+        gate = asyncio.Event()
+
+        class Slow(ManualClock):
+            async def sleep(self, ms: int) -> None:
+                await gate.wait()
+
+        out = outgoing(US, clock=Slow())
+        events = stored(*(reading(n) for n in range(300)))
+        first = asyncio.create_task(out.view("events", events, "us"))
+        second = asyncio.create_task(out.view("events", events, "us"))
+        await asyncio.wait({second}, timeout=0.01)
+        first.cancel()
+        gate.set()
+        assert len(await second) == 300
+        assert out.told.counts["us"].transformed == 300
+
+    asyncio.run(scenario())
+
+
+def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
+    moody = weather(
+        "moody",
+        "K",
+        rules=(Rule("station.key", "count", "out"),),
+        conversions=(
+            Conversion("count", ("text",), ("text",), Stateful("site:count", initial=b"0")),
+        ),
+    )
+
+    async def scenario() -> None:
+        out = outgoing(
+            moody, functions=lambda names: CountedFunctions({"site:count": lambda s, v: (s, v)})
+        )
+        assert await out.view("events", stored(reading(1)), "moody") == []
+        assert out.told.counts["moody"].rejected == {"conversion.remembers": 1}
+        await out.close()
+
+    asyncio.run(scenario())
+
+
+# --- raw channels ---------------------------------------------------------------------------------
+
+
+def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US, LAB))
+        await world.receive({**RECEIVED, "humidity": 40}, {"place": 5.5}, {**RECEIVED, "place": "b"})
+        early, late = await world.read("events", "lab"), await world.read("raw.weather", "lab")
+        assert [one.event for one in late] == [one.event for one in early]
+        assert [one.position for one in late] == [1, 1, 3]
+        counts = world.outgoing.told.counts["lab"]
+        assert counts.rejected == {"identity.not_a_name": 1}
+        own = await world.read("raw.weather", "us")
+        assert [one.event.payload() for one in own][0] == {**RECEIVED, "humidity": 40}
+        assert len(own) == 3
+        as_root = await world.read("raw.weather", "root")
+        stored_root = await world.channels.channel("events").read_after(0)
+        assert [one.event for one in as_root] == [one.event for one in stored_root]
+
+    asyncio.run(scenario())
+
+
+def test_a_source_whose_events_need_their_order_is_refused_with_a_hint() -> None:
+    async def scenario() -> None:
+        found = in_force(US, LAB, formats={"us": FormatChoice("homeassistant")})
+        world = World(found)
+        await world.receive(RECEIVED)
+        with pytest.raises(Unsupported, match="depend on those before them") as refused:
+            await world.read("raw.weather", "lab")
+        assert "'events'" in refused.value.hint
+        assert len(await world.read("raw.weather", "us")) == 1
+
+    asyncio.run(scenario())

@@ -1,0 +1,132 @@
+"""Conversions that learn from readings in root, and ask what is so at present."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from rapport.channel.backends.memory import open_memory
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import ManualClock
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.in_force import InForce, take_in
+from rapport.mediation.meaning import build_meaning
+from rapport.mediation.model.conversions import converts
+from rapport.mediation.model.finding import ContextLookup
+from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
+from rapport.mediation.model.places import MovingOrigin, ToAbsolute
+from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.root_feed import RootFeed, needs_root
+from rapport.mediation.typed import TypedTransformer
+
+CONCEPTS = {
+    "truck": {"position": ConceptAttribute("point"), "load": ConceptAttribute("text")},
+    "parcel": {"position": ConceptAttribute("point"), "content": ConceptAttribute("text")},
+}
+SCANNER = Interpretation(
+    name="scanner",
+    types=(
+        ComplexType("Seen", (Attribute("truck", "text"), Attribute("x", "m"), Attribute("y", "m"))),
+        ComplexType(
+            "Scan",
+            (
+                Attribute("key", "text"),
+                Attribute("position", "Seen"),
+                Attribute("content", "text"),
+            ),
+        ),
+    ),
+    mappings=(Mapping("Scan", "parcel", "in"),),
+    rules=(Rule("Scan.position", "from-truck", "in"), Rule("Scan.content", "load-of", "in")),
+    conversions=(
+        converts(
+            "from-truck",
+            "Seen",
+            "Point",
+            ToAbsolute(
+                MovingOrigin(
+                    feed="truck",
+                    key="truck",
+                    feed_key="key",
+                    x="position.x",
+                    y="position.y",
+                    time="time",
+                )
+            ),
+        ),
+        converts("load-of", "text", "text", ContextLookup("truck", "load")),
+    ),
+)
+BINDING = SourceBinding(
+    source="scans",
+    concept="parcel",
+    attribute="position",
+    further=("content",),
+    interpretation="scanner",
+)
+
+
+def in_force() -> InForce:
+    found, problems = take_in({}, [SCANNER], concepts=CONCEPTS)
+    assert [problem for problem in problems if problem.severity == "error"] == []
+    return found
+
+
+def reading(stream: str, key: str, time: int, value: list[Any]) -> Event:
+    data = msgspec.json.encode({"key": key, "value": value})
+    return Event("trucks", f"{stream}-{key}-{time}", stream, f"truck/{key}", time, data)
+
+
+def scan() -> StoredEvent:
+    said = {"key": "p1", "position": {"truck": "t1", "x": 1.0, "y": 2.0}, "content": "t1"}
+    return StoredEvent(1, 0, Event("scans", "s1", "Scan", "", 9, msgspec.json.encode(said)))
+
+
+def test_a_reference_point_moves_with_the_readings_of_another_source():
+    async def scenario() -> None:
+        clock = ManualClock()
+        channels, now = open_memory(clock), in_force()
+        feed = RootFeed(
+            channels,
+            clock,
+            lambda: True,
+            lambda: [meaning],
+            lambda: CONCEPTS,
+            channels.records,
+        )
+        built = build_meaning(BINDING, now, context=feed.present)
+        assert isinstance(built, TypedTransformer)
+        meaning: TypedTransformer = built
+        _, rejections = meaning.apply_many([scan()])
+        assert rejections  # nobody said yet where the truck is
+        events = channels.channel("events")
+        await events.append(
+            [
+                reading("truck.position", "t1", 5, [100.0, 200.0]),
+                reading("truck.load", "t1", 5, ["bread"]),
+                reading("truck.position", "t1", 3, [0.0, 0.0]),  # older than what is known
+                Event("x", "y", "truck.position", "", 1, b'"nonsense"'),
+            ]
+        )
+        assert await feed.step() == 4
+        found, rejections = meaning.apply_many([scan()])
+        assert rejections == []
+        assert [each.payload()["value"] for each in found] == [[101.0, 202.0], ["bread"]]
+        assert feed.refused == 1
+        await feed.save()
+        again = RootFeed(
+            channels, clock, lambda: True, lambda: [], lambda: CONCEPTS, channels.records
+        )
+        assert again.present.value("truck", "t1", "load") == ["bread"]
+        assert await again.step() == 0
+
+    asyncio.run(scenario())
+
+
+def test_events_are_followed_only_where_something_needs_them():
+    assert needs_root(in_force().typed, CONCEPTS)
+    plain, _ = take_in({}, [Interpretation(name="plain")], concepts=CONCEPTS)
+    assert not needs_root(plain.typed, CONCEPTS)

@@ -1,0 +1,213 @@
+"""Functions of the site in typed interpretations: in a worker, one bad event costs one. [ME-4]"""
+
+from typing import Any
+
+import pytest
+
+from rapport.kernel.clock import SystemClock
+from rapport.mediation.conversions import WorkerConversions
+from rapport.mediation.model.changes import load
+from rapport.mediation.model.conversions import Call, Chain, Conversion, Stateful, converts
+from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
+from rapport.mediation.model.interpretations import Interpretations
+from rapport.mediation.model.memory import Memory
+from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.rejection import Rejected
+from rapport.mediation.site_functions import SiteFunctions, site_functions
+
+pytestmark = pytest.mark.slow
+
+FUNCTIONS = '''
+import os, time
+
+def double(value):
+    return value * 2
+
+def reverse(value):
+    return value[::-1]
+
+def moody(value):
+    """Well-behaved but for a few values."""
+    if value == 3:
+        raise ValueError("not three")
+    if value == 4:
+        time.sleep(60)
+    if value == 5:
+        os._exit(7)
+    if value == 6:
+        return "six"
+    if value == 7:
+        return float("nan")
+    if value == 8:
+        return object()
+    return value + 0.5
+
+def count(state, value):
+    return state + 1, value + state
+
+def moved(state, event):
+    return event["x"]
+
+def who(value):
+    return {"seen": value, "process": os.getpid()}
+'''
+NAMES = ("double", "reverse", "moody", "count", "moved", "who")
+POINT = ComplexType("Point", (Attribute("x", "number"),))
+
+
+@pytest.fixture
+def functions(tmp_path):
+    (tmp_path / "site_plugins.py").write_text(FUNCTIONS)
+    made = site_functions(
+        [f"site_plugins:{name}" for name in NAMES], SystemClock(), [str(tmp_path)], deadline_ms=400
+    )
+    yield made
+    made.close()
+
+
+def held(conversion: Conversion, kind: str) -> Interpretations:
+    event = ComplexType("Event", (Attribute("value", kind),))
+    child = Interpretation(
+        name="c",
+        types=(POINT, event),
+        rules=(Rule("Event.value", conversion.name),),
+        conversions=(conversion,),
+    )
+    found, outcomes = load([child])
+    assert "c" in found, outcomes
+    return found
+
+
+def transformer(functions: SiteFunctions, *names: str, kind: str = "number") -> Transformer:
+    steps = [converts(name, kind, kind, Call(f"site_plugins:{name}")) for name in names]
+    whole = steps[0] if len(steps) == 1 else converts("all", kind, kind, Chain(tuple(steps)))
+    return make_transformer(held(whole, kind), "c", "Event", "in", functions)
+
+
+def events(*values: Any) -> list[Any]:
+    return [{"value": value} for value in values]
+
+
+def test_one_bad_event_of_a_batch_costs_only_itself(functions):
+    moody = transformer(functions, "moody")
+    found = functions.transform_all(moody, events(1, 2, 3, 4, 5, 6, 7, 8, 10**30, "x", 9))
+    assert [each["value"] for each in found.results] == [1.5, 2.5, 9.5]
+    assert [(index, rejected.code) for index, rejected in found.rejected] == [
+        (2, "conversion.raised"),
+        (3, "conversion.timeout"),
+        (4, "conversion.died"),
+        (5, "conversion.bad_result"),
+        (6, "conversion.bad_result"),
+        (7, "conversion.raised"),
+        (8, "value.not_sendable"),
+        (9, "conversion.raised"),
+    ]
+
+
+def test_one_event_at_a_time_gives_the_same_as_a_batch(functions):
+    moody = transformer(functions, "moody")
+    for value, code in (
+        (3, "conversion.raised"),
+        (4, "conversion.timeout"),
+        (6, "conversion.bad_result"),
+    ):
+        with pytest.raises(Rejected) as caught:
+            moody({"value": value})
+        assert caught.value.code == code
+    assert moody({"value": 1}) == {"value": 1.5}
+
+
+def test_a_chain_of_functions_and_a_list_go_through_in_batches(functions):
+    chain = transformer(functions, "double", "moody", "double")
+    found = functions.transform_all(chain, events(*range(5, 50)))
+    assert [each["value"] for each in found.results] == [4 * n + 1.0 for n in range(5, 50)]
+    listed = transformer(functions, "reverse", kind="[number]")
+    assert functions.transform_all(listed, events([1, 2], [3])).results == events([2, 1], [3])
+
+
+def test_lists_whose_elements_need_more_calls_than_rounds_are_done_too(functions):
+    event = ComplexType("Event", (Attribute("values", "[number]"),))
+    child = Interpretation(
+        name="c",
+        types=(event,),
+        rules=(Rule("Event.number", "double"),),
+        conversions=(converts("double", "number", "number", Call("site_plugins:double")),),
+    )
+    found, _ = load([child])
+    each = make_transformer(found, "c", "Event", "in", functions)
+    batch = [{"values": list(range(start, start + 9))} for start in range(3)]
+    doubled = functions.transform_all(each, batch).results
+    assert doubled == [{"values": [2 * n for n in one["values"]]} for one in batch]
+
+
+def test_a_batch_asks_for_all_its_events_in_one_message(functions, monkeypatch):
+    double = transformer(functions, "double")
+    sent = []
+    ask = WorkerConversions._ask_many
+    monkeypatch.setattr(
+        WorkerConversions,
+        "_ask_many",
+        lambda *given: sent.append(len(given[2])) or ask(*given),
+    )
+    batch = events(*range(3_000), *range(3_000))
+    found = functions.transform_all(double, batch)
+    assert found.results == events(*(2 * n for n in range(3_000)), *(2 * n for n in range(3_000)))
+    assert sent == [3_000]  # what is asked twice is asked once
+
+
+def test_events_that_ask_the_same_do_not_share_what_they_get(functions):
+    kind = ComplexType("Who", (Attribute("seen", "number"), Attribute("process", "number")))
+    conversion = converts("who", "number", "Who", Call("site_plugins:who"))
+    event = ComplexType("Event", (Attribute("value", "number"),))
+    target = ComplexType("Told", (Attribute("value", "Who"),))
+    child = Interpretation(
+        name="c",
+        types=(kind, event, target),
+        rules=(Rule("Event.value", "who"),),
+        mappings=(Mapping("Event", "Told", "in"),),
+        conversions=(conversion,),
+    )
+    found, outcomes = load([child])
+    assert "c" in found, outcomes
+    told = make_transformer(found, "c", "Event", "in", functions)
+    one, other = functions.transform_all(told, events(1, 1)).results
+    assert one == other
+    assert one["value"] is not other["value"]
+
+
+def test_a_function_with_a_state_runs_in_the_worker_event_by_event(functions):
+    how = Stateful("site_plugins:count", b"0", feed="Point", update="site_plugins:moved")
+    conversion = converts("count", "number", "number", how)
+    memory = Memory()
+    counting = make_transformer(held(conversion, "number"), "c", "Event", "in", functions, memory)
+    assert functions.transform_all(counting, events(10, 10, "x", 10)).results == events(10, 11, 12)
+    assert memory.feed(conversion, {"x": 100}, functions)
+    assert counting({"value": 1}) == {"value": 101}
+    with pytest.raises(Rejected):
+        memory.feed(conversion, {}, functions)
+    assert memory.states == {"count": 101}
+
+
+def test_functions_that_cannot_be_loaded_are_found_by_a_check_and_reject_events(tmp_path):
+    (tmp_path / "site_plugins.py").write_text(FUNCTIONS)
+    names = ["site_plugins:double", "site_plugins:doubling", "no_such_module:f"]
+    made = site_functions(names, SystemClock(), [str(tmp_path)])
+    try:
+        problems = made.check()
+        assert [problem.code for problem in problems] == ["conversion.unavailable"] * 2
+        assert "doubling" in problems[0].message
+        missing = converts("d", "number", "number", Call("site_plugins:doubling"))
+        change = make_transformer(held(missing, "number"), "c", "Event", "in", made)
+        found = made.transform_all(change, events(1, 2))
+        assert [each.code for _, each in found.rejected] == ["conversion.unavailable"] * 2
+    finally:
+        made.close()
+
+
+def test_after_closing_events_are_rejected_and_nothing_hangs(functions):
+    double = transformer(functions, "double")
+    assert double({"value": 2}) == {"value": 4}
+    functions.close()
+    found = functions.transform_all(double, events(1, 2, 3))
+    assert {each.code for _, each in found.rejected} == {"conversion.unavailable"}
