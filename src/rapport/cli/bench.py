@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-NAMES = ("channel", "doors", "embedded", "history", "peers", "policy", "soap")
+NAMES = ("channel", "doors", "embedded", "history", "mediation", "peers", "policy", "soap")
 _WITH_FULL = ("channel", "embedded", "history")
 
 
@@ -27,7 +27,9 @@ def bench(
     ] = False,
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history) or policy."""
+    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history), mediation or
+    policy.
+    """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)
     if full and (quick or name not in _WITH_FULL):

@@ -1,0 +1,153 @@
+"""What a node does with an event between the channel and those who read it, in four ways. [ME-9]
+
+Every way gets stored events and gives the bytes that a consumer receives. What several consumers
+have in common is done once, whatever way: an event is decoded once, brought to root once, and
+turned once for every interpretation among the consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, Form, interpretations
+from rapport.bench.mediation_reflective import Reflective
+from rapport.core.event import StoredEvent
+from rapport.mediation.model.transformer import make_transformer
+
+Values = list[Any]
+_MOST_KEPT = 4_000
+_COLDEST_F, _COLDEST_C = -400.0, -240.0
+"""The filter lets everything pass: the most work for what comes after it."""
+
+
+class Way(Protocol):
+    """`deliver` gives what the consumer of that number gets of a batch."""
+
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """In order, without those that the filter keeps back."""
+
+
+class Once:
+    """A step done once per event, however many consumers ask; None for what is filtered out."""
+
+    def __init__(self, work: Callable[[Sequence[StoredEvent]], Values]) -> None:
+        self._work = work
+        self._done: dict[int, Any] = {}
+        self.worked = 0
+        """Events it was done for."""
+
+    def of(self, batch: Sequence[StoredEvent]) -> Values:
+        """The results in the order of the batch."""
+        done = self._done
+        left = [item for item in batch if item.position not in done]
+        if len(left) == len(batch):
+            return self._fresh(batch)
+        if left:
+            self._fresh(left)
+        return [done[item.position] for item in batch]
+
+    def _fresh(self, batch: Sequence[StoredEvent]) -> Values:
+        found = self._work(batch)
+        self.worked += len(batch)
+        done = self._done
+        done.update(zip([item.position for item in batch], found, strict=True))
+        while len(done) > _MOST_KEPT:
+            del done[next(iter(done))]
+        return found
+
+
+class Baseline:
+    """By channel alone: nobody looks into an event."""
+
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """The bytes as they are."""
+        return [item.event.data for item in batch]
+
+
+class ContentBased:
+    """Decoded for a filter on one attribute; the bytes go on as they are."""
+
+    def __init__(self) -> None:
+        self.seen = Once(self._filter)
+
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """The bytes of those that pass."""
+        passed = self.seen.of(batch)
+        return [item.event.data for item, good in zip(batch, passed, strict=True) if good]
+
+    def _filter(self, batch: Sequence[StoredEvent]) -> Values:
+        return [value["a0"] > _COLDEST_F for value in _decoded(batch)]
+
+
+class Mediated:
+    """To root, filtered there, from root to each interpretation of a consumer, encoded again."""
+
+    def __init__(self, form: Form, *, readers: int) -> None:
+        """`readers`: how many interpretations there are among the consumers."""
+        held, _ = interpretations(form, consumers=readers)
+        self._arrive = make_transformer(held, PRODUCER, SENT, "in")
+        self.root = Once(self._to_root)
+        self.readers = [
+            Once(self._to_reader(make_transformer(held, f"consumer-{number}", ROOT_TYPE, "out")))
+            for number in range(readers)
+        ]
+
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """In the consumer's own terms."""
+        told: list[bytes] = self.readers[consumer % len(self.readers)].of(batch)
+        return told
+
+    def _to_root(self, batch: Sequence[StoredEvent]) -> Values:
+        return _passed(_all(self._arrive.batch(_decoded(batch))))
+
+    def _to_reader(self, turn: Any) -> Callable[[Sequence[StoredEvent]], Values]:
+        encode = msgspec.json.Encoder().encode
+        return lambda batch: [encode(each) for each in _all(turn.batch(self.root.of(batch)))]
+
+
+class AtConsumers:
+    """Every consumer transforms by itself what comes in the producer's terms."""
+
+    def __init__(self, form: Form, *, consumers: int) -> None:
+        self.own = [Mediated(form, readers=1) for _ in range(consumers)]
+
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """In the consumer's own terms."""
+        return self.own[consumer].deliver(batch, consumer)
+
+
+class ByReflection(Mediated):
+    """The same, but rules are looked up while an event is walked."""
+
+    def __init__(self, form: Form, *, readers: int, remembering: bool = False) -> None:
+        held, _ = interpretations(form, consumers=readers)
+        arrive = Reflective(held, PRODUCER, "in", remembering=remembering)
+        self.root = Once(lambda batch: _passed([arrive(value, SENT) for value in _decoded(batch)]))
+        self.readers = [
+            Once(self._walked(Reflective(held, f"consumer-{number}", "out",
+                                         remembering=remembering)))
+            for number in range(readers)
+        ]  # fmt: skip
+
+    def _walked(self, turn: Reflective) -> Callable[[Sequence[StoredEvent]], Values]:
+        encode = msgspec.json.Encoder().encode
+        return lambda batch: [encode(turn(each, ROOT_TYPE)) for each in self.root.of(batch)]
+
+
+def _decoded(batch: Sequence[StoredEvent]) -> Values:
+    decode = msgspec.json.Decoder().decode
+    return [decode(item.event.data) for item in batch]
+
+
+def _passed(values: Values) -> Values:
+    assert all(value["a0"] > _COLDEST_C for value in values), "the filter lets everything pass"
+    return values
+
+
+def _all(found: Any) -> Values:
+    assert not found.rejected, found.rejected[0]
+    results: Values = found.results
+    return results
