@@ -1,4 +1,4 @@
-"""Kinds of queries by name: `template`, `sql`, `script`, and what plug-ins add. [CH-4]
+"""Kinds of queries by name: `template`, `sql`, `script`, `own`, and what plug-ins add. [CH-4]
 
 A kind is a function from the query as it came (text or object) to a `Query`. It must be
 deterministic: tokens carry the query's text and compile it again, perhaps years later.
@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.channel.query.bounds import Bounds, position_bounds
 from rapport.channel.query.compiler import Matches, compile_condition
+from rapport.channel.query.own_terms import prepare_own_terms
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.script import prepare_script
@@ -22,7 +23,7 @@ from rapport.channel.query.tree import Condition
 from rapport.core.errors import InvalidInput
 from rapport.kernel.plugins import Plugins
 
-SQL, TEMPLATE, SCRIPT = "sql", "template", "script"
+SQL, TEMPLATE, SCRIPT, OWN = "sql", "template", "script", "own"
 MAX_QUERY = 8_192
 """Longest canonical text of a query, in characters: it travels in every token."""
 
@@ -38,6 +39,8 @@ class Query(msgspec.Struct, frozen=True):
     """What must be true of a match, for stores that look it up instead of reading everything: a
     match never breaks it, though what fulfils it need not match. None = nothing is known.
     """
+    is_its_condition: bool = False
+    """Whether what fulfils the condition matches, too."""
 
 
 MakeQuery = Callable[[Any], Query]
@@ -49,7 +52,8 @@ def sql_query(given: Any) -> Query:
         raise InvalidInput("an sql query is a text", code="query.bad_query")
     condition = parse_condition(given)
     matches = compile_condition(condition)
-    return Query(SQL, print_condition(condition), matches, position_bounds(condition), condition)
+    text, bounds = print_condition(condition), position_bounds(condition)
+    return Query(SQL, text, matches, bounds, condition, is_its_condition=True)
 
 
 def template_query(given: Any) -> Query:
@@ -60,7 +64,8 @@ def template_query(given: Any) -> Query:
     condition = template_condition(template)
     matches = compile_condition(condition)
     bounds = position_bounds(condition)
-    return Query(TEMPLATE, template_text(template), matches, bounds, condition)
+    text = template_text(template)
+    return Query(TEMPLATE, text, matches, bounds, condition, is_its_condition=True)
 
 
 def script_query(given: Any) -> Query:
@@ -69,11 +74,18 @@ def script_query(given: Any) -> Query:
     return Query(SCRIPT, made.text, made.matches, made.bounds, made.condition)
 
 
+def own_query(given: Any) -> Query:
+    """A query in the words of an interpretation, said in root as far as that goes."""
+    made = prepare_own_terms(given)
+    return Query(OWN, made.text, made.matches, made.bounds, made.condition)
+
+
 KINDS = Plugins()
 """Built-in kinds and installed entry points of the group `rapport.queries`."""
 KINDS.add("queries", SQL, sql_query)
 KINDS.add("queries", TEMPLATE, template_query)
 KINDS.add("queries", SCRIPT, script_query)
+KINDS.add("queries", OWN, own_query)
 
 
 def make_query(kind: str, given: Any) -> Query:
@@ -84,7 +96,8 @@ def make_query(kind: str, given: Any) -> Query:
     if isinstance(given, str) and not is_encodable(given):
         raise InvalidInput("the query has lone surrogates", code="query.bad_query")
     chosen = kind or (SQL if isinstance(given, str) else TEMPLATE)
-    query = _from_text(chosen, given) if isinstance(given, str) else _make(chosen, given)
+    is_kept = isinstance(given, str) and chosen != OWN  # its meaning changes with interpretations
+    query = _from_text(chosen, given) if is_kept else _make(chosen, given)
     if len(query.text) > MAX_QUERY:
         raise InvalidInput(
             f"the query has {len(query.text)} characters; {MAX_QUERY} are allowed",

@@ -9,7 +9,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.policy.compiler.check import check
-from rapport.policy.compiler.draft import Draft
+from rapport.policy.compiler.draft import Draft, Rewritten
 from rapport.policy.compiler.logic_tree import build_logic_tree
 from rapport.policy.compiler.normalize import normalize, terms_of
 from rapport.policy.compiler.planner import make_plan
@@ -19,43 +19,74 @@ from rapport.policy.language.tree import PolicyTree
 from rapport.policy.lint import lint_periods, lint_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
+from rapport.policy.terms import PolicyTerms, rewrite
 
 Stage = Callable[[Draft, Faults], Draft]
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A policy that can run: its tree as written, its plan, and the warnings and hints found on the
+    """A policy that can run: its tree in root, its plan, and the warnings and hints found on the
     way."""
 
     tree: PolicyTree
     plan: Plan
     problems: tuple[Problem, ...]
+    rewritten: tuple[Rewritten, ...] = ()
+    """What was said in other words than root's."""
 
 
-def compile_policy(text: str, *, name: str, ontology: Ontology, window_ms: int) -> Compiled:
+def compile_policy(
+    text: str,
+    *,
+    name: str,
+    ontology: Ontology,
+    window_ms: int,
+    terms: PolicyTerms | None = None,
+) -> Compiled:
     """Compiles a policy; raises PolicyError with every fault of the first stage that finds any.
 
     Args:
         name: the policy's name, by which detections and problems refer to it.
         window_ms: the site's window, for a policy that names none.
+        terms: what its words mean, when it is not written in root's.
     """
-    draft, faults = compile_draft(text, name=name, ontology=ontology, window_ms=window_ms)
+    draft, faults = compile_draft(
+        text, name=name, ontology=ontology, window_ms=window_ms, terms=terms
+    )
     assert draft.plan is not None
-    return Compiled(draft.tree, draft.plan, faults.problems())
+    return Compiled(draft.tree, draft.plan, faults.problems(), draft.rewritten)
 
 
 def compile_draft(
-    text: str, *, name: str, ontology: Ontology, window_ms: int
+    text: str,
+    *,
+    name: str,
+    ontology: Ontology,
+    window_ms: int,
+    terms: PolicyTerms | None = None,
 ) -> tuple[Draft, Faults]:
     """The same with what every stage made of it, for people who want to look."""
     tree = parse_policy(text, name=name)
     faults = Faults(name, text)
     draft = Draft(tree=tree, ontology=ontology, window_ms=window_ms, condition=tree.condition)
+    if terms is not None:
+        draft = _in_root(draft, terms, faults)
     for stage in STAGES:
         draft = stage(draft, faults)
         if faults.has_errors():
             raise PolicyError(faults.problems())
     return draft, faults
+
+
+def _in_root(draft: Draft, terms: PolicyTerms, faults: Faults) -> Draft:
+    """The draft in root's words; each that was another is told by a hint."""
+    tree, rewritten = rewrite(draft.tree, terms, draft.ontology, faults)
+    if faults.has_errors():
+        raise PolicyError(faults.problems())
+    for each in rewritten:
+        message = f"{each.written} in the terms of {terms.interpretation} is {each.root} in root"
+        faults.add("policy.own_terms", message, each.place, severity="hint")
+    return msgspec.structs.replace(draft, tree=tree, condition=tree.condition, rewritten=rewritten)
 
 
 def _normalize(draft: Draft, faults: Faults) -> Draft:

@@ -7,9 +7,17 @@ import msgspec
 
 from rapport.policy.compiler.logic_tree import LogicTree
 from rapport.policy.compiler.normalize import Ecnf
-from rapport.policy.language.tree import Expression, PolicyTree
+from rapport.policy.language.tree import Expression, Place, PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Constraint, Plan
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    """Something a policy says in an interpretation's terms and what it is in root, for people."""
+
+    written: str
+    root: str
+    place: Place
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,3 +34,5 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ecnf: Ecnf = ()
     logic_tree: LogicTree | None = None
     plan: Plan | None = None
+    rewritten: tuple[Rewritten, ...] = ()
+    """What was said in an interpretation's own terms."""

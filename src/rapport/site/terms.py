@@ -1,0 +1,133 @@
+"""Policies of a site that are written in an interpretation's own terms: `[policies] interpretation`
+for all, `[policies.interpretations]` for single ones. [ME-9, UX-2]
+
+Policies and mediation do not know each other: here the one's terms become the other's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from rapport.core.errors import InterpretationError, Problem, nearest_names
+from rapport.core.terms import Same
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import TomlFile
+from rapport.mediation.concepts import ConceptAttribute, Concepts, root_of
+from rapport.mediation.declare import typed_from_site
+from rapport.mediation.declaring.completing import complete
+from rapport.mediation.in_force import take_in
+from rapport.mediation.model.interpretation import ROOT, Interpretation
+from rapport.mediation.model.interpretations import Interpretations
+from rapport.mediation.terms import terms_of
+from rapport.policy.ontology import Ontology
+from rapport.policy.terms import ConceptTerms, PolicyTerms
+
+_TABLE, _ALL = "interpretations", "interpretation"
+
+
+class TermsOfPolicies(msgspec.Struct, frozen=True):
+    """What the words of each policy mean that is not written in root's; `unknown` are policies
+    whose interpretation is not there, so that they mean nothing.
+    """
+
+    terms: dict[str, PolicyTerms] = {}
+    unknown: frozenset[str] = frozenset()
+
+
+def terms_of_policies(
+    file: TomlFile, directory: Path, ontology: Ontology, policies: Collection[str]
+) -> tuple[TermsOfPolicies, list[Problem]]:
+    """The terms of all policies, and what is wrong with naming them.
+
+    What is wrong with an interpretation itself is told where interpretations are checked.
+    """
+    problems: list[Problem] = []
+    chosen = _chosen(file, policies, problems)
+    if not chosen:
+        return TermsOfPolicies(), problems
+    interpretations = interpretations_of_site(file, directory, ontology)
+    known = {
+        name: policy_terms(interpretations, name, ontology)
+        for name in set(chosen.values())
+        if name in interpretations and name != ROOT
+    }
+    unknown = {policy for policy, name in chosen.items() if name not in interpretations}
+    problems += _not_there(file, {chosen[policy] for policy in unknown}, interpretations)
+    terms = {policy: known[name] for policy, name in chosen.items() if name in known}
+    return TermsOfPolicies(terms, frozenset(unknown)), problems
+
+
+def policy_terms(interpretations: Interpretations, name: str, ontology: Ontology) -> PolicyTerms:
+    """The concepts of a site as an interpretation sees them; those it cannot be given are left
+    out.
+    """
+    found: dict[str, ConceptTerms] = {}
+    for concept in ontology.concepts:
+        try:
+            terms = terms_of(interpretations, name, concept, given=Same(()))
+        except InterpretationError:
+            continue  # a policy that speaks of it is refused
+        found[terms.result] = ConceptTerms(concept, terms.whole)
+    return PolicyTerms(name, found)
+
+
+def interpretations_of_site(file: TomlFile, directory: Path, ontology: Ontology) -> Interpretations:
+    """The typed interpretations that a site declares, without those that are faulty."""
+    concepts = concepts_of(ontology)
+    root, _ = root_of(concepts)
+    declared = typed_from_site(file, directory, known=[each.name for each in root.types])
+    own = declared.interpretations.get(ROOT)
+    completed = complete(declared, _joined(root, own) if own is not None else root)
+    in_force, _ = take_in({}, completed.interpretations.values(), concepts=concepts)
+    return in_force.typed
+
+
+def concepts_of(ontology: Ontology) -> Concepts:
+    """The concepts of a site with the units in which root has their numbers."""
+    return {
+        concept: {
+            name: ConceptAttribute(kind, ontology.units.get(concept, {}).get(name, ""))
+            for name, kind in attributes.items()
+        }
+        for concept, attributes in ontology.concepts.items()
+    }
+
+
+def _joined(base: Interpretation, own: Interpretation) -> Interpretation:
+    types = {each.name: each for each in (*base.types, *own.types)}
+    return msgspec.structs.replace(own, parent="", types=tuple(types.values()))
+
+
+def _chosen(file: TomlFile, policies: Collection[str], problems: list[Problem]) -> dict[str, str]:
+    """The interpretation of each policy that has one."""
+    section = file.section("policies")
+    everywhere = Fields(section, problems).filled_text(_ALL, "", example='"us-desk"')
+    chosen = dict.fromkeys(policies, everywhere) if everywhere else {}
+    single = Fields(section.section(_TABLE), problems)
+    if not isinstance(section.values.get(_TABLE, {}), dict):
+        Fields(section, problems).wrong(_TABLE, "a table", f'[policies.{_TABLE}] NAME = "us-desk"')
+    for policy in single.section.values:
+        name = single.filled_text(policy, "", example='"us-desk"')
+        if name and policy in policies:
+            chosen[policy] = name
+    return chosen
+
+
+def _not_there(
+    file: TomlFile, names: Collection[str], interpretations: Interpretations
+) -> list[Problem]:
+    """Named by a policy, but not declared in the typed form or faulty."""
+    section = file.section("policies")
+    problems = []
+    for name in sorted(names):
+        near = nearest_names(name, interpretations.names, limit=1)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else "declare it with types or units, or mend it"
+        )
+        message = f"policies are written in {name!r}, which is no sound typed interpretation"
+        key = _ALL if section.values.get(_ALL) == name else _TABLE
+        problems.append(section.problem(key, "policy.unknown_interpretation", message, hint=hint))
+    return problems
