@@ -39,6 +39,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
 _THE_NODES_OWN = (
     "quarantine",
+    "releases",
     "detections",
     "control",
     "log",

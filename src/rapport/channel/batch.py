@@ -36,6 +36,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A condition (text) or a template (object); begins with the oldest message."""
     kind: str = ""
     """The query's kind; "" takes texts for `sql` and objects for `template`."""
+    interpretation: str = ""
+    """With a query: whose words it is in, and in which the messages are to come. A token has its
+    own in itself.
+    """
     token: str = ""
     """Instead of a query: the `current_token` or `next_token` of an earlier batch."""
     wait_ms: int = 0
@@ -98,9 +102,10 @@ def check_request(request: Request) -> None:
         raise InvalidInput("a token has its query's kind in itself", code="request.bad_field")
     if request.seen and not request.token:
         raise InvalidInput("only a token's messages can be seen already", code="request.bad_field")
-    if request.token and (request.handback or not request.from_start):
+    if request.token and (request.handback or request.interpretation or not request.from_start):
         raise InvalidInput(
-            "a token has its beginning and handback in itself", code="request.bad_field"
+            "a token has its beginning, handback and interpretation in itself",
+            code="request.bad_field",
         )
     _check_handback(request.handback)
     for field in ("wait_ms", "max_messages", "max_time_range_ms", "lease_minutes", "max_push"):

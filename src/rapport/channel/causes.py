@@ -17,7 +17,7 @@ from rapport.core.event import StoredEvent
 _MOST_EVENTS = 500
 """A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
 
-_STAGES = ("raw", "events", "quarantine", "detections", "log", "output", "control")
+_STAGES = ("raw", "releases", "events", "quarantine", "detections", "log", "output", "control")
 
 
 class CauseNode(msgspec.Struct):

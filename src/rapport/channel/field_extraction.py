@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rapport.channel.field_unusual import UNUSUAL, is_unusual
 from rapport.channel.query.cursor import Cursor
 from rapport.channel.query.fields import parse_field
 from rapport.channel.query.tree import Field
@@ -31,7 +32,7 @@ class Extraction:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
-        self._fields = {path: parse_field(Cursor(path)) for path in self.paths}
+        self._fields = {path: parse_field(Cursor(path)) for path in self.paths if path != UNUSUAL}
         self._needs_payload = any(field.path[0] == "data" for field in self._fields.values())
         self._parts: dict[tuple[str, ...], Extraction] = {}
 
@@ -55,6 +56,9 @@ class Extraction:
             else:
                 keys, more = _envelope_keys(field, events, received), []
             columns.append(Column(path, first, keys, more))
+        if UNUSUAL in self.paths:
+            unusual = [1 if is_unusual(event) else None for event in events]
+            columns.append(Column(UNUSUAL, first, unusual))
         return columns
 
 

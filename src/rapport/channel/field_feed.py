@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from rapport.channel.field_extraction import Extraction
+from rapport.channel.field_unusual import UNUSUAL
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt
 from rapport.kernel.telemetry import get_logger
@@ -51,7 +52,8 @@ class FieldFeed:
     def paths(self, log: str) -> Sequence[str]:
         """The fields of a log that are declared and made ready."""
         extraction = self._extractions.get(log)
-        return () if extraction is None else extraction.paths
+        every = () if extraction is None else extraction.paths
+        return tuple(path for path in every if path != UNUSUAL)
 
     def prune(self, log: str, before: int) -> None:
         """Drops what stands before a position that the log has let go, a piece at a time."""
@@ -112,6 +114,7 @@ class FieldFeed:
         if log not in self._extractions:
             paths = tuple(self._paths_of(log))
             if paths:
+                paths = (*paths, UNUSUAL)
                 self._index.declare(log, paths)
                 if max(self._index.fed(log).values()) > last:
                     # The index knows more than the log: it belongs to another one. Begin again.

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from rapport.channel.field_feed import FieldFeed
-from rapport.channel.planning import Found, plan_lookup
+from rapport.channel.field_unusual import unusual_ones
+from rapport.channel.planning import Found, is_decided, plan_lookup
 from rapport.channel.query.kinds import Query
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
@@ -29,7 +30,16 @@ class FieldFinder:
     def __init__(self, log: LogStore, index: FieldIndex, feed: FieldFeed) -> None:
         self._log_store, self._index, self._feed = log, index, feed
 
-    def find(self, log: str, query: Query, *, after: int, until: int, limit: int) -> Found | None:
+    def find(
+        self,
+        log: str,
+        query: Query,
+        *,
+        after: int,
+        until: int,
+        limit: int,
+        read: int | None = None,
+    ) -> Found | None:
         """See Finder. An index in trouble is as good as none: the log is read instead."""
         lookup = plan_lookup(query.condition, self._feed.paths(log))
         if lookup is None:
@@ -41,6 +51,10 @@ class FieldFinder:
             positions, through = found.positions[:limit], found.through
             if len(positions) < len(found.positions):
                 through = positions[-1]
+            if read is not None and found.exact and read < len(positions) == limit:
+                edge = positions[read - 1] if read else after
+                if self._decides(log, query, edge, through):
+                    return self._read_some(log, positions, read, edge)
             return self._read(log, positions, through)
         except (StoreUnavailable, Corrupt) as error:
             _log.warning("field index not asked", log=log, why=error.message)
@@ -54,6 +68,21 @@ class FieldFinder:
             events += found.events or []
             wanted = [position for position in wanted if position > found.through]
         return events
+
+    def _decides(self, log: str, query: Query, after: int, until: int) -> bool:
+        """Whether the keys alone say what matches between two positions."""
+        if not query.is_its_condition or not is_decided(query.condition, self._feed.paths(log)):
+            return False
+        unusual = self._index.search(log, unusual_ones(), after=after, until=until, limit=1)
+        return unusual.positions == [] and unusual.through >= until
+
+    def _read_some(self, log: str, positions: Sequence[int], read: int, edge: int) -> Found:
+        """The first events, and where the others stand."""
+        found = self._read(log, positions[:read], edge)
+        if found.through < edge:
+            return found  # they are large: others will be asked for later
+        first = self._log_store.first_position(log)
+        return Found(found.events, edge, [place for place in positions[read:] if place >= first])
 
     def _read(self, log: str, positions: Sequence[int], through: int) -> Found:
         """The events at positions, as far as some megabytes reach; at least one."""

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Appended
-from rapport.channel.checking import check_events
+from rapport.channel.checking import as_they_are, check_events
 from rapport.channel.decoded import DecodedBlock
 from rapport.channel.foreign import ATTEMPTS, Horizon, as_shared, read_on
 from rapport.channel.grouping import cut_blocks, plan_group
@@ -55,14 +55,14 @@ class LoggedChannel:
             raise closed_error()
         chains = self._shared.chains
         if chains is not None:
-            given = tuple(events)
+            given = as_they_are(events)
             check_events(given, self._parts.max_data_bytes)
             return await chains.append(self, given, self.append_plainly)
         return await self.append_plainly(events)
 
     async def append_plainly(self, events: Sequence[Event]) -> Appended:
         """Appends what interceptors have left of an append."""
-        held = tuple(events)  # the caller's list may change while we wait
+        held = as_they_are(events)  # the caller's list may change while we wait
         data_bytes = check_events(held, self._parts.max_data_bytes)
         if not held:
             return Appended((), 0)
@@ -91,18 +91,20 @@ class LoggedChannel:
         return []
 
     async def find_after(
-        self, query: Query, position: int, *, until: int, limit: int
+        self, query: Query, position: int, *, until: int, limit: int, read: int | None = None
     ) -> Found | None:
         """Events that may match, by index; see Finder. None when there is no index that helps."""
         finder = self._shared.finder
         if finder is None or query.condition is None:
             return None
         self._shared.field_index_asked(self.name, self._last)
-        look = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
-        found = await self._shared.off_loop(look)
+        if self._shared.ttl_of(self.name) > 0:
+            read = None  # whether an event still lives is not in the index
+        asked = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
+        found = await self._shared.off_loop(partial(asked, read=read))
         if found is None or not found.events:
             return found
-        return Found(self._living(found.events), found.through)
+        return Found(self._living(found.events), found.through, found.certain)
 
     async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
         """The events at positions, by index; None when there is none."""

@@ -22,7 +22,7 @@ class IndexedChannel(Channel, Protocol):
     """A channel that may find events without reading the others."""
 
     async def find_after(
-        self, query: Query, position: int, *, until: int, limit: int
+        self, query: Query, position: int, *, until: int, limit: int, read: int | None = None
     ) -> Found | None:
         """Events that may match; see Finder. None when no index helps."""
 
@@ -51,25 +51,47 @@ class Pages:
         self._read_through = 0
         self._limit, self._grown = _FIRST_PAGE, _AHEAD
         self._ahead, self._ahead_after = Page([], 0), 0
+        self._certain: Sequence[int] = ()
+        """Where the next matches behind what was found ahead stand, as far as the index tells."""
 
     def begin(self) -> None:
         """A new set begins: pages are small again, what was found ahead is kept."""
         self._limit, self._grown = _FIRST_PAGE, _AHEAD
 
-    async def after(self, position: int, last: int, *, wanted: int) -> Page:
-        """The next page after a position and up to `last`, which lies behind it."""
+    async def after(
+        self, position: int, last: int, *, wanted: int, reads_ahead: bool = True
+    ) -> Page:
+        """The next page after a position and up to `last`, which lies behind it. What was found
+        for the page behind it need not be read, unless `reads_ahead`; see `certain_after`.
+        """
         if self._is_indexed and position >= self._read_through:
-            if not self._ahead_after <= position < self._ahead.through:
-                await self._look_ahead(position, last, wanted)
-            if self._ahead_after <= position < self._ahead.through:
+            if not self._is_ahead_of(position):
+                limit = max(min(wanted * self._grown, _PAGE), 1)
+                await self._look_ahead(position, last, limit, None if reads_ahead else wanted)
+            if self._is_ahead_of(position):
                 return _portion(self._ahead, position, last, wanted)
         return await self._read(position, last)
 
-    async def _look_ahead(self, position: int, last: int, wanted: int) -> None:
+    async def certain_after(self, position: int, last: int, *, wanted: int) -> Sequence[int] | None:
+        """Where the next `wanted` matches after a position stand, when an index knows without
+        reading them; None when it does not, or there are fewer.
+        """
+        if not self._is_indexed or position < self._read_through:
+            return None
+        is_known = position == self._ahead.through and len(self._certain) > 0
+        if not is_known and not self._is_ahead_of(position):
+            await self._look_ahead(position, last, wanted, 0)
+        if position != self._ahead.through or len(self._certain) < wanted:
+            return None
+        return self._certain[:wanted]
+
+    def _is_ahead_of(self, position: int) -> bool:
+        return self._ahead_after <= position < self._ahead.through
+
+    async def _look_ahead(self, position: int, last: int, limit: int, read: int | None) -> None:
         channel, query = cast(IndexedChannel, self._channel), self.query
         assert query is not None
-        limit = max(min(wanted * self._grown, _PAGE), 1)
-        found = await channel.find_after(query, position, until=last, limit=limit)
+        found = await channel.find_after(query, position, until=last, limit=limit, read=read)
         if found is None:
             self._is_indexed = False
         elif found.events is None:
@@ -77,6 +99,7 @@ class Pages:
         else:
             self._grown *= 2  # few of the candidates match: look at more of them at once
             self._ahead, self._ahead_after = Page(found.events, found.through), position
+            self._certain = found.certain
 
     async def _read(self, position: int, last: int) -> Page:
         page = await self._channel.read_after(position, limit=self._limit)

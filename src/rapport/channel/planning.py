@@ -6,7 +6,7 @@ plan may say too little, never too much.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
@@ -53,14 +53,29 @@ class Found(msgspec.Struct, frozen=True):
 
     events: list[StoredEvent] | None
     through: int
+    certain: Sequence[int] = ()
+    """Where the next matches stand behind `through`, without a gap: not read, since the index alone
+    decides. They hold no more data than LARGEST_USUAL each, and end by no time to live of their
+    own.
+    """
 
 
 class Finder(Protocol):
     """Finds events that may match a query without reading all others. Called from any thread."""
 
-    def find(self, log: str, query: Query, *, after: int, until: int, limit: int) -> Found | None:
+    def find(
+        self,
+        log: str,
+        query: Query,
+        *,
+        after: int,
+        until: int,
+        limit: int,
+        read: int | None = None,
+    ) -> Found | None:
         """Events of a log after a position, up to `until`; about `limit` of them. None when the
-        query is none for an index. `through` always lies after `after`.
+        query is none for an index. `through` always lies after `after`, unless `read` is 0: with
+        `read` only so many events are wanted, and the rest may come as `certain` positions.
         """
 
     def fetch(self, log: str, positions: Collection[int]) -> list[StoredEvent]:
@@ -98,6 +113,39 @@ def plan_lookup(condition: Condition | None, indexed: Collection[str]) -> Lookup
             return Either(every) if len(every) == len(ways) <= MOST_RANGES else None
         case _:
             return _plan_leaf(condition, indexed)
+
+
+def is_decided(condition: Condition | None, indexed: Collection[str]) -> bool:
+    """Whether the keys of indexed fields decide a condition: what has all keys that `plan_lookup`
+    asks for fulfils it, unless it is unusual (see `field_unusual.py`).
+
+    >>> from rapport.channel.query.parser import parse_condition
+    >>> is_decided(parse_condition("type = 'a' AND data.x >= 5"), ["type", "data.x"])
+    True
+    >>> is_decided(parse_condition("type = 'a' AND data.x > 5"), ["type", "data.x"])
+    False
+    """
+    match condition:
+        case And(parts) | Or(parts):
+            return bool(parts) and all(is_decided(part, indexed) for part in parts)
+        case Compare("=" | "<=" | ">=", left, right):
+            return _is_exact(condition, indexed, (left, right))
+        case Between(_operand, low, high):
+            return _is_exact(condition, indexed, (low, high))
+        case In(_operand, choices):
+            return _is_exact(condition, indexed, choices)
+        case _:
+            return False
+
+
+def _is_exact(condition: Condition, indexed: Collection[str], values: Sequence[Value]) -> bool:
+    leaf = _plan_leaf(condition, indexed)
+    texts = [each.value for each in values if isinstance(each, Literal)]
+    return (
+        isinstance(leaf, Within)
+        and all(each.is_exact for each in leaf.ranges)
+        and not any(isinstance(text, str) and "\0" in text for text in texts)
+    )
 
 
 def _plan_leaf(condition: Condition | None, indexed: Collection[str]) -> Lookup | None:

@@ -24,6 +24,7 @@ from rapport.channel.batch import (
 )
 from rapport.channel.following import Followed, Following
 from rapport.channel.lease import Leases, granted_minutes
+from rapport.channel.own_requests import Present, in_own_terms, interpretation_of
 from rapport.channel.query.kinds import Query, make_query
 from rapport.channel.retention_ttl import batch_ttl, given_once
 from rapport.channel.scanning import Scanner
@@ -78,6 +79,8 @@ class MessageSource:
         self._leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
         self._tokens: Tokens | None = None
         self._signing = asyncio.Lock()
+        self.present: Present | None = None
+        """How messages are said in an interpretation; whoever runs mediation tells."""
 
     async def request(
         self,
@@ -99,6 +102,7 @@ class MessageSource:
         LeaseExpired (channels in memory only), ChannelUnavailable.
         """
         check_request(request)
+        request = in_own_terms(name, request)
         if request.push_address:
             raise Unsupported("a push address", "this door", hint="ask at a node's request doors")
         channel = self._channels.channel(name)
@@ -117,6 +121,7 @@ class MessageSource:
         Raises as `request` does.
         """
         check_request(request)
+        request = in_own_terms(name, request)
         tokens = await self._signer()
         scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
         most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
@@ -157,6 +162,7 @@ class MessageSource:
         `seen` leaves out the token's own set. Raises as `request` does; a stream does not take.
         """
         check_request(request)
+        request = in_own_terms(name, request)
         if request.take or request.push_address or (request.token and after):
             raise InvalidInput(
                 "a subscription neither takes messages nor has an address, and a token has its "
@@ -332,9 +338,15 @@ class MessageSource:
         gone: bool = False,
     ) -> Batch:
         """The batch, with the token of the set after `reach` when there is one."""
-        following = await asked.scanner.choose_or_wait(asked.query, asked.limits, reach, wait_ms)
-        is_more = bool(following.events) or not following.at_end
+        # An index may name messages that were damaged meanwhile: what comes instead of a set that
+        # is gone is read.
+        look = asked.scanner.choose_or_wait if gone else asked.scanner.foresee_or_choose
+        following = await look(asked.query, asked.limits, reach, wait_ms)
+        is_more = following.count > 0 or not following.at_end
         given = self._channels.delivered(asked.name, asked.identity, events)
+        words = interpretation_of(asked.query)
+        if words and self.present is not None:
+            given = await self.present(asked.name, given, words, asked.identity)
         return Batch(
             events=tuple(given),
             current_token=token,
@@ -356,7 +368,7 @@ class MessageSource:
                 query=asked.query.text,
                 after=chosen.after,
                 through=chosen.through,
-                count=len(chosen.events),
+                count=chosen.count,
                 reach=chosen.reach,
                 messages=asked.limits.messages,
                 time_range_ms=asked.limits.time_range_ms,

@@ -55,6 +55,8 @@ def given_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent
 def batch_ttl(events: Sequence[StoredEvent], rule_ms: int, now_ms: int) -> int:
     """How long the messages of a batch may be used: the shortest; of none, the channel's."""
     shortest = KEEP_AS_LONG_AS_POSSIBLE if events else rule_ms
+    if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
+        return shortest
     for stored in events:
         ttl_ms = ttl_of(stored.event, rule_ms)
         if ttl_ms == ONCE:

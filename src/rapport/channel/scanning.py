@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rapport.channel.batch import Limits
 from rapport.channel.channel import Channel
+from rapport.channel.field_unusual import LARGEST_USUAL
 from rapport.channel.paging import Pages, fetch
 from rapport.channel.query.kinds import Query
 from rapport.channel.selection import Chosen, IsTaken, Selection, matching
@@ -33,13 +34,19 @@ class Scanner:
         self._closing = closing
         self._pages: Pages | None = None
 
-    async def choose(self, query: Query, limits: Limits, after: int) -> Chosen:
-        """The set of matches after a position, as far as there are any by now."""
+    async def choose(
+        self, query: Query, limits: Limits, after: int, *, reads_ahead: bool = True
+    ) -> Chosen:
+        """The set of matches after a position, as far as there are any by now. With `reads_ahead`
+        the set behind it will be chosen as well, and read.
+        """
         selection = Selection(query, limits, after, self._is_taken())
         last, pages = self._last(query), self._pages_of(query)
         selection.skip_to(min(self._taken.skip(selection.reach), last))
         while not selection.is_full and selection.reach < last:
-            page = await pages.after(selection.reach, last, wanted=selection.wanted)
+            page = await pages.after(
+                selection.reach, last, wanted=selection.wanted, reads_ahead=reads_ahead
+            )
             selection.add(page.events, page.through)
             if not selection.is_full:
                 await self._clock.sleep(0)  # others get their turn during a long scan
@@ -49,14 +56,36 @@ class Scanner:
     async def choose_or_wait(
         self, query: Query, limits: Limits, after: int, wait_ms: int
     ) -> Chosen:
-        """The same, waiting up to `wait_ms` while there is no match."""
+        """The same, waiting up to `wait_ms` while there is no match. Of the set behind it nothing
+        more than its token is expected to be asked for.
+        """
         deadline = self._clock.steady_ns() + wait_ms * 1_000_000
         while True:
-            chosen = await self.choose(query, limits, after)
+            chosen = await self.choose(query, limits, after, reads_ahead=False)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             if chosen.events or not await self.wait(query, chosen, left_ms):
                 return chosen
             after = chosen.reach
+
+    async def foresee_or_choose(
+        self, query: Query, limits: Limits, after: int, wait_ms: int
+    ) -> Chosen:
+        """The same set, for whom its token is enough: its messages are not read when an index alone
+        tells where they are and there are enough of them.
+        """
+        foreseen = await self._foresee(query, limits, after)
+        return foreseen or await self.choose_or_wait(query, limits, after, wait_ms)
+
+    async def _foresee(self, query: Query, limits: Limits, after: int) -> Chosen | None:
+        last = self._last(query)
+        is_small = limits.messages * LARGEST_USUAL <= limits.data_bytes
+        if limits.time_range_ms or not is_small or after >= last:
+            return None
+        found = await self._pages_of(query).certain_after(after, last, wanted=limits.messages)
+        is_taken = self._is_taken()
+        if not found or (is_taken is not None and any(is_taken(position) for position in found)):
+            return None
+        return Chosen((), found[0] - 1, found[-1], found[-1], at_end=False, unread=len(found))
 
     async def wait(self, query: Query, chosen: Chosen, left_ms: int) -> bool:
         """Waits for a message after a set; True when it is worth looking again."""

@@ -51,6 +51,13 @@ class Chosen(msgspec.Struct, frozen=True):
     """How far was looked: the next set begins after it."""
     at_end: bool
     """Whether nothing stood after `reach` at the time."""
+    unread: int = 0
+    """Messages of a set that was chosen by their positions alone."""
+
+    @property
+    def count(self) -> int:
+        """How many messages the set has."""
+        return len(self.events) or self.unread
 
 
 class Selection:

@@ -7,20 +7,30 @@ that is declared later catches up while the others go on.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from rapport.store.field_index_dense import (
+    DENSE_SCHEMA,
+    STRETCH,
+    STRETCH_BITS,
+    completed,
+    drop_dense,
+    keep_dense,
+)
 from rapport.store.field_index_keys import Key, Lookup
 from rapport.store.field_index_places import find_spots, keep_spots
-from rapport.store.field_index_search import STRETCH, STRETCH_BITS, Candidates, Search
+from rapport.store.field_index_search import Candidates, Search
 from rapport.store.field_index_spots import Spot, Spots
 from rapport.store.sqlite import SqliteFile
 
-_SCHEMA = """
+_SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS logs (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
   spotted INTEGER NOT NULL DEFAULT 0, pruned INTEGER NOT NULL DEFAULT 0
@@ -36,6 +46,7 @@ CREATE TABLE IF NOT EXISTS entries (
 CREATE TABLE IF NOT EXISTS spots (
   place INTEGER PRIMARY KEY, segment INTEGER NOT NULL, received INTEGER NOT NULL, spots BLOB
 );
+{DENSE_SCHEMA}
 """
 # One statement per field and block: SQLite walks the JSON array without holding the interpreter's
 # lock. Keys are texts and whole numbers, which its JSON keeps exactly.
@@ -60,6 +71,11 @@ class Column(msgspec.Struct, frozen=True):
     keys: Sequence[Key | None]
     more: Sequence[tuple[int, Key]] = ()
     """(position, key) of values that have a second key."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last position."""
+        return self.first, self.first + len(self.keys) - 1
 
 
 class FieldIndex(Protocol):
@@ -138,6 +154,7 @@ class SqliteFieldIndex:
             for path, field, _fed in rows:
                 if path not in paths:
                     connection.execute("DELETE FROM entries WHERE field = ?", (field,))
+                    drop_dense(connection, field)
                     connection.execute("DELETE FROM fields WHERE number = ?", (field,))
         fields = {path: (field, fed) for path, field, fed in rows if path in paths}
         self._logs[log] = _Log(number, spotted, pruned, fields)
@@ -159,18 +176,22 @@ class SqliteFieldIndex:
             with self._feeding.change() as connection:
                 for column in columns:
                     number = fields[column.path][0]
-                    keys = msgspec.json.encode(column.keys).decode()
-                    connection.execute(
-                        _FEED, {"field": number, "first": column.first, "keys": keys}
-                    )
+                    if any(key is not None for key in column.keys):
+                        keys = msgspec.json.encode(column.keys).decode()
+                        connection.execute(
+                            _FEED, {"field": number, "first": column.first, "keys": keys}
+                        )
                     for position, key in column.more:
                         place = (number, position >> STRETCH_BITS, key, position)
                         connection.execute(_FEED_ONE, place)
                 keep_spots(connection, known.number, fresh)
                 for path, reached in fed.items():
-                    fields[path] = (fields[path][0], reached)
+                    number, before = fields[path]
+                    pieces = [column.span for column in columns if column.path == path]
+                    keep_dense(connection, number, completed(before, reached, pieces))
+                    fields[path] = (number, reached)
                     connection.execute(
-                        "UPDATE fields SET fed = ? WHERE number = ?", (reached, fields[path][0])
+                        "UPDATE fields SET fed = ? WHERE number = ?", (reached, number)
                     )
                 connection.execute(
                     "UPDATE logs SET spotted = ? WHERE number = ?", (spotted, known.number)
@@ -186,6 +207,7 @@ class SqliteFieldIndex:
             with self._feeding.change() as connection:
                 for number, _fed in known.fields.values():
                     connection.execute("DELETE FROM entries WHERE field = ?", (number,))
+                    drop_dense(connection, number)
                 keep_spots(connection, known.number, (), before=None)
                 connection.execute("UPDATE fields SET fed = 0 WHERE log = ?", (known.number,))
                 connection.execute(
@@ -205,6 +227,7 @@ class SqliteFieldIndex:
                     connection.execute(
                         "DELETE FROM entries WHERE field = ? AND stretch <= ?", (number, stretch)
                     )
+                    drop_dense(connection, number, through=stretch)
                 keep_spots(connection, known.number, (), before=known.pruned)
                 connection.execute(
                     "UPDATE logs SET pruned = ? WHERE number = ?", (known.pruned, known.number)
@@ -214,7 +237,7 @@ class SqliteFieldIndex:
     def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
         """See FieldIndex."""
         field_of = self._field_of(log)
-        with self._searching.use() as connection:
+        with self._one_view() as connection:
             return Search(connection, field_of, limit).run(lookup, after, until)
 
     def spots(self, log: str, positions: Sequence[int]) -> list[Spot]:
@@ -229,6 +252,19 @@ class SqliteFieldIndex:
         """See FieldIndex."""
         self._searching.close()
         self._feeding.close()
+
+    @contextmanager
+    def _one_view(self) -> Iterator[sqlite3.Connection]:
+        """The connection that searches, inside one transaction: beginning one per statement costs
+        as much as the statement, and a search has one per stretch.
+        """
+        with self._searching.use() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     def _field_of(self, log: str) -> Callable[[str], tuple[int, int, int] | None]:
         known = self._logs.get(log)

@@ -46,6 +46,10 @@ def key_of(value: object) -> Key | None:
     return int(value) if type(value) is bool else None
 
 
+_FIRST_ROUNDED = number_key(2.0**53)
+"""Behind it whole numbers share keys."""
+
+
 class Range(msgspec.Struct, frozen=True):
     """Keys from `low` to `high`, both within; None for no end among the keys of its kind."""
 
@@ -56,6 +60,26 @@ class Range(msgspec.Struct, frozen=True):
     def is_point(self) -> bool:
         """Whether it is a single key: then positions come in order."""
         return self.low is not None and self.low == self.high
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every value with such a key, unless it is a text with a NUL, lies between the
+        values the ends were made of, both within.
+        """
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if any(isinstance(end, str) for end in ends):
+            return all(len(end) < TEXT_LENGTH for end in ends if isinstance(end, str))
+        numbers = [end for end in ends if isinstance(end, int)]
+        return self._keeps_out_truth() and all(
+            -_FIRST_ROUNDED < end < _FIRST_ROUNDED for end in numbers
+        )
+
+    def _keeps_out_truth(self) -> bool:
+        """FALSE and TRUE have keys of their own that are also those of 0 and of the number next to
+        it.
+        """
+        is_behind = isinstance(self.low, int) and self.low > 1
+        return is_behind or (isinstance(self.high, int) and self.high < 0)
 
 
 def points(*keys: Key) -> tuple[Range, ...]:

@@ -15,8 +15,9 @@ _LOG_BITS = 44
 _FIND = f"""
 SELECT wanted.value, segment, received,
        substr(spots, 1 + {SPOT.size} * (:base + wanted.value - place), {SPOT.size})
-FROM json_each(:positions) AS wanted JOIN spots
-ON place = (SELECT max(place) FROM spots WHERE place <= :base + wanted.value)
+FROM json_each(:positions) AS wanted JOIN spots ON place = (
+  SELECT place FROM spots WHERE place <= :base + wanted.value ORDER BY place DESC LIMIT 1
+)
 WHERE place > :base
 """
 

@@ -90,3 +90,17 @@ def test_who_never_acknowledges_loses_marks_but_no_event(monkeypatch):
         assert int(cache.open_token()[1:]) <= done + 1
     cache.acknowledge(99)
     assert cache.open_token() == ""
+
+
+def test_of_events_with_one_position_none_is_dropped_because_another_is_done():
+    cache = make()
+    assert put(cache, "a", 3, 4, 4, 4, 5) == 5
+    first, second = cache.take(2)
+    cache.acknowledge(cache.mark_of(first))
+    cache.acknowledge(cache.mark_of(second))
+    assert cache.acknowledged == 3
+    cache.give_back([second])
+    assert positions(again := cache.take(3)) == [4, 4, 4]
+    cache.acknowledge(cache.mark_of(again[-1]))
+    assert cache.acknowledged == 4
+    assert positions(cache.take(9)) == [5]

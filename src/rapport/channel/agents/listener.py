@@ -60,6 +60,7 @@ class Listener:
         query: str | dict[str, Any] | None = None,
         *,
         kind: str = "",
+        interpretation: str = "",
         directory: str | Path | None = None,
         token: str = "",
         lease: float | None = None,
@@ -71,11 +72,19 @@ class Listener:
         clock: Clock | None = None,
         source: Source | None = None,
     ) -> None:
-        """`source` stands in for the node's door: anything that answers requests."""
+        """`source` stands in for the node's door: anything that answers requests. With an
+        `interpretation` the query is in its words, and so are the events.
+        """
         self._settings = chosen = settings or ListenerSettings()
         check_settings(chosen)
         opening = opening_request(
-            channel, {} if query is None else query, kind, handback, from_start, chosen
+            channel,
+            {} if query is None else query,
+            kind,
+            handback,
+            from_start,
+            chosen,
+            interpretation=interpretation,
         )
         door = source or SourceDoor(url, channel, token, timeout_seconds=chosen.request_seconds)
         self._clock: Clock = clock or SystemClock()
@@ -167,7 +176,7 @@ class Listener:
         A position may be ahead of what was handed over: what is not after it never comes. Raises
         StoreUnavailable when the place cannot be kept.
         """
-        self._reception.acknowledge(event if isinstance(event, int) else event.position)
+        self._reception.acknowledge(event)
         self._reception.save()
 
     # --- lease ------------------------------------------------------------------------------------

@@ -81,6 +81,13 @@ class Cache:
         """The mark before the first event that waits: everything up to it was handed over."""
         return self._waiting[0].position - 1 if self._waiting else self.newest
 
+    def mark_of(self, received: ReceivedEvent) -> int:
+        """The mark once an event is done: before it while others with its position wait, into which
+        an interpretation has split one event of the channel.
+        """
+        is_split = bool(self._waiting) and self._waiting[0].position == received.position
+        return received.position - is_split
+
     def acknowledge(self, position: int) -> None:
         """Everything up to a position is done, also what was not handed over or has not come."""
         if position <= self.acknowledged:

@@ -13,6 +13,7 @@ from rapport.channel.agents.listener_settings import ListenerSettings
 from rapport.channel.agents.listener_state import Listening, StandsAt
 from rapport.channel.batch import Request, check_request
 from rapport.channel.checking import check_channel_name
+from rapport.channel.own_requests import in_own_terms
 from rapport.channel.query.kinds import SQL, TEMPLATE, make_query
 
 
@@ -23,12 +24,17 @@ def opening_request(
     handback: str | None,
     from_start: bool,
     settings: ListenerSettings,
+    *,
+    interpretation: str = "",
 ) -> Request:
-    """The request that begins; checked here so that a slip is told at once, not by the node."""
+    """The request that begins; checked here so that a slip is told at once, not by the node. An
+    interpretation is part of the query, and so of the place.
+    """
     check_channel_name(channel)
     request = Request(
         query=query,
         kind=kind,
+        interpretation=interpretation,
         handback=handback or "",
         from_start=from_start,
         max_messages=settings.batch_events,
@@ -37,7 +43,7 @@ def opening_request(
     check_request(request)
     if kind in ("", SQL, TEMPLATE):  # other kinds are plug-ins that only the node may have
         make_query(kind, query)
-    return request
+    return in_own_terms(channel, request)
 
 
 def make_listening(stands_at: StandsAt, settings: ListenerSettings) -> Listening:

@@ -65,7 +65,7 @@ class Pusher:
             self._reception.bell.notify_all()
         if within:
             if self._care.acknowledges and self._under_way is not None:
-                self._reception.acknowledge(self._under_way.position)
+                self._reception.acknowledge(self._under_way)
             return True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
@@ -135,7 +135,7 @@ class Pusher:
         if not self._care.acknowledges:
             return
         reception = self._reception
-        reception.acknowledge(received.position)
+        reception.acknowledge(received)
         now_ms = reception.now_ms()
         if not len(reception.state.cache) or now_ms - self._saved_at_ms >= self._care.save_every_ms:
             self._saved_at_ms = now_ms

@@ -93,11 +93,15 @@ class Reception:
             self.handed_over -= len(events)
             self.ring()
 
-    def acknowledge(self, position: int | None = None) -> None:
-        """Everything up to a position is done (None: everything handed over); not saved yet."""
+    def acknowledge(self, done: ReceivedEvent | int | None = None) -> None:
+        """Everything up to an event or position is done (None: everything handed over); not saved
+        yet.
+        """
         with self.bell:
             cache = self.state.cache
-            cache.acknowledge(cache.handed() if position is None else position)
+            if isinstance(done, ReceivedEvent):
+                done = cache.mark_of(done)
+            cache.acknowledge(cache.handed() if done is None else done)
             self.ring()
 
     def save(self) -> None:

@@ -29,8 +29,19 @@ class PostgresFinder:
     def __init__(self, store: PostgresLogStore, indexed: Callable[[str], Sequence[str]]) -> None:
         self._store, self._indexed = store, indexed
 
-    def find(self, log: str, query: Query, *, after: int, until: int, limit: int) -> Found | None:
-        """See Finder; what PostgreSQL refuses to evaluate is read instead."""
+    def find(
+        self,
+        log: str,
+        query: Query,
+        *,
+        after: int,
+        until: int,
+        limit: int,
+        read: int | None = None,
+    ) -> Found | None:
+        """See Finder; what PostgreSQL refuses to evaluate is read instead. Events come with their
+        positions, so all of them are read.
+        """
         condition = to_sql(query)
         if condition.text == "TRUE":
             return None

@@ -31,6 +31,7 @@ NOT_SHARED = (
     "log",
     "dead_letters",
     "quarantine",
+    "releases",
     "detections",
     "intercepted",
     "output.*",

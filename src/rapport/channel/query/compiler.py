@@ -9,6 +9,8 @@ XML are judged by a second function, whose values take the kind of what they are
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from rapport.channel.query import values, xml_values
@@ -67,9 +69,15 @@ def condition_source(condition: Condition, *, in_xml: bool = False) -> tuple[str
 
 
 def _made(source: str, names: dict[str, Any]) -> Matches:
-    exec(compile(source, "<condition>", "exec"), names)  # our own text, see condition_source
+    exec(_code(source), names)  # our own text, see condition_source
     matches: Matches = names["matches"]
     return matches
+
+
+@lru_cache(maxsize=512)
+def _code(source: str) -> CodeType:
+    """Compiled once per form: conditions that differ in their values only have the same text."""
+    return compile(source, "<condition>", "exec")
 
 
 def _made_when_called(condition: Condition) -> Matches:
