@@ -369,7 +369,9 @@ def test_a_child_is_not_its_parent() -> None:
 # --- once for all ---------------------------------------------------------------------------------
 
 
-def test_a_hundred_consumers_of_three_interpretations_cost_three_transformations_per_event() -> None:
+def test_a_hundred_consumers_of_three_interpretations_cost_three_transformations_per_event() -> (
+    None
+):
     async def scenario() -> None:
         world = World(in_force(US, LAB, weather("si", "K"), weather("old", "degF")))
         await world.receive(*({"place": f"s{n}", "temperature": n} for n in range(50)))
@@ -508,7 +510,9 @@ def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
 def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> None:
     async def scenario() -> None:
         world = World(in_force(US, LAB))
-        await world.receive({**RECEIVED, "humidity": 40}, {"place": 5.5}, {**RECEIVED, "place": "b"})
+        await world.receive(
+            {**RECEIVED, "humidity": 40}, {"place": 5.5}, {**RECEIVED, "place": "b"}
+        )
         early, late = await world.read("events", "lab"), await world.read("raw.weather", "lab")
         assert [one.event for one in late] == [one.event for one in early]
         assert [one.position for one in late] == [1, 1, 3]

@@ -95,12 +95,13 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
         await node.start()
         began = [task.get_name() for task in running_tasks(node)]
         assert sorted(began[:3]) == ["adapter.inbox", "adapter.mail", "adapter.webhook"]
-        assert began[3:5] == ["communication", "policy"]
-        assert all(name.startswith("mediation.") for name in began[5:])
+        later = ["communication", "policy", "policy.second_look", "mediation.release"]
+        assert began[3:7] == later
+        assert all(name.startswith("mediation.") for name in began[7:])
         for task in running_tasks(node):
             task.add_done_callback(lambda done: ended.append(done.get_name()))
         await node.stop()
-        assert ended == [*reversed(began[5:]), *reversed(began[:5])]
+        assert ended == [*reversed(began[7:]), *reversed(began[:7])]
         with pytest.raises(ChannelUnavailable, match="closed"):
             await node.append("raw.readers", [badge("1", 0)])
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rapport.cli.terminal import stderr
+from rapport.mediation.concepts import KEY, TIME
 from rapport.mediation.guessing.columns import Column
 from rapport.mediation.guessing.guess import Guess
+from rapport.mediation.guessing.matching import Becoming
 
 
-def show_summary(guess: Guess) -> None:
+def show_summary(guess: Guess, becoming: Becoming) -> None:
     """A table of the columns on stderr, and how much is left to settle."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=f"{guess.rows:,} rows as {guess.format}", title_justify="left")
-    for heading in ("column", "taken for", "unit", "unsure of"):
+    for heading in ("column", "taken for", "unit", "becomes", "unsure of"):
         table.add_column(heading)
     open_questions = len(guess.doubts)
-    for column, unit, doubts in _rows(guess):
+    for column, unit, doubts in _rows(guess, becoming):
         open_questions += len(doubts)
-        cells = (column.name, guess.uses[column.name], unit, "; ".join(doubts))
+        becomes = _becomes(guess, becoming, column)
+        cells = (column.name, guess.uses[column.name], unit, becomes, "; ".join(doubts))
         table.add_row(*(Text(cell) for cell in cells))
     console = stderr()
     console.print(table)
@@ -32,7 +35,19 @@ def show_summary(guess: Guess) -> None:
     console.print("1 question is left to settle" if left == 1 else f"{left} questions are left")
 
 
-def _rows(guess: Guess) -> Iterator[tuple[Column, str, tuple[str, ...]]]:
+def _becomes(guess: Guess, becoming: Becoming, column: Column) -> str:
+    """The attribute of the concept; in brackets while something must be settled before."""
+    use = guess.uses[column.name]
+    if use in ("time", "identity"):
+        return f"{becoming.concept}.{TIME if use == 'time' else KEY}"
+    match = becoming.matches.get(column.path)
+    if match is None or not match.fits:
+        return ""
+    name = f"{becoming.concept}.{match.attribute}"
+    return name if match.taken and match.sure else f"({name})"
+
+
+def _rows(guess: Guess, becoming: Becoming) -> Iterator[tuple[Column, str, tuple[str, ...]]]:
     values = {value.column.path: value.unit for value in guess.values}
     for column in guess.columns:
         if guess.time is not None and column.path == guess.time.columns[0]:
@@ -41,6 +56,9 @@ def _rows(guess: Guess) -> Iterator[tuple[Column, str, tuple[str, ...]]]:
             yield column, "", guess.key.doubts
         elif column.path in values:
             unit = values[column.path]
-            yield column, unit.unit, () if unit.sure else (unit.because,)
+            match = becoming.matches[column.path]
+            doubts = [] if unit.sure else [unit.because]
+            doubts += [] if match.sure or match.because in doubts else [match.because]
+            yield column, unit.unit, tuple(doubts)
         else:
             yield column, "", ()

@@ -33,6 +33,9 @@ def listen(
     query: Annotated[
         str | None, Parameter(help="A condition, such as \"type = 'badge.seen'\".")
     ] = None,
+    interpretation: Annotated[
+        str, Parameter(name="--as", help="In the words of this interpretation, the query too.")
+    ] = "",
     url: Annotated[str | None, Parameter(help="The node's address; else the site's.")] = None,
     site: SiteOption = None,
     token_file: TokenFileOption = None,
@@ -54,6 +57,7 @@ def listen(
         address,
         channel,
         {} if query is None else query,
+        interpretation=interpretation,
         directory=directory,
         token=token,
         from_start=from_start,

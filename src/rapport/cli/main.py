@@ -29,6 +29,7 @@ COMMANDS = (
     ("up", "rapport.cli.up:up", "Run a node: doors, mediation, policies, deliveries."),
     ("demo", "rapport.cli.demo:demo", "Play the secure-building scenes end to end."),
     ("publish", "rapport.cli.publish:publish", "Send events to a running node."),
+    ("import", "rapport.cli.importing:import_file", "Import a file, or guess what it means."),
     ("access", "rapport.cli.access:app", "Say who may do what: tokens, rights, keys, signatures."),
     ("links", "rapport.cli.links:links", "Show the links to other nodes."),
     ("push", "rapport.cli.push:app", "Look at what a node pushes to others; end it."),

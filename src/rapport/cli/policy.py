@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_bytes
 
-Stage = Literal["parsed", "ecnf", "tree", "plan", "json", "partitions"]
+Stage = Literal["parsed", "terms", "ecnf", "tree", "plan", "json", "partitions"]
 
 app = App(name="policy", help="Look at policies as the compiler sees them.")
 
@@ -21,7 +21,8 @@ def show(
     site: SiteOption = None,
     stage: Annotated[Stage, Parameter(help="Which stage to show.")] = "tree",
 ) -> None:
-    """Print one stage of a policy: parsed, normal form, tree, plan, Spark partitions."""
+    """Print one stage of a policy: parsed, own terms in root, normal form, tree, plan, Spark
+    partitions."""
     from rapport.policy.compiler.compile import compile_draft
     from rapport.policy.compiler.normalize import ecnf_text
     from rapport.policy.compiler.plan_text import plan_text
@@ -36,6 +37,10 @@ def show(
     )
     if stage == "parsed":
         text = written
+    elif stage == "terms":
+        rewritten = loaded.policies[name].rewritten
+        lines = [f"{each.place.line}: {each.written}  ->  {each.root}" for each in rewritten]
+        text = "\n".join(lines) or "written in root's terms"
     elif stage == "ecnf":
         text = ecnf_text(draft.ecnf)
     elif stage == "tree":

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import write_json, write_table
+from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
+
+if TYPE_CHECKING:
+    from rapport.channel.backends.readonly import ReadOnlyChannels
+    from rapport.core.event import StoredEvent
 
 
 def read(
@@ -20,13 +26,14 @@ def read(
     site: SiteOption = None,
     after: Annotated[int, Parameter(help="Begin after this position.")] = 0,
     limit: Annotated[int, Parameter(help="At most this many events.")] = 100,
+    interpretation: Annotated[
+        str, Parameter(name="--as", help="In the words of this interpretation.")
+    ] = "",
     json: Annotated[bool, Parameter(help="One CloudEvent per line.")] = False,
 ) -> None:
     """Read a channel of a site; without a name, list the channels."""
-    from rapport.channel.backends.readonly import ReadOnlyChannels
     from rapport.cli.local import read_channels
     from rapport.core.codec import to_cloudevent
-    from rapport.core.event import StoredEvent
 
     async def counts(channels: ReadOnlyChannels) -> list[tuple[str, int]]:
         return [(name, channels.channel(name).last_position()) for name in channels.names()]
@@ -34,7 +41,10 @@ def read(
     async def events(channels: ReadOnlyChannels) -> list[StoredEvent]:
         if channel not in channels.names():
             raise UnknownName("channel", str(channel), channels.names())
-        return await channels.channel(str(channel)).read_after(after, limit=limit)
+        found = await channels.channel(str(channel)).read_after(after, limit=limit)
+        if not interpretation:
+            return found
+        return await _in_words(directory, channels, str(channel), found, interpretation)
 
     directory = site_directory(site)
     if channel is None:
@@ -62,3 +72,26 @@ def read(
         for item in stored
     ]
     write_table(channel, ("position", "time", "source", "id", "type", "data"), rows)
+
+
+async def _in_words(
+    directory: Path,
+    channels: ReadOnlyChannels,
+    channel: str,
+    stored: list[StoredEvent],
+    interpretation: str,
+) -> list[StoredEvent]:
+    """Events as a consumer gets them; what cannot be said is told on stderr."""
+    from rapport.kernel.clock import SystemClock
+    from rapport.node.speaking import reading_in_words
+    from rapport.site.site import load_site
+
+    site = await asyncio.to_thread(load_site, directory, policies=[])
+    outgoing = reading_in_words(site, channels, SystemClock())
+    try:
+        said = await outgoing.view(channel, stored, interpretation)
+    finally:
+        await outgoing.close()
+    for one in outgoing.told.unsaid:
+        stderr().print(f"{one.position}: {one.code}: {one.message}", highlight=False, markup=False)
+    return said

@@ -101,9 +101,7 @@ def subject(concept_and_slash: str, key: str) -> str:
     return whole
 
 
-def epoch_time(
-    value: Any, field: str, unit_ms: float, decimal: DecimalMark | None = None
-) -> int:
+def epoch_time(value: Any, field: str, unit_ms: float, decimal: DecimalMark | None = None) -> int:
     """A number of seconds or milliseconds since 1970; with `decimal` it may come as text."""
     found = number(value, field) if decimal is None else number_or_text(value, field, decimal)
     return _time(field, from_epoch, found, unit_ms)

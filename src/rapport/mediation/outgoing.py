@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
-
 from rapport.channel.channel import Channels
 from rapport.channel.query.own_terms import View
 from rapport.channel.rights import Rights
@@ -31,14 +29,13 @@ from rapport.mediation.outgoing_originals import (
     raw_of,
     read_raws,
 )
+from rapport.mediation.outgoing_query import query_view
 from rapport.mediation.outgoing_speech import Said, Speech, functions_needed
 from rapport.mediation.repository import Repository
 from rapport.mediation.site_functions import SiteFunctions
-from rapport.mediation.views import view_of
 
 _AT_ONCE = 200
 """Events that are said before others get their turn."""
-_replace = msgspec.structs.replace
 
 
 class Outgoing:
@@ -113,7 +110,11 @@ class Outgoing:
         """How conditions in the consumer's words are understood; for `Views.use`."""
         speech = self.speech(interpretation)
         if interpretation not in self._views:
-            self._views[interpretation] = self._view_of(speech)
+
+            def say(stored: StoredEvent) -> Said:
+                return self._say("", stored, speech, speech.name, _key(speech, stored))
+
+            self._views[interpretation] = query_view(speech, self.repository.in_force, say)
         return self._views[interpretation]
 
     async def close(self) -> None:
@@ -264,25 +265,6 @@ class Outgoing:
             self._opened.append(functions)
         tables = self._tables() if self._tables is not None else None
         return Speech(in_force, interpretation, functions, Surroundings(tables))
-
-    def _view_of(self, speech: Speech) -> View:
-        if speech.is_one_way:
-            return View(speech.stamp, {}, lambda stored: ())
-        in_force = self.repository.in_force
-        found = view_of(in_force.typed, speech.name, in_force.concepts)
-
-        def see(stored: StoredEvent) -> list[StoredEvent]:
-            """With root's envelope, as conditions have it."""
-            said = self._say("", stored, speech, speech.name, _key(speech, stored))
-            seen = (_replace(stored.event, data=event.data) for event in said.events)
-            return [_replace(stored, event=event) for event in seen]
-
-        def accepts(stored: StoredEvent) -> bool:
-            """What came in these words, or takes a worker to say, is not said just to find out."""
-            is_own = raw_of(stored.event, speech.stamp) is not None
-            return is_own or speech.may_block or bool(see(stored))
-
-        return View(speech.stamp, found.forms, see, accepts, speech.may_block)
 
     def _forget(self) -> None:
         self._generation = self.repository.generation

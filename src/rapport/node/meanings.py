@@ -1,4 +1,6 @@
-"""How a site's sources speak: read when a node starts, and again while it runs. [ME-5, ME-6]"""
+"""How a site's sources speak: taken from its files when a node starts and again while it runs, and
+changed in between. [ME-5, ME-6, ME-12]
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,15 @@ import asyncio
 import msgspec
 
 from rapport.core.errors import Problem, SiteError
+from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
-from rapport.mediation.declare import interpretations_from_site
 from rapport.mediation.in_force import InForce
-from rapport.mediation.reader import MediationReader
-from rapport.mediation.repository import Repository
+from rapport.mediation.updating import Updating
 from rapport.site.bindings import source_bindings
+from rapport.site.interpreting import SiteMeanings, meanings_in_site, problems_of_meanings
 from rapport.site.site import Site, load_site
+
+_log = get_logger(__name__)
 
 
 class Reloaded(msgspec.Struct, frozen=True):
@@ -24,44 +28,65 @@ class Reloaded(msgspec.Struct, frozen=True):
 
 
 def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
-    """The bindings of the sources and the interpretations; a faulty interpretation refuses only
-    itself: its source is held back with the reason.
+    """The bindings of the sources and the interpretations of the files; a faulty interpretation
+    refuses only itself: its source is held back with the reason.
     """
-    found, _problems = interpretations_from_site(site.file, site.directory, site.tables.columns())
-    return source_bindings(site.ontology), InForce(found)
+    return source_bindings(site.ontology, site.file), in_site(site).files.taken_in()[0]
+
+
+def in_site(site: Site) -> SiteMeanings:
+    """What the files of a site say of interpretations."""
+    return meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
 
 
 class Meanings:
-    """What gives a running node's events their meaning, and how it is taken from the files anew."""
+    """What gives a running node's events their meaning: files, then changes.
 
-    def __init__(self, site: Site, mediation: MediationReader, repository: Repository) -> None:
-        self._site, self._mediation, self._repository = site, mediation, repository
-        self._bindings = source_bindings(site.ontology)
+    `updating` takes changes once `begin` was called.
+    """
+
+    def __init__(self, site: Site, updating: Updating) -> None:
+        self._site, self.updating = site, updating
+        self._bindings = source_bindings(site.ontology, site.file)
+        self._begun = False
+
+    async def begin(self, *, record: bool = True) -> None:
+        """Takes in the site's files and all changes on record. Once; later calls do nothing."""
+        if self._begun:
+            return
+        found = await asyncio.to_thread(in_site, self._site)
+        checks = await self.updating.begin(found.files, record=record)
+        self._begun = True
+        for problem in problems_of_meanings(found, checks, self._site.file):
+            if problem.severity == "error":
+                _log.warning(
+                    "interpretation refused",
+                    reason=problem.message,
+                    file=problem.file,
+                    line=problem.line,
+                    hint=problem.hint,
+                )
+
+    async def run(self) -> None:
+        """Puts in force what other nodes change, until cancelled."""
+        await self.updating.run()
 
     async def reload(self) -> Reloaded:
         """Takes over interpretations, bindings of sources and tables for look-ups from the site's
-        files; policies keep their tables.
+        files; policies keep their tables. A file that was changed wins over earlier changes of what
+        it declares.
 
         Raises SiteError with every fault; then everything stays as it was.
         """
         site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
-        problems = [*self._other_streams(site)]
+        problems = [*site.faults, *self._other_streams(site)]
         if problems:
             raise SiteError(problems)
-        bindings, now = meanings_of(site)
-        before = self._repository.in_force.fields
-        changed = [
-            name
-            for name in before.keys() | now.fields.keys()
-            if name not in before
-            or name not in now.fields
-            or before[name].version() != now.fields[name].version()
-        ]
+        found = await asyncio.to_thread(in_site, site)
+        bindings = source_bindings(site.ontology, site.file)
         names = self._bindings.keys() | bindings.keys()
         sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
-        self._repository.replace(now.fields)
-        self._mediation.use_tables(site.tables)
-        self._mediation.use_bindings(bindings.values())
+        changed = await self.updating.take_files(found.files, bindings, site.tables)
         self._bindings = bindings
         return Reloaded(sorted(changed), sorted(sources))
 

@@ -89,12 +89,14 @@ class Node:
 
     async def start(self) -> None:
         """Starts the readers; events that wait from before are taken up at once."""
+        await self.meanings.begin()
         await self.care.start()
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
         self._tasks.start("policy.second_look", self._parts.second_looker.run)
         self._tasks.start("mediation.release", self.releasing.run)
+        self._tasks.start("mediation.interpretations", self.meanings.run)
         self._parts.mediation.start()
         self.links.start()
         self.bridges.start()

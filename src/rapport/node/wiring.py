@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from rapport.channel.federation.identity import node_identity
 from rapport.channel.federation.intake import Append, Receiver
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.mqtt.declare import bridges_from_site
-from rapport.channel.query.own_terms import VIEWS
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
@@ -29,11 +27,10 @@ from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.lane import SignReading
-from rapport.mediation.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.release import Releasing
 from rapport.mediation.repository import Repository
-from rapport.mediation.site_functions import site_functions
+from rapport.mediation.updating import Updating
 from rapport.node.care import ChannelCare
 from rapport.node.exporting import Exporting
 from rapport.node.links.link import LinkParts
@@ -43,11 +40,11 @@ from rapport.node.mqtt.bridge import RunningBridge
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.node import Node, NodeParts
 from rapport.node.pushing import Pushing
+from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.facts import SiteFacts
 from rapport.site.site import Site
-from rapport.tables.tables import Tables
 
 
 def data_directory(site: Site, settings: NodeSettings) -> Path:
@@ -79,6 +76,8 @@ def make_node(
     bindings, in_force = meanings_of(site)
     repository = Repository(in_force)
     mediation = _mediation(site, bindings, repository, opened, clock, sign)
+    outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
+    serve_own_terms(opened, outgoing)
     policy = _policy(site, opened, clock, mediation)
     lake = data_directory(site, settings) / "lake"
     exporting = Exporting(opened, _channels(site), lake, clock)
@@ -92,8 +91,8 @@ def make_node(
         signatures=signatures,
         bindings=bindings,
         mediation=mediation,
-        meanings=Meanings(site, mediation, repository),
-        outgoing=_outgoing(site, repository, opened, clock, mediation, admission),
+        meanings=Meanings(site, _updating(opened, repository, mediation, clock)),
+        outgoing=outgoing,
         releasing=Releasing(
             opened,
             mediation.meaning_apart,
@@ -210,40 +209,15 @@ def _mediation(
         lookups=site.tables,
         import_paths=[str(site.directory.resolve())],
         sign=sign,
+        records=channels.records,
     )
 
 
-def _outgoing(
-    site: Site,
-    repository: Repository,
-    channels: LoggedChannels,
-    clock: Clock,
-    mediation: MediationReader,
-    admission: Admission,
-) -> Outgoing:
-    """What says events in the interpretations of consumers; requests, queries and doors share it."""
-
-    def tables() -> Tables | None:
-        return mediation.lookups if isinstance(mediation.lookups, Tables) else None
-
-    outgoing = Outgoing(
-        repository,
-        channels,
-        clock=clock,
-        rights=admission.rights,
-        sources=mediation,
-        tables=tables,
-        functions=partial(site_functions, clock=clock, import_paths=[str(site.directory.resolve())]),
-    )
-
-    async def present(
-        channel: str, stored: Sequence[StoredEvent], interpretation: str, identity: str
-    ) -> list[StoredEvent]:
-        return await outgoing.view(channel, stored, interpretation, identity=identity)
-
-    channels.source.present = present
-    VIEWS.use(outgoing.query_view)
-    return outgoing
+def _updating(
+    channels: LoggedChannels, repository: Repository, mediation: MediationReader, clock: Clock
+) -> Updating:
+    own = node_identity(channels.records, Chance.from_machine().randbytes(8).hex())
+    return Updating(channels, repository, mediation, clock, node=own)
 
 
 def _policy(

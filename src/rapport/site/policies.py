@@ -15,10 +15,11 @@ from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
+from rapport.policy.terms import PolicyTerms
 
 DEFAULT_WINDOW_MS = 5_000
 _LONGEST_WINDOW_MS = 366 * 86_400_000
-_KEYS = ("files", "window")
+_KEYS = ("files", "window", "interpretation", "interpretations")
 _NAME = re.compile(r"\w[\w-]{0,99}")
 
 
@@ -85,14 +86,20 @@ def read_policy(policy: PolicyFile) -> tuple[str | None, list[Problem]]:
 
 
 def compile_text(
-    policy: PolicyFile, text: str, ontology: Ontology | None, window_ms: int
+    policy: PolicyFile,
+    text: str,
+    ontology: Ontology | None,
+    window_ms: int,
+    terms: PolicyTerms | None = None,
 ) -> tuple[Compiled | None, list[Problem]]:
     """Compiles; without an ontology only the syntax is looked at."""
     try:
         if ontology is None:
             parse_policy(text, name=policy.name)
             return None, []
-        compiled = compile_policy(text, name=policy.name, ontology=ontology, window_ms=window_ms)
+        compiled = compile_policy(
+            text, name=policy.name, ontology=ontology, window_ms=window_ms, terms=terms
+        )
     except PolicyError as error:
         return None, placed(policy, error.problems)
     return compiled, placed(policy, compiled.problems)

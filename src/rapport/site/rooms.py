@@ -13,30 +13,44 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.communication.declare import communication_from_site
-from rapport.core.errors import Problem, UnknownName, Unsupported
+from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
-from rapport.mediation.declare import interpretations_from_site
+from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
+from rapport.mediation.sources import sources_into_channels
 from rapport.policy.compiler.normalize import terms_of
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
 from rapport.site.facts import SiteFacts
+from rapport.site.interpreting import (
+    meanings_in_site,
+    problems_of_meanings,
+    problems_of_sources,
+)
 from rapport.site.parts import Checker, SiteParts, has_errors
 
 
 def check_interpretations(parts: SiteParts) -> list[Problem]:
-    """Every interpretation is sound and fits the source that speaks it."""
-    tables = parts.tables
-    found, problems = interpretations_from_site(
-        parts.file, parts.directory, tables.columns() if tables is not None else None
-    )
-    bindings = source_bindings(parts.ontology).values()
+    """Every interpretation of either form is sound and fits the sources that speak it."""
+    tables = parts.tables.columns() if parts.tables is not None else None
+    found = meanings_in_site(parts.file, parts.directory, parts.ontology, tables)
+    in_force, checks = found.files.taken_in()
+    _into, problems = sources_into_channels(parts.file)
+    problems += problems_of_meanings(found, checks, parts.file)
+    bindings = source_bindings(parts.ontology, parts.file).values()
     # A source whose interpretation is faulty has its problem already.
-    faulty = set(parts.file.section("interpretations").values) - set(found)
-    sound = [binding for binding in bindings if binding.interpretation not in faulty]
-    return problems + check_bindings(sound, found, parts.file)
+    plain = [
+        binding
+        for binding in bindings
+        if binding.concept and binding.interpretation in ("", *in_force.fields)
+    ]
+    return [
+        *problems,
+        *check_bindings(plain, in_force.fields, parts.file),
+        *problems_of_sources(bindings, in_force, parts.file),
+    ]
 
 
 def check_channels(parts: SiteParts) -> list[Problem]:
@@ -62,12 +76,15 @@ def check_interceptors(parts: SiteParts) -> list[Problem]:
 
 def _mediator(parts: SiteParts, source: str) -> Mediate:
     """Stands for the mediation of a source; raises where the node would refuse it at its start."""
-    bindings = source_bindings(parts.ontology)
+    bindings = source_bindings(parts.ontology, parts.file)
     if source not in bindings:
         raise UnknownName("source with an interpretation", source, list(bindings))
-    found, _problems = interpretations_from_site(parts.file, parts.directory, None)
-    interpretation = found.get(bindings[source].interpretation)
-    if interpretation is not None and interpretation.conversions:
+    found = meanings_in_site(parts.file, parts.directory, parts.ontology)
+    try:
+        meaning = build_meaning(bindings[source], found.files.taken_in()[0])
+    except InvalidInput:
+        return lambda event: (event,)  # told by check_interpretations
+    if meaning.may_block:
         raise Unsupported(f"mediating {source!r} in a chain", hint="its conversions are plug-ins")
     return lambda event: (event,)
 
@@ -110,3 +127,8 @@ ROOM_CHECKERS: tuple[Checker, ...] = (
     check_runnable,
     check_people,
 )
+
+REFUSING_THEMSELVES: tuple[Checker, ...] = (check_interpretations,)
+"""Their errors refuse only what they are about: a node starts all the same, and holds back what is
+said in a faulty interpretation.
+"""

@@ -21,7 +21,8 @@ from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import choose, compile_text, policy_files, read_policy
-from rapport.site.rooms import ROOM_CHECKERS
+from rapport.site.rooms import REFUSING_THEMSELVES, ROOM_CHECKERS
+from rapport.site.terms import TermsOfPolicies, terms_of_policies
 from rapport.tables.declare import tables_from_site
 from rapport.tables.tables import Tables
 
@@ -49,12 +50,15 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Where log, records and replay state lie."""
     problems: tuple[Problem, ...] = ()
     """Warnings and hints."""
+    faults: tuple[Problem, ...] = ()
+    """Errors that refuse only what they are about, such as one interpretation."""
 
 
 def load_site(
     directory: Path, *, policies: Sequence[str] | None = None, trusted: bool = True
 ) -> Site:
-    """Reads a site; raises SiteError with every error of every file.
+    """Reads a site; raises SiteError with every error of every file, unless all of them refuse only
+    what they are about: then they are in `faults`.
 
     Args:
         policies: only these, others are not even looked at; raises UnknownName for one that does
@@ -62,8 +66,9 @@ def load_site(
         (`package.module:function`) may be imported.
     """
     site, problems = _read(Path(directory), policies, trusted)
-    if site is None or has_errors(problems):
-        raise SiteError([problem for problem in problems if problem.severity == "error"])
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if site is None or set(errors) - set(site.faults):
+        raise SiteError(errors)
     return site
 
 
@@ -101,8 +106,12 @@ def _read(
         policies=policies,
         texts=texts,
     )
+    faults = []
     for checker in (*CHECKERS, *ROOM_CHECKERS):
-        problems += checker(parts)
+        found = checker(parts)
+        problems += found
+        if checker in REFUSING_THEMSELVES:
+            faults += [problem for problem in found if problem.severity == "error"]
     problems = sorted(set(problems), key=_reading_order)
     if tables is None:
         return None, problems
@@ -118,6 +127,7 @@ def _read(
         actions=dict(file.section("actions").values),
         data_directory=directory / str(file.section("node").values.get("data", ".rapport")),
         problems=tuple(problem for problem in problems if problem.severity != "error"),
+        faults=tuple(faults),
     )
     return site, problems
 
@@ -153,11 +163,17 @@ def _policies(
     files, window_ms, problems = policy_files(file, directory)
     policies: dict[str, Compiled] = {}
     texts: dict[str, str] = {}
+    spoken = TermsOfPolicies()
+    if ontology is not None:
+        spoken, faults = terms_of_policies(file, directory, ontology, list(files))
+        problems += faults
     for name, policy in choose(files, chosen).items():
         text, faults = read_policy(policy)
         if text is not None:
             texts[name] = text
-            compiled, more = compile_text(policy, text, ontology, window_ms)
+            # Without its interpretation nobody knows what a policy means: only its syntax counts.
+            known = None if name in spoken.unknown else ontology
+            compiled, more = compile_text(policy, text, known, window_ms, spoken.terms.get(name))
             faults = [*faults, *more]
             if compiled is not None:
                 policies[name] = compiled

@@ -40,6 +40,7 @@ _ONLY_THE_NODE = (
     "log",
     "dead_letters",
     "intercepted",
+    "interpretations",
 )
 _CHARSET = re.compile(r";\s*charset=\"?([^\s;\"]+)", re.I)
 _XML_ENCODING = re.compile(r"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([^\"']+)")

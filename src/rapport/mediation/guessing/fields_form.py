@@ -71,9 +71,7 @@ def _time(guess: Guess) -> str:
 def _identity(guess: Guess) -> str:
     if guess.key is None:
         return f'# {UNSURE} whom is it about? identity = {{ field = "..." }}'
-    return line(
-        "identity", {"field": _field(guess.key.field)}, guess.key.because, guess.key.doubts
-    )
+    return line("identity", {"field": _field(guess.key.field)}, guess.key.because, guess.key.doubts)
 
 
 def _value(guess: Guess, value: ValueGuess) -> str:

@@ -27,7 +27,9 @@ def concept_name(
     said = set(words_of(guess.key.field[-1])) if guess.key else set()
     things = [thing for thing, words in _THINGS.items() if said.intersection(words)]
     # An entity of NGSI says its type itself; a concept of that name would be taken for it.
-    types = {str(value) for column in guess.columns if _is_type(column.path) for value in column.values}
+    types = {
+        str(value) for column in guess.columns if _is_type(column.path) for value in column.values
+    }
     wanted = [*things, _worded(slug(source), "thing"), "thing"]
     return _free(wanted, {*taken, *types}, is_name)
 

@@ -216,9 +216,7 @@ def _texts(guess: Guess, becoming: Becoming) -> list[ValueGuess]:
     return [
         value
         for value, match in shown_matches(becoming, guess.values)
-        if match.taken
-        and _is_text(guess, value.column)
-        and not _is_mixed(guess, value.column)
+        if match.taken and _is_text(guess, value.column) and not _is_mixed(guess, value.column)
     ]
 
 

@@ -19,6 +19,7 @@ from rapport.kernel.tasks import first_of
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.publishing import publish_events, publish_readings
+from rapport.web.terms import in_words
 
 _LONGEST_WAIT_MS = 60_000
 
@@ -53,18 +54,24 @@ async def read(
     after: Annotated[int, QueryParameter(ge=0)] = 0,
     limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 100,
     wait: FromQuery[str] = "0s",
+    interpretation: FromQuery[str] = "",
 ) -> Response[bytes]:
-    """Events after a position, waiting up to `wait` for a first one (long poll)."""
-    allow(request, node, "subscribe", name)
+    """Events after a position, waiting up to `wait` for a first one (long poll); in the words of an
+    interpretation when one is named.
+    """
+    identity = allow(request, node, "subscribe", name)
+    if interpretation:
+        node.outgoing.speech(interpretation)  # refused before anybody waits
     wait_ms = min(parse_duration(wait), _LONGEST_WAIT_MS)
     channel = node.channels.channel(name)
     if wait_ms:
         # A node that closes its doors answers with what there is.
         await first_of(channel.wait_after(after, timeout_ms=wait_ms), node.doors_close.wait())
     stored = await channel.read_after(after, limit=limit)
+    given = await in_words(node, name, stored, interpretation, identity)
     body = {
         "channel": name,
-        "events": [stored_cloudevent(item) for item in stored],
+        "events": [stored_cloudevent(item) for item in given],
         "next": stored[-1].position if stored else after,
     }
     return Response(msgspec.json.encode(body), media_type="application/json")

@@ -49,4 +49,5 @@ def _readable(whole: Overview, rights: Rights, identity: str) -> Overview:
         detections=whole.detections if may_read("detections") else [],
         deliveries=whole.deliveries if may_read("log") else [],
         quarantine=whole.quarantine if may_read("quarantine") else [],
+        held=whole.held if may_read("quarantine") else [],
     )

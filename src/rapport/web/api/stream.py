@@ -16,6 +16,7 @@ from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.live.socket import Live
 from rapport.web.live.stream import WRITE_EVENTS, event_stream, read_place
+from rapport.web.terms import Wording
 
 
 @get("/channels/{name:str}/stream")
@@ -25,6 +26,7 @@ async def stream(
     node: NodeDependency,
     condition: Annotated[str, QueryParameter(name="query")] = "",
     kind: FromQuery[str] = "",
+    interpretation: FromQuery[str] = "",
     token: FromQuery[str] = "",
     after: Annotated[int, QueryParameter(ge=0, le=2**63 - 1)] = 0,
     from_start: FromQuery[bool] = True,
@@ -35,6 +37,7 @@ async def stream(
     asked = Asked(
         query=None if token else condition or {},
         kind=kind,
+        interpretation=interpretation,
         token=token,
         from_start=from_start,
         handback=handback,
@@ -49,13 +52,16 @@ async def stream(
     if following.is_over:
         return Response(None, status_code=204)  # a browser stops reconnecting
     live: Live = request.app.state.live
-    return Stream(_counted(live, node, name, following), media_type="text/event-stream")
+    wording = Wording(node, name, identity, following)
+    return Stream(_counted(live, node, name, following, wording), media_type="text/event-stream")
 
 
-async def _counted(live: Live, node: Node, name: str, following: Following) -> AsyncIterator[bytes]:
+async def _counted(
+    live: Live, node: Node, name: str, following: Following, wording: Wording
+) -> AsyncIterator[bytes]:
     live.enter()
     try:
-        async for part in event_stream(node, name, following, live.encoded):
+        async for part in event_stream(node, name, following, live.encoded, wording):
             yield part
     finally:
         live.leave()

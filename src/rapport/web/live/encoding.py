@@ -49,17 +49,22 @@ class EncodedEvents:
     def __init__(self, limit: int = CACHE_CHARACTERS) -> None:
         self._events, self._sets = Texts(limit), Texts(limit)
 
-    def event(self, channel: str, stored: StoredEvent) -> str:
-        """One event as doors give it out."""
-        return self._events.get((channel, stored.position), lambda: _encoded(stored))
+    def event(self, channel: str, stored: StoredEvent, words: str = "") -> str:
+        """One event as doors give it out; `words` is the stamp of the interpretation it is in."""
+        key: Hashable = (channel, stored.position)
+        if words:
+            # One position may stand for several events, and for an original or its translation.
+            event = stored.event
+            key = (key, words, event.id, event.type, event.data, *event.headers.items())
+        return self._events.get(key, lambda: _encoded(stored))
 
     def whole(self, key: Hashable, make: Callable[[], str]) -> str:
         """A text about a set; equal keys promise equal texts."""
         return self._sets.get(key, make)
 
-    def joined(self, channel: str, events: Sequence[StoredEvent]) -> str:
+    def joined(self, channel: str, events: Sequence[StoredEvent], words: str = "") -> str:
         """Events as they stand in a JSON array, without its brackets."""
-        return ",".join([self.event(channel, stored) for stored in events])
+        return ",".join([self.event(channel, stored, words) for stored in events])
 
 
 def _encoded(stored: StoredEvent) -> str:

@@ -26,6 +26,8 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     query: str | dict[str, Any] | None = None
     """A condition (text) or a template (object); everything when left out."""
     kind: str = ""
+    interpretation: str = ""
+    """With a query: whose words it is in, and in which the events come."""
     token: str = ""
     """Instead of a query: `current_token` gives that batch again, `next_token` what follows it."""
     seen: bool = False
@@ -119,6 +121,7 @@ def as_request(asked: Subscribe) -> Request:
     return Request(
         query=query,
         kind=asked.kind,
+        interpretation=asked.interpretation,
         token=asked.token,
         seen=asked.seen,
         from_start=asked.from_start,

@@ -34,6 +34,7 @@ from rapport.web.live.frames import (
 from rapport.web.live.subscription import Credit, Subscription
 from rapport.web.problems import problem_members, unexpected_members
 from rapport.web.publishing import append_events, check_not_reserved, check_payloads
+from rapport.web.terms import Wording
 
 _log = get_logger(__name__)
 
@@ -130,7 +131,8 @@ class Socket:
             self._channel, as_request(asked), identity=identity, after=asked.after
         )
         credit = Credit(asked.credit)
-        subscription = Subscription(asked.id, self._channel, identity, following, credit)
+        wording = Wording(self._node, self._channel, identity, following)
+        subscription = Subscription(asked.id, self._channel, identity, following, credit, wording)
         told: dict[str, Any] = {"subscribed": asked.id, "position": following.reach}
         await self._send(to_text(told | ({} if frame.ref is None else {"ref": frame.ref})))
         task = asyncio.create_task(self._push(subscription), name=f"socket {asked.id}")

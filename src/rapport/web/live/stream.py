@@ -18,6 +18,7 @@ from rapport.kernel.telemetry import get_logger
 from rapport.node.node import Node
 from rapport.web.live.encoding import EncodedEvents
 from rapport.web.problems import problem_members
+from rapport.web.terms import Wording
 
 _log = get_logger(__name__)
 
@@ -43,7 +44,7 @@ def read_place(last_event_id: str) -> int:
 
 
 async def event_stream(
-    node: Node, channel: str, following: Following, encoded: EncodedEvents
+    node: Node, channel: str, following: Following, encoded: EncodedEvents, wording: Wording
 ) -> AsyncIterator[bytes]:
     """The bytes of the stream, one write at a time: nothing is read ahead of a slow reader.
 
@@ -56,28 +57,43 @@ async def event_stream(
             if followed is not None and followed.gone:
                 yield named_block("gone", {"position": following.reach})
             elif followed is not None:
-                lines = [encoded.event(channel, stored) for stored in followed.chosen.events]
-                yield blocks(followed.chosen.events, lines, following.handback)
+                events, words = await wording.said(followed), wording.stamp
+                lines = [encoded.event(channel, stored, words) for stored in events]
+                if events:
+                    yield blocks(events, lines, following.handback)
+                if not events or events[-1].position < followed.chosen.through:
+                    yield _place_alone(following.reach)  # past what has no words for the reader
             elif following.is_over:
                 yield named_block("end", {"position": following.reach})
                 return
             else:
                 # An id alone moves the reader's place on past what it did not ask for.
-                yield f": beat\nid: {following.reach}\n\n".encode()
+                yield _place_alone(following.reach)
     except RapportError as error:
         yield named_block("problem", problem_members(error))
 
 
 def blocks(events: Sequence[StoredEvent], texts: Sequence[str], handback: str) -> bytes:
-    """Events as they stand in the stream."""
+    """Events as they stand in the stream. Of several with one position the last has the id: who
+    reconnects between them gets all of them again.
+    """
     tail = f',"handback":{msgspec.json.encode(handback).decode()}}}' if handback else ""
     shown = [f"{text[:-1]}{tail}" if tail else text for text in texts]
+    following = [stored.position for stored in events[1:]] + [0]
     return "".join(
         [
-            f"id: {stored.position}\ndata: {_one_line(text)}\n\n"
-            for stored, text in zip(events, shown, strict=True)
+            f"{_id_line(stored, after)}data: {_one_line(text)}\n\n"
+            for stored, after, text in zip(events, following, shown, strict=True)
         ]
     ).encode()
+
+
+def _id_line(stored: StoredEvent, following: int) -> str:
+    return "" if stored.position == following else f"id: {stored.position}\n"
+
+
+def _place_alone(position: int) -> bytes:
+    return f": beat\nid: {position}\n\n".encode()
 
 
 def named_block(name: str, members: object) -> bytes:

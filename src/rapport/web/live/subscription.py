@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from rapport.channel.following import Followed, Following
+from rapport.core.event import StoredEvent
 from rapport.web.live.encoding import EncodedEvents
 from rapport.web.live.frames import MOST_CREDIT, to_text
+from rapport.web.terms import Wording
 
 Send = Callable[[str], Awaitable[None]]
 
@@ -41,10 +43,17 @@ class Subscription:
     """
 
     def __init__(
-        self, id: str, channel: str, identity: str, following: Following, credit: Credit
+        self,
+        id: str,
+        channel: str,
+        identity: str,
+        following: Following,
+        credit: Credit,
+        wording: Wording,
     ) -> None:
         self.id, self.credit = id, credit
         self._channel, self._identity, self._following = channel, identity, following
+        self._wording = wording
         head: dict[str, str] = {"id": id}
         if following.handback:
             head["handback"] = following.handback
@@ -58,25 +67,31 @@ class Subscription:
             if followed is None:
                 await send(to_text({"end": self.id, "position": self._following.reach}))
                 return
-            await send(f"{self._head},{self._tail(encoded, followed)}")
+            events = await self._wording.said(followed)
+            await send(f"{self._head},{self._tail(encoded, followed, events)}")
 
-    def _tail(self, encoded: EncodedEvents, followed: Followed) -> str:
+    def _tail(
+        self, encoded: EncodedEvents, followed: Followed, events: Sequence[StoredEvent]
+    ) -> str:
         """What all subscriptions of one identity, query and place have in common."""
         chosen, following = followed.chosen, self._following
         key = (
             *(self._channel, self._identity, following.query.kind, following.query.text),
             *(following.limits.messages, following.limits.time_range_ms, following.handback),
             *(chosen.after, chosen.through, chosen.reach, len(chosen.events), followed.gone),
+            self._wording.stamp,
         )
         if following.has_own_session:
-            return self._written(encoded, followed)
-        return encoded.whole(key, lambda: self._written(encoded, followed))
+            return self._written(encoded, followed, events)
+        return encoded.whole(key, lambda: self._written(encoded, followed, events))
 
-    def _written(self, encoded: EncodedEvents, followed: Followed) -> str:
+    def _written(
+        self, encoded: EncodedEvents, followed: Followed, events: Sequence[StoredEvent]
+    ) -> str:
         current, following = self._following.tokens(followed)
         gone = ',"gone":true' if followed.gone else ""
         return (
-            f'"batch":[{encoded.joined(self._channel, followed.chosen.events)}],'
+            f'"batch":[{encoded.joined(self._channel, events, self._wording.stamp)}],'
             f'"position":{followed.chosen.reach},'
             f'"current_token":"{current}","next_token":"{following}"{gone}}}'
         )
