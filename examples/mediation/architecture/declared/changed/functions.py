@@ -1,0 +1,36 @@
+"""Where the project lies on each platform, and how lines are counted."""
+
+UNIX = "/home/anna/dradel/"
+WINDOWS = "C:\\Projects\\dradel\\"
+
+
+def from_unix(path):
+    return path.removeprefix(UNIX)
+
+
+def to_unix(path):
+    return UNIX + path
+
+
+def from_windows(path):
+    return path.removeprefix(WINDOWS).replace("\\", "/")
+
+
+def to_windows(path):
+    return WINDOWS + path.replace("/", "\\")
+
+
+def line_and_column(start):
+    return to_line(start["row"]), start["column"]
+
+
+def start(line, column):
+    return {"row": to_row(line), "column": column}
+
+
+def to_line(row):
+    return row + 1
+
+
+def to_row(line):
+    return line - 1

@@ -1,0 +1,11 @@
+"""A supply chain between continents, as in SPECjms2007: addresses and product descriptions."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from both_ways import show
+
+if __name__ == "__main__":
+    sys.exit(show(Path(__file__).parent))
