@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parents[3]
 FAST = "not spark and not slow and not long"
 
 STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("format", ("ruff", "format", "--check", "--quiet", "src", "tests")),
-    ("lint", ("ruff", "check", "--no-cache", "--quiet", "src", "tests")),
-    ("spelling", ("codespell", "src", "docs", "README.md", "ARCHITECTURE.md")),
+    ("format", ("ruff", "format", "--check", "--quiet", "src", "tests", "examples")),
+    ("lint", ("ruff", "check", "--no-cache", "--quiet", "src", "tests", "examples")),
+    ("spelling", ("codespell", "src", "docs", "examples", "README.md", "ARCHITECTURE.md")),
     ("imports", ("lint-imports", "--no-cache")),
     ("types", ("mypy",)),
 )

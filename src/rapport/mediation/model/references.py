@@ -48,8 +48,12 @@ def feeds_of(interpretations: Interpretations, name: str) -> dict[str, tuple[Con
 
 
 def functions_needed(interpretations: Interpretations, name: str) -> tuple[str, ...]:
-    """The names of the site's functions that conversions of an interpretation call."""
-    conversions = interpretations.checked(name).scope.conversions.values()
+    """The names of the site's functions that conversions of an interpretation call, and those that
+    lead to and from types of root that were replaced since it was written.
+    """
+    conversions = [*interpretations.checked(name).scope.conversions.values()]
+    for replacement in interpretations.replacements[interpretations.root_version(name) :]:
+        conversions += [replacement.forth, replacement.back]
     return tuple(dict.fromkeys(each for one in conversions for each in functions_of(one)))
 
 
