@@ -45,10 +45,47 @@ def test_a_guess_goes_to_stdout_and_the_doubts_to_stderr(
 ) -> None:
     assert run(["import", str(feed), "--guess"]) == 0
     said = capsys.readouterr()
-    assert '[interpretations."inmet/temperatura"]' in said.out
-    assert 'unit = "°C"' in said.out
+    assert "[interpretations.inmet.types.Row]" in said.out
+    assert '"TEMPERATURA (°C)" = { type = "degC", optional = true }' in said.out
+    assert "# [concepts.inmet.units]" in said.out
     assert "TEMPERATURA (°C)" in said.err
+    assert "│ temperature │" in said.err
     assert "latin-1" in said.err
+
+
+def test_a_guess_for_a_site_speaks_of_its_concepts(
+    feed: Path, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (site / "site.toml").open("a") as file:
+        file.write(
+            '\n[concepts.weather.attributes]\ntemperature = "number"\n'
+            '[concepts.weather.units]\ntemperature = "K"\n'
+        )
+    capsys.readouterr()
+    assert run(["import", str(feed), "--guess", "--site", str(site)]) == 0
+    said = capsys.readouterr()
+    assert 'to = "weather"' in said.out
+    assert '"TEMPERATURA (°C)" = "temperature"  # sure: the name says temperature' in said.out
+    assert "[concepts." not in said.out.replace("[concepts.weather.attributes]", "")
+    assert "3 rows as csv, about: weather" in said.err
+    assert "│ temperature │" in said.err
+
+
+def test_a_proposal_and_its_tables_pass_the_check_and_take_the_file(
+    feed: Path, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = site / "inmet.interpretation.toml"
+    assert run(["import", str(feed), "--guess", "--site", str(site), "--out", str(out)]) == 0
+    pasted = out.read_text().partition("# For site.toml")[2].splitlines()[1:]
+    tables = "\n".join(line.removeprefix("#").removeprefix(" ") for line in pasted)
+    with (site / "site.toml").open("a") as file:
+        file.write(f'\n{tables}\n[interpretations]\nfiles = ["*.interpretation.toml"]\n')
+    assert run(["check", "--site", str(site)]) == 0
+    capsys.readouterr()
+    assert run(["import", str(feed), "--site", str(site), "--source", "inmet"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"published": 3, "duplicates": 0}
+    assert "read as" not in said.err
 
 
 def test_a_guess_never_overwrites_a_file(
@@ -57,7 +94,7 @@ def test_a_guess_never_overwrites_a_file(
     out = tmp_path / "inmet.interpretation.toml"
     arguments = ["import", str(feed), "--guess", "--source", "weather", "--out", str(out)]
     assert run(arguments) == 0
-    assert "weather/temperatura" in out.read_text()
+    assert "[interpretations.weather.mappings.rename]" in out.read_text()
     assert capsys.readouterr().out == ""
     assert run(arguments) == 2
     assert "import.exists" in capsys.readouterr().err
@@ -108,6 +145,29 @@ def test_the_interpretation_of_the_source_says_how_the_file_is_read(
         {"a": "y", "b": "2"},
     ]
     capsys.readouterr()
+
+
+def test_a_format_may_stand_in_a_yaml_file_above_the_interpretation(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (site / "feeds.yaml").write_text(
+        "interpretations:\n  feeds:\n    parent: root\n    format: { name: csv, columns: [a, b] }\n"
+        "  feeds/one:\n    types: { Row: { a: text } }\n"
+    )
+    text = (site / "site.toml").read_text()
+    source = _first_source(site)
+    name = TomlFile.load(site / "site.toml").values["sources"][source]["interpretation"]
+    text = text.replace(f'interpretation = "{name}"', 'interpretation = "feeds/one"')
+    assert "[interpretations]\n" not in text
+    (site / "site.toml").write_text(text + '\n[interpretations]\nfiles = ["feeds.yaml"]\n')
+    (tmp_path / "rows.csv").write_text("x,1\n")
+    arguments = ["import", str(tmp_path / "rows.csv"), "--source", source, "--site", str(site)]
+    assert run(arguments) == 0
+    assert [event.payload() for event in raw_events(site, source)] == [{"a": "x", "b": "1"}]
+    (site / "feeds.yaml").write_text("a: *b\n")
+    capsys.readouterr()
+    assert run(arguments) != 0
+    assert "yaml.alias" in capsys.readouterr().err
 
 
 def test_json_lines_stay_as_they_are(

@@ -116,7 +116,7 @@ def test_both_feeds_of_the_secure_building_load(load, feeds_text):
             CAMERAS,
             CAMERAS + '\nformat = "xlm"',
             "format.unknown",
-            12,
+            11,
             "did you mean 'xml'?",
         ),
         (CAMERAS, CAMERAS + "\nconvert = 5", "interpretation.bad_value", 11, None),

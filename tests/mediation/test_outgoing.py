@@ -137,7 +137,8 @@ def test_a_reading_is_said_as_the_consumer_has_it() -> None:
         assert (said.event.source, said.event.id, said.event.time) == ("weather", "e1", 5)
         assert said.event.type == "us-weather"
         assert said.event.payload() == {"place": "s1", "time": 5, "temperature": 77.0}
-        assert said.event.headers["cause"] == "w1" and said.event.headers["hops"] == "/a/"
+        assert said.event.headers["cause"] == "w1"
+        assert said.event.headers["hops"] == "/a/"
         assert said.event.headers["interpretation"] == out.speech("us").stamp
 
     asyncio.run(scenario())
@@ -285,7 +286,7 @@ def test_who_speaks_as_the_producer_gets_what_it_said_byte_by_byte() -> None:
         await world.receive(RECEIVED, {**RECEIVED, "place": "s2"})
         (raw, _) = await world.channels.channel("raw.weather").read_after(0)
         said = await world.read("events", "us")
-        assert [one.event.data for one in said][0] == raw.event.data
+        assert next(one.event.data for one in said) == raw.event.data
         assert (said[0].event.id, said[0].event.type) == ("w0", "us-weather")
         assert said[0].event.headers["interpretation"] == world.outgoing.speech("us").stamp
         counts = world.outgoing.told.counts["us"]
@@ -360,7 +361,8 @@ def test_a_child_is_not_its_parent() -> None:
         world = World(in_force(US, child))
         await world.receive(RECEIVED)
         (said,) = await world.read("events", "us/ny")
-        assert said.event.type == "us-weather" and "firmware" not in said.event.payload()
+        assert said.event.type == "us-weather"
+        assert "firmware" not in said.event.payload()
         assert said.event.headers["interpretation"].startswith("us/ny@")
 
     asyncio.run(scenario())
@@ -483,6 +485,46 @@ def test_who_gives_up_does_not_stop_the_others() -> None:
     asyncio.run(scenario())
 
 
+def test_a_change_while_something_is_said_reaches_those_who_wait_whole() -> None:
+    async def scenario() -> None:
+        out = outgoing(US, LAB)
+        events = stored(*(reading(n, n) for n in range(500)))
+        old = out.speech("us").stamp
+        under_way = [asyncio.create_task(out.view("events", events, "us")) for _ in range(3)]
+        changes = 0
+        while not all(one.done() for one in under_way):
+            await asyncio.wait(under_way, timeout=0)
+            more = ComplexType(f"Extra{changes}", (Attribute("x", "text"),))
+            out.repository.change(Augment("us", types=(more,)))
+            out.speech("us")
+            changes += 1
+        for one in under_way:
+            said = await one
+            assert len(said) == 500
+            assert {each.event.headers["interpretation"] for each in said} == {old}
+        (now,) = await out.view("events", events[:1], "us")
+        assert now.event.headers["interpretation"] == out.speech("us").stamp != old
+        assert changes > 0
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_what_fails_while_it_is_made_fails_for_all_who_wait_and_is_tried_again() -> None:
+    async def scenario() -> None:
+        world = World(in_force(US))
+        await world.receive(RECEIVED)
+        events = await world.channels.channel("events").read_after(0)
+        await world.channels.close()
+        world.channels = open_memory(ManualClock())
+        found = await asyncio.gather(
+            *(world.outgoing.view("events", events, "us") for _ in range(3)),
+            return_exceptions=True,
+        )
+        assert {type(one).__name__ for one in found} == {"ChannelUnavailable"}
+
+    asyncio.run(scenario())
+
+
 def test_conversions_that_depend_on_what_came_before_are_not_said() -> None:
     moody = weather(
         "moody",
@@ -519,7 +561,7 @@ def test_a_raw_channel_is_said_in_one_step_as_if_it_had_gone_through_root() -> N
         counts = world.outgoing.told.counts["lab"]
         assert counts.rejected == {"identity.not_a_name": 1}
         own = await world.read("raw.weather", "us")
-        assert [one.event.payload() for one in own][0] == {**RECEIVED, "humidity": 40}
+        assert next(one.event.payload() for one in own) == {**RECEIVED, "humidity": 40}
         assert len(own) == 3
         as_root = await world.read("raw.weather", "root")
         stored_root = await world.channels.channel("events").read_after(0)

@@ -26,8 +26,9 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import satisfies
 from rapport.policy.terms import ConceptTerms, PolicyTerms
 from rapport.policy.terms_properties import Unsayable, in_root
+from rapport.site.bindings import concepts_of
 from rapport.site.site import check_site, load_site
-from rapport.site.terms import concepts_of, interpretations_of_site
+from rapport.site.terms import interpretations_of_site
 from rapport.tables.instances import Instances
 from rapport.testing.evaluator import evaluate
 from rapport.testing.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch

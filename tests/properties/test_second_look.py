@@ -155,9 +155,7 @@ def stretched(world: World, ontology: Ontology, by: int) -> tuple[World, Ontolog
 
 def replayed(site: Site) -> bytes:
     """What all readings in order of time give."""
-    runner = LocalRunner(
-        site.plans, site.world.pull, lateness_ms=0, sources=site.ontology.sources
-    )
+    runner = LocalRunner(site.plans, site.world.pull, lateness_ms=0, sources=site.ontology.sources)
     ordered = sorted(site.world.readings, key=lambda reading: reading.time)
     found = runner.feed(readings_batch(ordered, site.ontology)) + runner.finish()
     assert runner.late == 0

@@ -120,7 +120,16 @@ def test_a_second_node_on_the_same_data_ends_at_once_and_names_the_first(site: P
 
 def test_a_node_on_a_site_with_faults_does_not_start_and_says_where_they_are(site: Path) -> None:
     file = site / "site.toml"
-    file.write_text(file.read_text().replace('table = "badges"', 'table = "badge"'))
-    with NodeProcess(site) as node, pytest.raises(Unavailable, match="did you mean 'badges'"):
+    file.write_text(file.read_text().replace('csv = "rooms.csv"', 'csv = "room.csv"'))
+    with NodeProcess(site) as node, pytest.raises(Unavailable, match=r"room\.csv"):
         node.start()
     assert not any("Traceback" in line for line in node.told)
+
+
+def test_a_faulty_interpretation_refuses_only_itself_and_is_told_at_the_start(site: Path) -> None:
+    file = site / "site.toml"
+    file.write_text(file.read_text().replace('table = "badges"', 'table = "badge"'))
+    with NodeProcess(site) as node:
+        node.start()
+        assert any("did you mean 'badges'" in line for line in node.told)
+        assert node.stop()[0] == 0

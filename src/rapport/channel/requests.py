@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,7 @@ from rapport.channel.following import Followed, Following
 from rapport.channel.lease import Leases, granted_minutes
 from rapport.channel.own_requests import Present, in_own_terms, interpretation_of
 from rapport.channel.query.kinds import Query, make_query
+from rapport.channel.query.own_terms import VIEWS
 from rapport.channel.retention_ttl import batch_ttl, given_once
 from rapport.channel.scanning import Scanner
 from rapport.channel.selection import Chosen
@@ -79,6 +81,8 @@ class MessageSource:
         self._leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
         self._tokens: Tokens | None = None
         self._signing = asyncio.Lock()
+        self.views = VIEWS
+        """What the words of interpretations mean in queries."""
         self.present: Present | None = None
         """How messages are said in an interpretation; whoever runs mediation tells."""
 
@@ -128,10 +132,10 @@ class MessageSource:
         limits = Limits(most, request.max_time_range_ms)
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
-            query, session = make_query(place.kind, place.query), place.session
+            query, session = self._query(place.kind, place.query), place.session
             after, handback = place.reach if request.seen else place.after, place.handback
         else:
-            query, session = make_query(request.kind, request.query), self._chance(_SESSION_BYTES)
+            query, session = self._query(request.kind, request.query), self._chance(_SESSION_BYTES)
             after = 0 if request.from_start else self._channels.channel(name).last_position()
             handback = request.handback
         lease = self._grant(session, request.lease_minutes)
@@ -195,7 +199,7 @@ class MessageSource:
         # that ask the same get the same tokens, and doors need to write them once.
         session = bytes(_SESSION_BYTES) if self._leases is None else self._chance(_SESSION_BYTES)
         lease = self._grant(session, request.lease_minutes)
-        query, limits = make_query(request.kind, request.query), request_limits(request)
+        query, limits = self._query(request.kind, request.query), request_limits(request)
         return _Asked(
             name, identity, session, query, limits, request, scanner, lease, request.handback
         )
@@ -208,7 +212,7 @@ class MessageSource:
             self._leases.check(place.session, self._steady_ms())
         lease = self._grant(place.session, request.lease_minutes)
         limits = request_limits(request, Limits(place.messages, place.time_range_ms))
-        query = make_query(place.kind, place.query)
+        query = self._query(place.kind, place.query)
         asked = _Asked(
             *(place.channel, identity, place.session, query, limits, request, scanner, lease),
             handback=place.handback,
@@ -226,7 +230,7 @@ class MessageSource:
     # --- a query ----------------------------------------------------------------------------------
 
     async def _begin(self, name: str, request: Request, identity: str, scanner: Scanner) -> Batch:
-        query = make_query(request.kind, request.query)
+        query = self._query(request.kind, request.query)
         session = self._chance(_SESSION_BYTES)
         lease = self._grant(session, request.lease_minutes)
         limits = request_limits(request)
@@ -270,7 +274,7 @@ class MessageSource:
             return self._end(place, request.token)
         lease = self._grant(place.session, request.lease_minutes)
         limits = request_limits(request, Limits(place.messages, place.time_range_ms))
-        query = make_query(place.kind, place.query)
+        query = self._query(place.kind, place.query)
         asked = _Asked(
             place.channel,
             identity,
@@ -356,6 +360,9 @@ class MessageSource:
             gone=gone,
             handback=asked.handback,
         )
+
+    def _query(self, kind: str, given: Any) -> Query:
+        return make_query(kind, given, self.views)
 
     def _token(self, asked: _Asked, chosen: Chosen) -> str:
         assert self._tokens is not None

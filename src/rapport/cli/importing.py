@@ -27,7 +27,6 @@ from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 
 _BATCH = 1_000
-_SAMPLE_BYTES = 32 * 1024 * 1024
 
 
 def import_file(

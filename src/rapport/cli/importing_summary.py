@@ -16,9 +16,10 @@ def show_summary(guess: Guess, becoming: Becoming) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{guess.rows:,} rows as {guess.format}", title_justify="left")
+    title = f"{guess.rows:,} rows as {guess.format}, about: {becoming.concept}"
+    table = Table(title=title, title_justify="left")
     for heading in ("column", "taken for", "unit", "becomes", "unsure of"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading == "becomes")
     open_questions = len(guess.doubts)
     for column, unit, doubts in _rows(guess, becoming):
         open_questions += len(doubts)
@@ -39,12 +40,12 @@ def _becomes(guess: Guess, becoming: Becoming, column: Column) -> str:
     """The attribute of the concept; in brackets while something must be settled before."""
     use = guess.uses[column.name]
     if use in ("time", "identity"):
-        return f"{becoming.concept}.{TIME if use == 'time' else KEY}"
+        return TIME if use == "time" else KEY
     match = becoming.matches.get(column.path)
     if match is None or not match.fits:
         return ""
-    name = f"{becoming.concept}.{match.attribute}"
-    return name if match.taken and match.sure else f"({name})"
+    is_settled = match.taken and match.sure
+    return match.attribute if is_settled else f"({match.attribute})"
 
 
 def _rows(guess: Guess, becoming: Becoming) -> Iterator[tuple[Column, str, tuple[str, ...]]]:

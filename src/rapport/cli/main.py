@@ -12,7 +12,13 @@ from cyclopts import App, CycloptsError
 
 from rapport import __version__
 from rapport.cli.terminal import show_error
-from rapport.core.errors import InvalidInput, PolicyError, RapportError, SiteError
+from rapport.core.errors import (
+    InterpretationError,
+    InvalidInput,
+    PolicyError,
+    RapportError,
+    SiteError,
+)
 
 OK, PROBLEMS, WRONG_USE = 0, 1, 2
 
@@ -42,6 +48,7 @@ COMMANDS = (
     ("explain", "rapport.cli.explain:explain", "Show what a message or detection follows from."),
     ("ledger", "rapport.cli.ledger:ledger", "Show who was told, how, when, and who answered."),
     ("mediate", "rapport.cli.mediate:app", "Look at interpretations and what is held back."),
+    ("interpretation", "rapport.cli.interpretation:app", "Look at interpretations; change them."),
     ("policy", "rapport.cli.policy:app", "Look at policies as the compiler sees them."),
     ("pipeline", "rapport.cli.pipeline:app", "History on Spark: export, report."),
     ("bench", "rapport.cli.bench:bench", "Measure this machine."),
@@ -64,7 +71,7 @@ def run(arguments: list[str] | None = None) -> int:
         return result if isinstance(result, int) else OK
     except CycloptsError:
         return WRONG_USE
-    except (SiteError, PolicyError) as error:
+    except (SiteError, PolicyError, InterpretationError) as error:
         show_error(error)
         return PROBLEMS
     except InvalidInput as error:

@@ -30,25 +30,19 @@ DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change not
 
 @app.command
 def show(source: str, *, site: SiteOption = None) -> None:
-    """Print the generated code that gives the events of a source their meaning."""
-    from rapport.mediation.declare import interpretations_from_site
-    from rapport.mediation.transformer import Transformer
-    from rapport.site.bindings import source_bindings
+    """Print the generated code that gives the events of a source their meaning, as the site's files
+    say; `rapport interpretation show NAME --type TYPE` tells what is in force at a running node.
+    """
+    from rapport.mediation.meaning import build_meaning
+    from rapport.node.meanings import meanings_of
     from rapport.site.site import load_site
 
     loaded = load_site(site_directory(site), policies=[])
-    bindings = source_bindings(loaded.ontology)
+    bindings, in_force = meanings_of(loaded)
     if source not in bindings:
         raise UnknownName("source", source, list(bindings))
-    found, _problems = interpretations_from_site(
-        loaded.file, loaded.directory, loaded.tables.columns()
-    )
-    name = bindings[source].interpretation
-    if name and name not in found:
-        raise UnknownName("interpretation", name, list(found))
-    interpretation = found[name] if name else None
-    transformer = Transformer.build(interpretation, bindings[source], lookups=loaded.tables)
-    write_bytes(transformer.source_text().encode())
+    meaning = build_meaning(bindings[source], in_force, lookups=loaded.tables)
+    write_bytes(meaning.source_text().encode())
 
 
 @app.command

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from rapport.cli.remote import Remote
+from rapport.cli.resting import with_resting_node
 from rapport.cli.terminal import stderr
 from rapport.core.errors import Unavailable
 from rapport.core.release import Asked
@@ -41,7 +42,7 @@ def carry_out(door: Door, asked: Asked, *, dry_run: bool) -> Any:
     except Unavailable as error:
         if door.url is not None or error.code != "node.unreachable":
             raise
-        return asyncio.run(_without_a_node(door.site, asked, dry_run))
+        return with_resting_node(door.site, lambda node: _without_a_node(node, asked, dry_run))
     return answer if dry_run else _wait(remote, answer["release"])
 
 
@@ -68,23 +69,9 @@ def _wait(remote: Remote, release: str) -> Any:
         asyncio.run(SystemClock().sleep(_LOOK_EVERY_MS))
 
 
-async def _without_a_node(site: Path, asked: Asked, dry_run: bool) -> Any:
-    node = await asyncio.to_thread(_open, site)
-    try:
-        if dry_run:
-            return await node.releasing.try_out(asked)
-        release = await node.releasing.ask(asked)
-        await node.finish_releases()
-        return await node.releasing.state(release)
-    finally:
-        await node.stop()
-
-
-def _open(site: Path) -> Node:
-    from rapport.kernel.settings import load_settings
-    from rapport.node.wiring import make_node
-    from rapport.site.site import load_site
-
-    loaded = load_site(site)
-    settings = load_settings(loaded.file.section("node"), flags={})
-    return make_node(loaded, settings, SystemClock())
+async def _without_a_node(node: Node, asked: Asked, dry_run: bool) -> Any:
+    if dry_run:
+        return await node.releasing.try_out(asked)
+    release = await node.releasing.ask(asked)
+    await node.finish_releases()
+    return await node.releasing.state(release)

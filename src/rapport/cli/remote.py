@@ -11,7 +11,12 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from rapport.core.errors import InvalidInput, RapportError, Unavailable
+from rapport.core.errors import (
+    InvalidInput,
+    Problem,
+    RapportError,
+    Unavailable,
+)
 from rapport.kernel.settings import load_settings, read_secret
 from rapport.kernel.toml import TomlFile
 
@@ -31,6 +36,22 @@ def read_token(file: Path | None) -> str:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
+
+
+class RefusedThere(InvalidInput):
+    """What a node refused, with every problem at its place."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        super().__init__(
+            str(body.get("detail", "")),
+            code=str(body.get("title", "http.refused")),
+            hint=str(body.get("hint", "")),
+        )
+        self.status = status
+        self.problems = msgspec.convert(body["problems"], tuple[Problem, ...])
+
+    def problems_found(self) -> tuple[Problem, ...]:
+        return self.problems
 
 
 class Remote:
@@ -64,6 +85,10 @@ class Remote:
         """Returns the decoded answer."""
         return self._ask(path, None, "")
 
+    def text(self, path: str) -> str:
+        """Returns the answer as it is."""
+        return self._asked(path, None, "").decode()
+
     def delete(self, path: str) -> Any:
         """Returns the decoded answer."""
         return self._ask(path, None, "", method="DELETE")
@@ -71,6 +96,11 @@ class Remote:
     def _ask(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> Any:
+        return msgspec.json.decode(self._asked(path, body, content_type, method=method))
+
+    def _asked(
+        self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
+    ) -> bytes:
         request = urllib.request.Request(self._url + path, data=body, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
@@ -78,7 +108,7 @@ class Remote:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-                return msgspec.json.decode(answer.read())
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise _as_rapport_error(error) from None
         except (urllib.error.URLError, OSError) as error:
@@ -96,6 +126,8 @@ def _as_rapport_error(error: urllib.error.HTTPError) -> RapportError:
         body = msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.DecodeError:
         body = {}
+    if 400 <= error.code < 500 and error.code != 429 and body.get("problems"):
+        return RefusedThere(error.code, body)
     kind = InvalidInput if 400 <= error.code < 500 and error.code != 429 else Unavailable
     return kind(
         str(body.get("detail", f"the node answered {error.code}")),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr
+from rapport.cli.terminal import show_problem, stderr
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.kernel.telemetry import configure_logs
@@ -40,6 +40,8 @@ def up(
 
     configure_logs(json=log_json)
     loaded = load_site(site_directory(site))
+    for fault in loaded.faults:
+        show_problem(fault)
     flags = {"host": host, "port": port, "data": data}
     settings = load_settings(loaded.file.section("node"), flags=flags)
     token = read_node_token(settings.token_file, loaded.directory)

@@ -8,12 +8,13 @@ its kind mean. CSV and XML know only texts; where a number is declared, the text
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rapport.core.errors import InvalidInput
 from rapport.mediation.formats.base import Document
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.types import TypeRef, Types, element_of
+from rapport.mediation.model.types import TAG, TypeRef, Types, element_of
 from rapport.mediation.plausibility import plausible_unit
 from rapport.mediation.rejection import Rejected
 from rapport.units.catalogue import BY_NAME
@@ -46,6 +47,20 @@ def as_declared(document: Document, types: Types, type_name: str, choice: Format
     if document.units or choice.name in _SAY_UNITS:
         value = _in_declared_units(value, document, types, type_name, choice)
     return value
+
+
+def without_undeclared(value: Any, types: Types, type_name: str, names: Iterable[str]) -> Any:
+    """The value without those of `names` that its type does not declare.
+
+    Types are open, attributes of a concept are not: a field that nobody declared would become the
+    attribute of its name as it stands, and nobody said its unit.
+    """
+    actual = value.get(TAG, type_name)
+    if not types.is_complex(actual):
+        return value
+    declared = types.attributes(actual)
+    strange = [name for name in names if name in value and name not in declared]
+    return {name: value[name] for name in value if name not in strange} if strange else value
 
 
 def _in_declared_units(

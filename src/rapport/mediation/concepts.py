@@ -26,6 +26,8 @@ TIME_TYPE = PrimitiveType("Time", "integer")
 
 _METRE = "m"
 _PLACES: dict[AttributeType, str] = {"point": "Point", "rectangle": "Rectangle"}
+PLACE_TYPES = frozenset(_PLACES.values())
+"""Types that root always has, for values of attributes."""
 
 
 class ConceptAttribute(msgspec.Struct, frozen=True):

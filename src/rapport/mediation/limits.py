@@ -29,6 +29,8 @@ MOST_RULES = 2_000
 MOST_CONVERSIONS = 2_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
 _LONGEST_NAME = 100
+_TAKEN = ("changes", "check", "spoken", "again", "reload", "files")
+"""Names of doors beside those of the interpretations, and of the key that names files."""
 
 
 def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]) -> list[Problem]:
@@ -75,11 +77,12 @@ def _check(change: Change, functions: Collection[str]) -> Iterator[Problem]:
 
 
 def _name(name: str) -> Iterator[Problem]:
-    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name) or name in _TAKEN:
         yield Problem(
             code="interpretation.bad_name",
             message=f"{name[:60]!r} cannot name an interpretation",
-            hint="use letters, digits, . _ and -, with / between the parts",
+            hint="use letters, digits, . _ and -, with / between the parts; "
+            f"{', '.join(_TAKEN)} are taken",
         )
 
 

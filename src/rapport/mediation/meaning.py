@@ -13,7 +13,6 @@ from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.formatted import FormattedTransformer
 from rapport.mediation.in_force import InForce
 from rapport.mediation.interpretation import FormatChoice, Interpretation
-from rapport.mediation.lane import GivesMeaning
 from rapport.mediation.lookups import Lookups, NoTables
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.model.references import functions_needed
@@ -38,6 +37,10 @@ class Grounds(NamedTuple):
         return binding, said, self.in_force.concepts, id(self.lookups)
 
 
+Meaning = Transformer | FormattedTransformer | TypedTransformer
+"""Each gives a meaning and can show the code by which it does."""
+
+
 def build_meaning(
     binding: SourceBinding,
     in_force: InForce,
@@ -46,7 +49,7 @@ def build_meaning(
     lookups: Lookups | None = None,
     conversions: WorkerConversions | None = None,
     context: Context | None = None,
-) -> GivesMeaning:
+) -> Meaning:
     """Checks, generates, compiles; raises InterpretationError or UnknownName with the reason.
 
     `conversions`: the process that carries out functions of the site; `context`: what is so at

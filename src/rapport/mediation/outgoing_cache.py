@@ -78,7 +78,8 @@ class Outcomes:
             for number in missing:
                 found[number] = self._making.setdefault(keys[number], loop.create_future())
             first = {keys[number]: number for number in reversed(missing)}
-            task = loop.create_task(self._make([*reversed(first.values())], keys, sizes, make))
+            futures = {number: self._making[keys[number]] for number in reversed(first.values())}
+            task = loop.create_task(self._make(futures, keys, sizes, make))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return [
@@ -88,12 +89,12 @@ class Outcomes:
 
     async def _make(
         self,
-        numbers: list[int],
+        futures: dict[int, asyncio.Future[Said]],
         keys: Sequence[Hashable],
         sizes: Sequence[int],
         make: MakeAll,
     ) -> None:
-        futures = {number: self._making[keys[number]] for number in numbers}
+        numbers = list(futures)
         try:
             for number, said in zip(numbers, await make(numbers), strict=True):
                 self.put(keys[number], said, sizes[number])

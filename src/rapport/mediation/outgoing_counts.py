@@ -1,4 +1,6 @@
-"""What was done for consumers, by interpretation: counted, logged once per reason, listed. [ME-9]"""
+"""What was done for consumers, by interpretation: counted, logged once per reason, listed.
+[ME-9]
+"""
 
 from __future__ import annotations
 

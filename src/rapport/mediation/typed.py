@@ -12,7 +12,7 @@ import msgspec
 from rapport.core.errors import InterpretationError, RapportError, UnknownName
 from rapport.core.event import CAUSE, INTERPRETATION, Event, StoredEvent, cause_text
 from rapport.mediation import fields
-from rapport.mediation.as_declared import as_declared
+from rapport.mediation.as_declared import as_declared, without_undeclared
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import KEY, TIME, parts_of
 from rapport.mediation.formats.base import Document, Format
@@ -100,6 +100,9 @@ class TypedTransformer:
     def _apply(self, document: Document, stored: StoredEvent) -> list[Event]:
         type_name = self._type_of(document, stored.event)
         value = as_declared(document, self._scope.types, type_name, self._choice)
+        if self._binding.concept:
+            names = (KEY, TIME, *self._binding.attributes)
+            value = without_undeclared(value, self._scope.types, type_name, names)
         self.feed(type_name, value)
         if type_name in self.feeds and not self._is_mapped(type_name):
             return []

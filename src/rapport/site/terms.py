@@ -15,7 +15,7 @@ from rapport.core.errors import InterpretationError, Problem, nearest_names
 from rapport.core.terms import Same
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.concepts import ConceptAttribute, Concepts, root_of
+from rapport.mediation.concepts import root_of
 from rapport.mediation.declare import typed_from_site
 from rapport.mediation.declaring.completing import complete
 from rapport.mediation.in_force import take_in
@@ -24,6 +24,7 @@ from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.terms import terms_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.terms import ConceptTerms, PolicyTerms
+from rapport.site.bindings import concepts_of
 
 _TABLE, _ALL = "interpretations", "interpretation"
 
@@ -83,17 +84,6 @@ def interpretations_of_site(file: TomlFile, directory: Path, ontology: Ontology)
     completed = complete(declared, _joined(root, own) if own is not None else root)
     in_force, _ = take_in({}, completed.interpretations.values(), concepts=concepts)
     return in_force.typed
-
-
-def concepts_of(ontology: Ontology) -> Concepts:
-    """The concepts of a site with the units in which root has their numbers."""
-    return {
-        concept: {
-            name: ConceptAttribute(kind, ontology.units.get(concept, {}).get(name, ""))
-            for name, kind in attributes.items()
-        }
-        for concept, attributes in ontology.concepts.items()
-    }
 
 
 def _joined(base: Interpretation, own: Interpretation) -> Interpretation:

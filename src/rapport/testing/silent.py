@@ -25,7 +25,8 @@ def silent_sources(
         sorted(
             name
             for name, period in periods.items()
-            if ontology.sources[name].streams & set(streams) and _silent(known, name, period, start, end)
+            if not ontology.sources[name].streams.isdisjoint(streams)
+            and _silent(known, name, period, start, end)
         )
     )
 

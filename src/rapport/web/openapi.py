@@ -17,6 +17,9 @@ from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 
 from rapport.channel.batch import Request
 from rapport.channel.mqtt.declare import Bridge
+from rapport.mediation.shown import Overview, ShownChange
+from rapport.mediation.updating import Done
+from rapport.mediation.wanting import Wanted
 from rapport.web.asyncapi import asyncapi_document
 from rapport.web.problems import PROBLEM_JSON
 from rapport.web.publishing import BATCH_TYPE, EVENT_TYPE
@@ -47,6 +50,10 @@ _REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
 _OPEN = ("/healthz", "/readyz", "/", "/static/{name}", "/answer/{message}/{peer}/{token}")
 _ANY: Members = {}
 _BATCH_OF_EVENTS: Members = {"type": "array", "items": reference(CloudEvent)}
+_CHANGE_BODIES: dict[str, Members] = {
+    _JSON: reference(Wanted),
+    **{f"application/{kind}": {"type": "string"} for kind in ("toml", "yaml", "xml")},
+}
 _BINARY = tuple(
     {
         "name": f"ce-{name}",
@@ -112,6 +119,35 @@ DOORS: dict[tuple[str, str], Told] = {
         bodies={_JSON: _ANY},
         example={"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0},
         answer=reference(Published),
+    ),
+    ("get", "/interpretations"): Told(
+        summary="All interpretations with parents and versions, and those that are refused",
+        tag="interpretations",
+        answer=reference(Overview),
+    ),
+    ("get", "/interpretations/{interpretation}"): Told(
+        summary="One interpretation: by name, by NAME@VERSION, or NAME/transformers/TYPE as Python",
+        tag="interpretations",
+        media=(_JSON, "text/x-python; charset=utf-8"),
+    ),
+    ("get", "/interpretations/changes"): Told(
+        summary="The history of changes and what became of each",
+        tag="interpretations",
+        answer={"type": "array", "items": reference(ShownChange)},
+    ),
+    ("post", "/interpretations/changes"): Told(
+        summary="Change interpretations, all or nothing; answered when it is in force",
+        tag="interpretations",
+        bodies=_CHANGE_BODIES,
+        example={"changes": [{"type": "remove", "name": "us"}]},
+        answer=reference(Done),
+    ),
+    ("post", "/interpretations/check"): Told(
+        summary="Say what a change would do",
+        tag="interpretations",
+        bodies=_CHANGE_BODIES,
+        example={"changes": [{"type": "remove", "name": "us"}]},
+        answer=reference(Done),
     ),
     ("get", "/healthz"): Told(summary="Whether the process runs", tag="service"),
     ("get", "/readyz"): Told(

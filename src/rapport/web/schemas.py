@@ -13,6 +13,9 @@ import msgspec
 from rapport.channel.batch import Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME
+from rapport.mediation.shown import Overview, Shown, ShownChange
+from rapport.mediation.updating import Done
+from rapport.mediation.wanting import Wanted
 from rapport.web.live.frames import ClientFrame, Subscribe
 
 CHANNEL_PATTERN = "^[a-z0-9][a-z0-9._-]{0,127}$"
@@ -126,6 +129,7 @@ class AnswerFrame(msgspec.Struct, kw_only=True):
 STRUCTS = (
     *(CloudEvent, StoredCloudEvent, Published, Page, Request, BatchShown, ProblemDetails),
     *(Subscribe, ClientFrame, BatchFrame, ErrorFrame, AnswerFrame),
+    *(Wanted, Done, Overview, Shown, ShownChange),
 )
 
 

@@ -100,7 +100,8 @@ def test_of_events_with_one_position_none_is_dropped_because_another_is_done():
     cache.acknowledge(cache.mark_of(second))
     assert cache.acknowledged == 3
     cache.give_back([second])
-    assert positions(again := cache.take(3)) == [4, 4, 4]
+    again = cache.take(3)
+    assert positions(again) == [4, 4, 4]
     cache.acknowledge(cache.mark_of(again[-1]))
     assert cache.acknowledged == 4
     assert positions(cache.take(9)) == [5]

@@ -139,6 +139,5 @@ def test_transformers_know_odd_types_down_to_subtypes() -> None:
     assert shown(gale)["wind"]["speed"] == 2.0
 
 
-@pytest.mark.xfail(reason="dB(A), dB(C) and dB[SPL] cannot: refused as types")
 def test_every_unit_can_name_a_type() -> None:
     assert [each.symbol for each in UNITS if not is_type_name(each.symbol)] == []

@@ -1,6 +1,31 @@
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
+
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.toml import TomlFile
+from rapport.mediation.concepts import Concepts, root_of
+from rapport.mediation.declare import interpretations_from_site, typed_from_site
+from rapport.mediation.declaring.completing import complete
+from rapport.mediation.formats.files import values_of
+from rapport.mediation.formats.named import read_format
+from rapport.mediation.guessing.guess import guess
+from rapport.mediation.guessing.matching import become
+from rapport.mediation.guessing.pasting import HEADING
+from rapport.mediation.guessing.proposal import propose
+from rapport.mediation.guessing.sample import sample_of
+from rapport.mediation.in_force import take_in
+from rapport.mediation.meaning import build_meaning
+from rapport.policy.declare import ontology_from_site
+from rapport.policy.language.tokens import is_name
+from rapport.site.bindings import concepts_of, source_bindings
 
 _INMET_HEAD = """REGIAO:;S
 UF:;RS
@@ -68,3 +93,75 @@ def senml() -> bytes:
         b' {"n":"humidity","u":"%RH","v":40},\n {"n":"temp","t":60,"v":23.6},\n'
         b' {"n":"humidity","u":"%RH","t":60,"v":41}]'
     )
+
+
+class Site:
+    """A site that a proposal is put into: what it has before, the tables to paste, the file."""
+
+    def __init__(self, directory: Path, before: str = "") -> None:
+        self.directory, self.before = directory, before
+        self.problems: list[str] = []
+
+    @property
+    def concepts(self) -> Concepts:
+        ontology, _ = ontology_from_site(TomlFile.parse(self.before.encode(), name="site.toml"))
+        return concepts_of(ontology)
+
+    def proposal(self, raw: bytes, name: str) -> str:
+        found = guess(sample_of(raw))
+        becoming = become(found, self.concepts, name=name, is_name=is_name)
+        return propose(found, becoming, name=name, file=f"{name}.csv")
+
+    def load(self, text: str) -> Any:
+        """The site with the proposal and what it asks to be pasted; all faults in `problems`."""
+        proposed, _, pasted = text.partition(f"# {HEADING}")
+        tables = re.sub("^# ?", "", pasted, flags=re.MULTILINE)
+        (self.directory / "feed.interpretation.toml").write_text(proposed, encoding="utf-8")
+        files = '[interpretations]\nfiles = ["*.interpretation.toml"]\n'
+        (self.directory / "site.toml").write_text(f"{self.before}\n{files}\n{tables}")
+        file = TomlFile.load(self.directory / "site.toml")
+        ontology, problems = ontology_from_site(file)
+        concepts = concepts_of(ontology)
+        root, _ = root_of(concepts)
+        fields, more = interpretations_from_site(file, self.directory)
+        typed = complete(
+            typed_from_site(file, self.directory, known=[each.name for each in root.types]), root
+        )
+        in_force, last = take_in(
+            fields, typed.interpretations.values(), concepts=concepts, formats=typed.formats
+        )
+        told = [*problems, *more, *typed.problems, *last]
+        self.problems = [each.as_text() for each in told if each.severity == "error"]
+        return in_force, source_bindings(ontology, file)
+
+    def readings(self, text: str, raw: bytes) -> dict[str, list[tuple[int, str, float]]]:
+        """What the rows of the file become, by stream: time, key, value; also what is rejected."""
+        in_force, bindings = self.load(text)
+        assert self.problems == []
+        found: dict[str, list[tuple[int, str, float]]] = {}
+        for source, binding in bindings.items():
+            choice = in_force.format_of(binding.interpretation)
+            name, options = read_format({"name": choice.name, **choice.options})
+            events = [
+                StoredEvent(
+                    number, 0, Event(source, f"{number}", f"{source}.raw", "", 7, _encoded(value))
+                )
+                for number, value in enumerate(values_of(io.BytesIO(raw), name, options), start=1)
+            ]
+            readings, rejections = build_meaning(binding, in_force).apply_many(events)
+            for each in readings:
+                said = each.payload()
+                found.setdefault(each.type, []).append((each.time, said["key"], said["value"][0]))
+            for each in rejections:
+                found.setdefault(each.code, []).append((0, "", 0.0))
+        return found
+
+
+def _encoded(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+@pytest.fixture
+def new_site(tmp_path: Path) -> Callable[[str], Site]:
+    """Makes a site with what its file says before anything is proposed."""
+    return lambda before="": Site(tmp_path, before)

@@ -13,6 +13,7 @@ from rapport.mediation.guessing.columns import Column, Marks, columns_of, marks_
 from rapport.mediation.guessing.csv_shape import encoding_of
 from rapport.mediation.guessing.guess import Guess, guess
 from rapport.mediation.guessing.kinds import kind_of
+from rapport.mediation.guessing.matching import become
 from rapport.mediation.guessing.proposal import propose
 from rapport.mediation.guessing.sample import sample_of
 from rapport.mediation.guessing.times import guess_time
@@ -241,4 +242,4 @@ def test_whatever_the_file_the_answer_is_a_proposal_or_a_reason(raw: bytes) -> N
     except InvalidInput as error:
         assert error.code
         return
-    tomllib.loads(propose(found, name="x", file="x.csv"))
+    tomllib.loads(propose(found, become(found, {}, name="x"), name="x", file="x.csv"))

@@ -54,6 +54,8 @@ class DirectRequests:
             raise Unsupported(
                 "take", "a direct source", hint="put a node in between, or ask without take"
             )
+        if request.interpretation:
+            raise Unsupported("an interpretation", "a direct source", hint="put a node in between")
         if request.token:
             place = self._tokens.read(request.token, channel=name, identity=identity)
             return await self._go_on(place, request)

@@ -9,6 +9,9 @@ send = ["alarms"]                     # channels whose events are handed over
 query = "type LIKE 'badge.%'"         # only these, both ways
 rename = { detections = "bologna.detections" }   # kept here under another name
 ```
+
+A neighbour with another root is read as a consumer reads: `interpretation` names one that the
+neighbour declares; what comes in its words is a source here (`rename = { events = "raw.them" }`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 
-_KEYS = ("url", "token", "receive", "send", "query", "rename")
+_KEYS = ("url", "token", "receive", "send", "query", "rename", "interpretation")
 
 NOT_SHARED = (
     "control",
@@ -52,6 +55,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     send: tuple[str, ...] = ()
     query: str = ""
     rename: dict[str, str] = {}
+    interpretation: str = ""
+    """One of the neighbour's, in whose words it is read; empty: as the neighbour keeps it."""
 
     def kept_as(self, channel: str) -> str | None:
         """The channel here that takes in a neighbour's channel; None when it is not received."""
@@ -91,6 +96,7 @@ def _link(name: str, fields: Fields) -> Link:
         send=fields.texts("send", ()),
         query=fields.text("query", ""),
         rename={key: str(value) for key, value in rename.section.values.items()} if rename else {},
+        interpretation=fields.text("interpretation", ""),
     )
     _check(link, fields)
     return link
@@ -111,6 +117,10 @@ def _check(link: Link, fields: Fields) -> None:
             check_channel_name(local)
     except InvalidInput as error:
         fields.report("query" if "query" in error.code else "rename", error)
+    if link.interpretation and link.send:
+        message = "an interpretation of the neighbour is for what is received from it"
+        hint = "the neighbour declares a link of its own for what it wants from here"
+        fields.fault("interpretation", "link.one_way", message, hint=hint)
     for local in link.rename.values():
         if not is_shared(local):
             message = f"channel {local!r} cannot take in another node's events"

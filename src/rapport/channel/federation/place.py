@@ -22,6 +22,8 @@ class LinkPlace(msgspec.Struct, frozen=True):
     """The condition it was begun with: another one begins anew."""
     token: str = ""
     seen: bool = False
+    interpretation: str = ""
+    """One of the neighbour's, in whose words the events come."""
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -32,9 +34,15 @@ class Received(msgspec.Struct, frozen=True):
     gone: bool = False
 
 
-def place_for(saved: LinkPlace | None, query: str) -> LinkPlace:
-    """The saved place, or the beginning when there is none or the filter has changed since."""
-    return saved if saved is not None and saved.query == query else LinkPlace(query)
+def place_for(saved: LinkPlace | None, query: str, interpretation: str = "") -> LinkPlace:
+    """The saved place, or the beginning when there is none or what is asked for has changed."""
+    begin = LinkPlace(query, interpretation=interpretation)
+    return saved if saved is not None and begin_of(saved) == begin else begin
+
+
+def begin_of(place: LinkPlace) -> LinkPlace:
+    """The same before anything has come."""
+    return LinkPlace(place.query, interpretation=place.interpretation)
 
 
 def request_at(place: LinkPlace, *, most: int, wait_ms: int = WAIT_MS) -> dict[str, Any]:
@@ -46,17 +54,19 @@ def request_at(place: LinkPlace, *, most: int, wait_ms: int = WAIT_MS) -> dict[s
     }
     if place.token:
         return {**asked, "token": place.token, "seen": place.seen}
-    return {**asked, "query": place.query}
+    words = {"interpretation": place.interpretation} if place.interpretation else {}
+    return {**asked, "query": place.query, **words}
 
 
 def after(place: LinkPlace, received: Received) -> LinkPlace:
     """The place once the events of an answer are here.
 
     >>> after(LinkPlace("q"), Received("c", "n"))
-    LinkPlace(query='q', token='n', seen=False)
+    LinkPlace(query='q', token='n', seen=False, interpretation='')
     >>> after(LinkPlace("q", "c"), Received("c", None))
-    LinkPlace(query='q', token='c', seen=True)
+    LinkPlace(query='q', token='c', seen=True, interpretation='')
     """
-    if received.next_token is not None:
-        return LinkPlace(place.query, received.next_token)
-    return LinkPlace(place.query, received.current_token, seen=True)
+    token, seen = received.next_token, False
+    if token is None:
+        token, seen = received.current_token, True
+    return msgspec.structs.replace(place, token=token, seen=seen)

@@ -14,7 +14,7 @@ import msgspec
 
 from rapport.channel.query.bounds import Bounds, position_bounds
 from rapport.channel.query.compiler import Matches, compile_condition
-from rapport.channel.query.own_terms import prepare_own_terms
+from rapport.channel.query.own_terms import VIEWS, Views, prepare_own_terms
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.script import prepare_script
@@ -74,9 +74,9 @@ def script_query(given: Any) -> Query:
     return Query(SCRIPT, made.text, made.matches, made.bounds, made.condition)
 
 
-def own_query(given: Any) -> Query:
+def own_query(given: Any, views: Views = VIEWS) -> Query:
     """A query in the words of an interpretation, said in root as far as that goes."""
-    made = prepare_own_terms(given)
+    made = prepare_own_terms(given, views)
     return Query(OWN, made.text, made.matches, made.bounds, made.condition)
 
 
@@ -88,16 +88,19 @@ KINDS.add("queries", SCRIPT, script_query)
 KINDS.add("queries", OWN, own_query)
 
 
-def make_query(kind: str, given: Any) -> Query:
-    """The query of a kind; "" takes texts for sql and objects for templates.
+def make_query(kind: str, given: Any, views: Views = VIEWS) -> Query:
+    """The query of a kind; "" takes texts for sql and objects for templates. `views` tells what
+    words mean in a query of the kind `own`.
 
     Compiled once per text while it is in use. Raises InvalidInput, UnknownName (kind).
     """
     if isinstance(given, str) and not is_encodable(given):
         raise InvalidInput("the query has lone surrogates", code="query.bad_query")
     chosen = kind or (SQL if isinstance(given, str) else TEMPLATE)
-    is_kept = isinstance(given, str) and chosen != OWN  # its meaning changes with interpretations
-    query = _from_text(chosen, given) if is_kept else _make(chosen, given)
+    if chosen == OWN:  # never kept: its meaning changes with interpretations
+        query = own_query(given, views)
+    else:
+        query = _from_text(chosen, given) if isinstance(given, str) else _make(chosen, given)
     if len(query.text) > MAX_QUERY:
         raise InvalidInput(
             f"the query has {len(query.text)} characters; {MAX_QUERY} are allowed",

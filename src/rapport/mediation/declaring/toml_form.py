@@ -44,7 +44,8 @@ def _places(text: str) -> Places:
                 counts[table] = counts.get(table, 0) + 1
                 places.setdefault(table, (number, column))
                 table = (*table, str(counts[table] - 1))
-            places.setdefault(table, (number, column))
+            for length in range(len(table), 0, -1):  # a table may have no header of its own
+                places.setdefault(table[:length], (number, column))
         elif key := _KEY.match(line):
             path = table
             for part in _parts(key[1]):

@@ -50,6 +50,11 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """All units that they say."""
 
     @property
+    def is_mixed(self) -> bool:
+        """Some of its numbers come as text, and some do not."""
+        return self.is_text and not all(isinstance(value, str) for value in self.values)
+
+    @property
     def name(self) -> str:
         """The path as people read it."""
         return ".".join(self.path)

@@ -17,6 +17,7 @@ from rapport.units.quantities import unit_named
 
 IsName = Callable[[str], bool]
 """Whether a text can name a concept or an attribute."""
+_MIXED = "some numbers come as text and some do not: only the fields form reads both"
 _SAME, _SAID, _LIKELY, _ANOTHER = range(4)
 """How well a name fits, the best first; what is another quantity is only spoken of."""
 
@@ -42,9 +43,15 @@ class Becoming(msgspec.Struct, frozen=True):
     matches: dict[Path, Match]
 
     @property
-    def attributes(self) -> list[str]:
-        """Those that the source gives, or will give when units are said."""
-        return [match.attribute for match in self.matches.values() if match.fits]
+    def given(self) -> list[str]:
+        """Attributes that the rows give as it is proposed."""
+        return [match.attribute for match in self.matches.values() if match.taken]
+
+    @property
+    def open(self) -> list[str]:
+        """Attributes that they would give once something is settled."""
+        matches = self.matches.values()
+        return [match.attribute for match in matches if match.fits and not match.taken]
 
 
 class _Fit(msgspec.Struct, frozen=True):
@@ -87,15 +94,21 @@ def _in_concept(guess: Guess, concept: str, attributes: Mapping[str, ConceptAttr
         if declared.type == "number" and (fit := _fit(value, concept, attribute, declared))
     ]
     found: dict[Path, Match] = {}
-    taken: set[str] = set()
+    beaten: dict[Path, Match] = {}
+    taken: dict[str, str] = {}
     for fit in sorted(fits, key=lambda each: (not each.match.fits, each.rank, -each.in_common)):
         path, match = fit.value.column.path, fit.match
-        if path in found or match.attribute in taken:
+        if path in found:
+            continue
+        if match.fits and match.attribute in taken:
+            because = f"{taken[match.attribute]!r} becomes it"
+            no_place = Match(match.attribute, match.unit, False, False, because, fits=False)
+            beaten.setdefault(path, no_place)
             continue
         found[path] = match
         if match.fits:
-            taken.add(match.attribute)
-    return Becoming(concept, True, found)
+            taken[match.attribute] = fit.value.column.name
+    return Becoming(concept, True, {**beaten, **found})
 
 
 def _with_the_others(
@@ -123,6 +136,8 @@ def _proposed(value: ValueGuess, attribute: str) -> Match:
     if not value.unit.unit:
         return Match(attribute, "", False, False, value.unit.because)
     unit = unit_named(value.unit.unit).symbol
+    if value.column.is_mixed:
+        return Match(attribute, unit, False, False, _MIXED)
     return Match(attribute, unit, True, True, "proposed below with its unit")
 
 
@@ -156,6 +171,8 @@ def _match(value: ValueGuess, place: str, attribute: str, root_unit: str) -> Mat
     if here.dimension != there.dimension:
         because = f"{unit} is a {here.dimension}, {place} is a {there.dimension}"
         return Match(attribute, root_unit, False, False, because, fits=False)
+    if value.column.is_mixed:
+        return Match(attribute, root_unit, False, False, _MIXED)
     return Match(attribute, root_unit, True, True, "")
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from rapport.mediation.guessing.guess import Guess
 from rapport.mediation.guessing.matching import Becoming, shown_matches
 from rapport.mediation.guessing.toml_text import (
+    UNSURE,
     comment,
     header,
     open_line,
@@ -24,10 +25,11 @@ HEADING = 'For site.toml, without the "# " before each line:'
 
 
 class Speaker(NamedTuple):
-    """A source: its name, what it gives, and its interpretation."""
+    """A source: its name, what it gives, what it would give, and its interpretation."""
 
     name: str
-    attributes: list[str]
+    given: list[str]
+    open: list[str]
     interpretation: str
 
 
@@ -49,7 +51,7 @@ def source_name(name: str) -> str:
 
 def _concept(guess: Guess, becoming: Becoming) -> Iterator[list[str]]:
     own = ("concepts", becoming.concept)
-    names = [f'{toml_key(attribute)} = "number"' for attribute in becoming.attributes]
+    names = [f'{toml_key(match.attribute)} = "number"' for match in becoming.matches.values()]
     yield [header(*own, "attributes"), *names]
     units = [
         f"{toml_key(match.attribute)} = {toml_of(match.unit)}"
@@ -61,8 +63,13 @@ def _concept(guess: Guess, becoming: Becoming) -> Iterator[list[str]]:
 
 
 def _source(concept: str, speaker: Speaker) -> list[str]:
-    several = {"attributes": speaker.attributes}
-    given = several if len(speaker.attributes) > 1 else {"attribute": speaker.attributes[0]}
-    table = {"concept": concept, **given, "interpretation": speaker.interpretation}
-    lines = [f"{key} = {toml_of(value)}" for key, value in table.items()]
+    several = speaker.given or speaker.open
+    given = f"attributes = {toml_of(several)}"
+    if len(several) == 1 and not speaker.open:
+        given = f"attribute = {toml_of(several[0])}"
+    if speaker.open:
+        left = ", ".join(speaker.open)
+        given = f"{given}  {comment(f'{UNSURE} only when they are settled: {left}')}"
+    name = toml_of(speaker.interpretation)
+    lines = [f"concept = {toml_of(concept)}", given, f"interpretation = {name}"]
     return [header("sources", speaker.name), *lines]

@@ -26,7 +26,7 @@ def propose(guess: Guess, becoming: Becoming, *, name: str, file: str) -> str:
         lines.append(comment(f"{UNSURE} no column has numbers that could be readings"))
     elif can_be_typed(guess):
         lines += typed_form(guess, becoming, name, file)
-        speaker = Speaker(source_name(name), becoming.attributes, base_name(name))
+        speaker = Speaker(source_name(name), becoming.given, becoming.open, base_name(name))
         lines += into_site(guess, becoming, [speaker])
     else:
         lines += fields_form(guess, name)
@@ -39,7 +39,7 @@ def _speakers(guess: Guess, becoming: Becoming, name: str) -> list[Speaker]:
     names = interpretation_names(guess, name)
     base, is_one = source_name(name), len(names) == 1
     return [
-        Speaker(base if is_one else f"{base}-{match.attribute}", [match.attribute], names[path])
+        Speaker(base if is_one else f"{base}-{match.attribute}", [match.attribute], [], names[path])
         for path, match in becoming.matches.items()
         if match.fits
     ]

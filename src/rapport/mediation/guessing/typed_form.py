@@ -96,9 +96,8 @@ def _column_line(guess: Guess, value: ValueGuess, match: Match) -> str:
         there = f"; root has {match.unit}" if match.unit else ""
         return open_line(name, _typed(column, unit.likely or "..."), f"{because}{there}")
     kind = unit_named(unit.unit).symbol
-    if _is_mixed(guess, column):
-        because = f"{because}; some numbers come as numbers and some as text"
-        return open_line(name, _typed(column, kind), because)
+    if not match.taken and match.fits:
+        return open_line(name, _typed(column, kind), f"{because}; {match.because}")
     if not match.taken:
         return idle_line(name, _typed(column, kind), because)
     return line(name, _typed(column, "text" if _is_text(guess, column) else kind), because)
@@ -198,17 +197,18 @@ def _key_and_time(guess: Guess) -> Iterator[Rename]:
 
 def _values(guess: Guess, becoming: Becoming) -> Iterator[Rename]:
     for value, match in shown_matches(becoming, guess.values):
-        name = value.column.path[0]
-        because = match.because if match.taken or not match.fits else "once its unit is said"
-        if match.taken and not _is_mixed(guess, value.column):
-            if name == match.attribute:
-                yield Rename("", "", comment(f"{name} keeps its name: sure: {match.because}"))
-                continue
-            doubts = () if match.sure else (match.because,)
-            because = f"{becoming.concept}.{match.attribute}" if doubts else because
-            yield Rename(name, match.attribute, line(name, match.attribute, because, doubts))
-        elif name != match.attribute or not match.fits:
-            yield Rename("", "", idle_line(name, match.attribute, because))
+        name, new = value.column.path[0], match.attribute
+        if match.taken and name == new:
+            yield Rename("", "", comment(f"{name} keeps its name: sure: {match.because}"))
+        elif match.taken and match.sure:
+            yield Rename(name, new, line(name, new, match.because))
+        elif match.taken:
+            place = f"{becoming.concept}.{new}"
+            yield Rename(name, new, line(name, new, place, (match.because,)))
+        elif not match.fits or value.unit.unit:
+            yield Rename("", "", idle_line(name, new, match.because))
+        elif name != new:
+            yield Rename("", "", idle_line(name, new, "once its unit is said"))
 
 
 def _texts(guess: Guess, becoming: Becoming) -> list[ValueGuess]:
@@ -216,7 +216,7 @@ def _texts(guess: Guess, becoming: Becoming) -> list[ValueGuess]:
     return [
         value
         for value, match in shown_matches(becoming, guess.values)
-        if match.taken and _is_text(guess, value.column) and not _is_mixed(guess, value.column)
+        if match.taken and _is_text(guess, value.column)
     ]
 
 
@@ -236,7 +236,3 @@ def _is_number(guess: Guess, column: Column | None) -> bool:
 
 def _is_text(guess: Guess, column: Column) -> bool:
     return column.is_text and guess.format not in TEXT_FORMATS
-
-
-def _is_mixed(guess: Guess, column: Column) -> bool:
-    return _is_text(guess, column) and not all(isinstance(each, str) for each in column.values)

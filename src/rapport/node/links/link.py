@@ -14,7 +14,7 @@ import msgspec
 from rapport.channel.federation.declare import Link
 from rapport.channel.federation.hops import wanted_by
 from rapport.channel.federation.intake import Receiver, not_passed
-from rapport.channel.federation.place import LinkPlace, after, place_for, request_at
+from rapport.channel.federation.place import LinkPlace, after, begin_of, place_for, request_at
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.query.kinds import make_query
 from rapport.core.errors import Corrupt, RapportError
@@ -108,7 +108,8 @@ class RunningLink:
 
     async def _pull(self, channel: str, local: str) -> None:
         status, key = self.status["receive", channel], f"{self.link.name}/{channel}"
-        place = place_for(await self._saved(key), wanted_by(self._parts.node, self.link.query))
+        wanted = wanted_by(self._parts.node, self.link.query)
+        place = place_for(await self._saved(key), wanted, self.link.interpretation)
         failures = 0
         while True:
             try:
@@ -117,7 +118,7 @@ class RunningLink:
             except PlaceRefused as error:
                 # It began anew. So do we; what we have is recognised.
                 _log.warning("link begins again", link=key, why=error.message)
-                place = LinkPlace(place.query)
+                place = begin_of(place)
                 failures += 1
                 await self._pause(failures)
             except RapportError as error:

@@ -1,0 +1,281 @@
+"""`rapport interpretation`: look at interpretations, check changes, make them. [ME-6, ME-7, ME-12]
+
+Goes through the running node; where none runs, the site's files and log are used directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.remote import RefusedThere, Remote, TokenFileOption, UrlOption
+from rapport.cli.resting import with_resting_node
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import show_problem, stderr, write_bytes, write_json, write_table
+from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
+from rapport.core.times import format_time
+
+if TYPE_CHECKING:
+    from rapport.mediation.in_force import InForce
+    from rapport.mediation.wanting import How, Wanted
+    from rapport.node.node import Node
+
+app = App(name="interpretation", help="Look at interpretations; declare, augment, replace, remove.")
+
+FileArgument = Annotated[
+    Path, Parameter(help="Declarations (.toml, .yaml, .xml), or changes as .json.")
+]
+JsonOption = Annotated[bool, Parameter(help="As JSON.")]
+_CHECKED = (409, 422)
+"""What a node answers when a change failed its checks."""
+_MEDIA = {
+    ".json": "application/json",
+    ".toml": "application/toml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".xml": "application/xml",
+}
+
+
+@app.command(name="list")
+def list_all(
+    *,
+    json: JsonOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """List what is in force with parents and versions, and what is refused."""
+
+    async def local(node: Node) -> Any:
+        from rapport.mediation.shown import overview
+
+        updating = node.meanings.updating
+        outcomes = [outcome for _, outcome in updating.history()]
+        return await updating.look(lambda standing: overview(standing, outcomes))
+
+    found = _Door(site, url, token_file).look("/interpretations", local)
+    if json:
+        write_json(found)
+        return
+    rows = [
+        (row["name"], row["form"], row["parent"], row["stamp"], row["format"])
+        for row in found["interpretations"]
+    ]
+    write_table("interpretations", ("name", "form", "parent", "version", "format"), rows)
+    for refused in found["refused"]:
+        for problem in refused["problems"]:
+            show_problem(msgspec.convert(problem, Problem))
+
+
+@app.command
+def show(
+    name: Annotated[str, Parameter(help="A name, or NAME@VERSION for one that was in force.")],
+    *,
+    type: Annotated[str, Parameter(help="Print the generated Python for this type.")] = "",
+    direction: Annotated[Literal["in", "out"], Parameter(help="Received or sent.")] = "in",
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Show one interpretation as JSON: what it says and what it inherits."""
+
+    async def local(node: Node) -> Any:
+        from rapport.mediation.kept_versions import recorded
+        from rapport.mediation.shown import shown, transformer_text
+
+        if "@" in name:
+            return await recorded(node.channels, name)
+
+        def find(in_force: InForce) -> Any:
+            return (
+                transformer_text(in_force, name, type, direction) if type else shown(in_force, name)
+            )
+
+        return await node.meanings.updating.look(lambda standing: find(standing.in_force))
+
+    path = f"/interpretations/{quote(name, safe='/@')}"
+    if type:
+        path += f"/transformers/{quote(type, safe='/')}?direction={direction}"
+    found = _Door(site, url, token_file).look(path, local, text=bool(type))
+    if isinstance(found, str):
+        write_bytes(found.encode())
+    else:
+        write_json(found)
+
+
+@app.command
+def check(
+    file: FileArgument,
+    *,
+    how: Annotated[
+        Literal["declare", "augment", "replace"], Parameter(help="As what.")
+    ] = "declare",
+    old: Annotated[str, Parameter(help="The type of root to be replaced.")] = "",
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Say what a change would do; nothing is changed."""
+    _change(_Door(site, url, token_file), _from_file(file), how, old, do=False)
+
+
+@app.command
+def declare(
+    file: FileArgument,
+    *,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Declare interpretations, new ones or known ones anew; all of the file or none."""
+    _change(_Door(site, url, token_file), _from_file(file), "declare")
+
+
+@app.command
+def augment(
+    file: FileArgument,
+    *,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Add what the file says to interpretations (often root); those below inherit it."""
+    _change(_Door(site, url, token_file), _from_file(file), "augment")
+
+
+@app.command
+def replace(
+    old: Annotated[str, Parameter(help="The type of root that gives way.")],
+    file: FileArgument,
+    *,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Replace a type of root by the one in the file; its conversions are named forth and back."""
+    _change(_Door(site, url, token_file), _from_file(file), "replace", old)
+
+
+@app.command
+def remove(
+    name: str,
+    *,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Take an interpretation away that no source speaks and none descends from."""
+    body = msgspec.json.encode({"type": "remove", "name": name})
+    _change(_Door(site, url, token_file), _Said("remove", body, ".json"), "declare")
+
+
+@app.command
+def history(
+    *,
+    json: JsonOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """List all changes, oldest first, and what became of each."""
+
+    async def local(node: Node) -> Any:
+        from rapport.mediation.shown import shown_change
+
+        return [shown_change(*each) for each in node.meanings.updating.history()]
+
+    found = _Door(site, url, token_file).look("/interpretations/changes", local)
+    if json:
+        write_json(found)
+        return
+    rows = [
+        (format_time(row["time"]), ", ".join(row["what"]), row["state"], row["by"], row["id"][:12])
+        for row in found
+    ]
+    write_table("changes", ("time", "what", "state", "by", "id"), rows)
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """A change as somebody wrote it."""
+
+    name: str
+    body: bytes
+    suffix: str
+
+
+def _from_file(file: Path) -> _Said:
+    suffix = file.suffix.lower()
+    if suffix not in _MEDIA:
+        hint = f"files end in {', '.join(_MEDIA)}"
+        raise InvalidInput(f"{file} is no file of changes", code="cli.unknown_form", hint=hint)
+    try:
+        return _Said(file.name, file.read_bytes(), suffix)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {file}: {error.strerror}", code="cli.no_file") from None
+
+
+class _Door:
+    """The node of a site: the running one over HTTP, else opened here."""
+
+    def __init__(self, site: Path | None, url: str | None, token_file: Path | None) -> None:
+        self._site, self._url = site_directory(site), url
+        self._remote = Remote.of_site(self._site, url, token_file)
+
+    def look(
+        self, path: str, local: Callable[[Node], Awaitable[Any]], *, text: bool = False
+    ) -> Any:
+        """What a door says, or what is found here."""
+        ask = self._remote.text if text else self._remote.get
+        return self._reached(lambda: ask(path), local, record=False)
+
+    def post(self, path: str, said: _Said, local: Callable[[Node], Awaitable[Any]]) -> Any:
+        """What came of a change."""
+        media = _MEDIA[said.suffix]
+        try:
+            return self._reached(
+                lambda: self._remote.post(path, said.body, media), local, record=True
+            )
+        except RefusedThere as refused:
+            if refused.status not in _CHECKED:
+                raise
+            raise InterpretationError(refused.problems) from None
+
+    def _reached(
+        self, ask: Callable[[], Any], local: Callable[[Node], Awaitable[Any]], *, record: bool
+    ) -> Any:
+        try:
+            return ask()
+        except Unavailable as error:
+            if self._url is not None or error.code != "node.unreachable":
+                raise
+        found = with_resting_node(self._site, local, record=record)
+        return msgspec.json.decode(msgspec.json.encode(found))
+
+
+def _change(door: _Door, said: _Said, how: How, old: str = "", *, do: bool = True) -> None:
+    from rapport.mediation.wanting import wanted_in_file, wanted_in_json
+
+    def want(in_force: InForce) -> Wanted:
+        if said.suffix == ".json":
+            return wanted_in_json(said.body)
+        kind: Any = {".yml": "yaml"}.get(said.suffix, said.suffix[1:])
+        return wanted_in_file(said.name, said.body, kind, in_force, how=how, old=old)
+
+    async def local(node: Node) -> Any:
+        updating = node.meanings.updating
+        return await (updating.change(want, by="local") if do else updating.try_out(want))
+
+    asked = "" if said.suffix == ".json" else f"?how={how}&old={quote(old, safe='')}"
+    done = door.post(f"/interpretations/{'changes' if do else 'check'}{asked}", said, local)
+    for problem in done["problems"]:
+        show_problem(msgspec.convert(problem, Problem))
+    write_json(done)
+    names = [stamp or f"{name} (removed)" for name, stamp in done["versions"].items()]
+    verb = "changed" if do else "would change"
+    stderr().print(f"{verb}: {', '.join(names) or 'nothing'}", highlight=False)

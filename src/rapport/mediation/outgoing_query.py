@@ -1,0 +1,37 @@
+"""Conditions in a consumer's words: how it sees events while they are being looked for. [ME-9]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rapport.channel.query.own_terms import View
+from rapport.core.event import StoredEvent
+from rapport.mediation.in_force import InForce
+from rapport.mediation.outgoing_originals import raw_of
+from rapport.mediation.outgoing_speech import Said, Speech
+from rapport.mediation.views import view_of
+
+_replace = msgspec.structs.replace
+
+
+def query_view(speech: Speech, in_force: InForce, say: Callable[[StoredEvent], Said]) -> View:
+    """The terms of the interpretation, and `say` for what root cannot tell: since that is said only
+    once, an event that matches costs no second transformation when it is delivered.
+    """
+    if speech.is_one_way:
+        return View(speech.stamp, {}, lambda stored: ())
+
+    def see(stored: StoredEvent) -> list[StoredEvent]:
+        """With root's envelope, as conditions have it."""
+        seen = (_replace(stored.event, data=event.data) for event in say(stored).events)
+        return [_replace(stored, event=event) for event in seen]
+
+    def accepts(stored: StoredEvent) -> bool:
+        """What came in these words, or takes a worker to say, is not said just to find out."""
+        is_own = raw_of(stored.event, speech.stamp) is not None
+        return is_own or speech.may_block or bool(say(stored).events)
+
+    forms = view_of(in_force.typed, speech.name, in_force.concepts).forms
+    return View(speech.stamp, forms, see, accepts, speech.may_block)

@@ -1,0 +1,77 @@
+"""How a node says things in the interpretations of its consumers; doors, requests and queries share
+it. [ME-9]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from rapport.channel.channel import Channels
+from rapport.channel.logged import LoggedChannels
+from rapport.channel.query.own_terms import Views
+from rapport.channel.rights import Rights
+from rapport.core.event import StoredEvent
+from rapport.kernel.clock import Clock
+from rapport.mediation.outgoing import Outgoing
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
+from rapport.mediation.site_functions import site_functions
+from rapport.node.meanings import meanings_of
+from rapport.site.site import Site
+from rapport.tables.tables import Tables
+
+
+def make_outgoing(
+    site: Site,
+    repository: Repository,
+    channels: Channels,
+    clock: Clock,
+    mediation: MediationReader,
+    rights: Rights | None = None,
+) -> Outgoing:
+    """What says events of these channels in the interpretations of the repository."""
+
+    def tables() -> Tables | None:
+        return mediation.lookups if isinstance(mediation.lookups, Tables) else None
+
+    paths = [str(site.directory.resolve())]
+    return Outgoing(
+        repository,
+        channels,
+        clock=clock,
+        rights=rights,
+        sources=mediation,
+        tables=tables,
+        functions=partial(site_functions, clock=clock, import_paths=paths),
+    )
+
+
+def serve_own_terms(channels: LoggedChannels, outgoing: Outgoing) -> None:
+    """From now on requests may name an interpretation, and conditions are understood in its
+    words.
+    """
+
+    async def present(
+        channel: str, stored: Sequence[StoredEvent], interpretation: str, identity: str
+    ) -> list[StoredEvent]:
+        return await outgoing.view(channel, stored, interpretation, identity=identity)
+
+    channels.source.present = present
+    channels.source.views = Views()
+    channels.source.views.use(outgoing.query_view)
+
+
+def reading_in_words(site: Site, channels: Channels, clock: Clock) -> Outgoing:
+    """The same for who reads a site's channels without being its node; close it."""
+    bindings, in_force = meanings_of(site)
+    repository = Repository(in_force)
+    mediation = MediationReader(
+        channels,
+        bindings.values(),
+        repository,
+        clock,
+        lookups=site.tables,
+        import_paths=[str(site.directory.resolve())],
+    )
+    return make_outgoing(site, repository, channels, clock, mediation)

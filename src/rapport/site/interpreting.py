@@ -1,0 +1,149 @@
+"""What the files of a site say of interpretations, in both forms, with every problem at its place.
+[ME-5, ME-7, UX-2]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.kernel.toml import TomlFile
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.concepts import PLACE_TYPES, root_of
+from rapport.mediation.declare import interpretations_from_site, typed_from_site
+from rapport.mediation.declaring.completing import complete
+from rapport.mediation.declaring.files import Declarations
+from rapport.mediation.declaring.interpretation_form import Declared, is_typed
+from rapport.mediation.fits_source import source_problems
+from rapport.mediation.from_files import FromFiles, ProblemsByName, digest_of
+from rapport.mediation.in_force import InForce, with_own_root
+from rapport.mediation.model.interpretation import ROOT
+from rapport.mediation.rules import TableColumns
+from rapport.policy.ontology import Ontology
+from rapport.site.bindings import concepts_of
+
+_SECTION = "interpretations"
+_OBSERVED = re.compile(r"(?P<type>.+) (?P<rest>has no mapping \((?:in|out)\) and .+)")
+_MOST_NAMED = 6
+
+
+class SiteMeanings(msgspec.Struct, frozen=True, kw_only=True):
+    """What files declare, where it stands, and what is wrong with reading it."""
+
+    files: FromFiles
+    declared: Mapping[str, Declared]
+    problems: tuple[Problem, ...]
+
+
+def meanings_in_site(
+    file: TomlFile, directory: Path, ontology: Ontology, tables: TableColumns | None = None
+) -> SiteMeanings:
+    """Everything that can be read; a faulty interpretation refuses only itself."""
+    fields, problems = interpretations_from_site(file, directory, tables)
+    concepts = concepts_of(ontology)
+    root, _ = root_of(concepts)
+    said = typed_from_site(file, directory)
+    whole = complete(said, with_own_root(root, said.interpretations.get(ROOT)))
+    return SiteMeanings(
+        files=FromFiles(
+            fields=fields,
+            typed=whole.interpretations,
+            formats=whole.formats,
+            concepts=concepts,
+            said=_digests(said),
+            unread=_unread(file, fields, whole),
+        ),
+        declared=whole.declared,
+        problems=(*problems, *whole.problems),
+    )
+
+
+def problems_of_meanings(
+    found: SiteMeanings, checks: ProblemsByName, file: TomlFile
+) -> list[Problem]:
+    """What the checks found, at the places it is about; observations of one kind are one hint."""
+    placed = [
+        _placed(name, problem, found.declared.get(name), file)
+        for name, problems in checks
+        for problem in _together(problems)
+    ]
+    return [*found.problems, *placed]
+
+
+def problems_of_sources(
+    bindings: Iterable[SourceBinding], in_force: InForce, file: TomlFile
+) -> list[Problem]:
+    """Sources whose typed interpretation does not say what they are bound to give."""
+    found = []
+    for binding in bindings:
+        path = ("sources", binding.source, "interpretation")
+        for problem in source_problems(binding, in_force):
+            found.append(file.problem(path, problem.code, problem.message, hint=problem.hint))
+    return found
+
+
+def _digests(said: Declarations) -> dict[str, str]:
+    return {
+        name: digest_of(each.interpretation, each.units, each.format)
+        for name, each in said.declared.items()
+    }
+
+
+def _unread(
+    file: TomlFile, fields: Collection[str], whole: Declarations
+) -> dict[str, tuple[Problem, ...]]:
+    """Interpretations that have a table but could not be read, with the reasons."""
+    faulty: dict[str, tuple[Problem, ...]] = dict(whole.faulty)
+    for name, section in file.section(_SECTION).sections():
+        if not is_typed(section.values) and name not in fields:
+            message, hint = f"{name!r} has faults in its table", "rapport check tells them all"
+            faulty[name] = (section.problem("", "interpretation.faulty", message, hint=hint),)
+    return faulty
+
+
+def _together(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Types without a mapping are told of in one sentence."""
+    observed: dict[str, list[str]] = {}
+    for problem in problems:
+        match = _OBSERVED.fullmatch(problem.message) if problem.severity == "hint" else None
+        if match is None:
+            yield problem
+        elif match["type"] not in PLACE_TYPES:
+            observed.setdefault(match["rest"], []).append(match["type"])
+    for rest, types in observed.items():
+        more = f" and {len(types) - _MOST_NAMED} more" if len(types) > _MOST_NAMED else ""
+        yield Problem(
+            code="mapping.missing",
+            message=f"each {rest}: {', '.join(types[:_MOST_NAMED])}{more}",
+            hint="map those that are received or sent: from = TYPE, to = TYPE",
+            severity="hint",
+        )
+
+
+def _placed(name: str, problem: Problem, declared: Declared | None, file: TomlFile) -> Problem:
+    """At the line that the message speaks of, else at that of the interpretation."""
+    message = problem.message if problem.message.startswith(name) else f"{name}: {problem.message}"
+    if declared is None:
+        line, column = file.place_of(("concepts",) if name == ROOT else (_SECTION, name))
+        return msgspec.structs.replace(
+            problem, message=message, file=file.name, line=line, column=column
+        )
+    spoken = [about for about in declared.places if _is_spoken_of(about, problem.message)]
+    place = declared.places[max(spoken, key=len)] if spoken else declared.place
+    return msgspec.structs.replace(
+        problem, message=message, file=place.file, line=place.line, column=place.column
+    )
+
+
+def _is_spoken_of(about: str, message: str) -> bool:
+    """Names of conversions may be common words: they count where they are called conversions."""
+    if about.startswith("rule "):
+        pattern, _, _conversion = about.removeprefix("rule ").partition(" -> ")
+        return about in message or message.startswith(f"pattern {pattern}:")
+    if "." in about or about.startswith("mapping "):
+        return about in message
+    return f"conversion {about}:" in message
