@@ -12,7 +12,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import UnknownName
-from rapport.core.event import StoredEvent
+from rapport.core.event import INTERPRETATION, StoredEvent
 
 _MOST_EVENTS = 500
 """A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
@@ -35,6 +35,8 @@ class CauseNode(msgspec.Struct):
     causes: list[CauseNode]
     missing: list[str]
     """Ids named as causes that no channel holds (any more)."""
+    interpretation: str = ""
+    """`name@version` of what gave a reading its meaning."""
 
 
 async def cause_tree(channels: Channels, event_id: str) -> CauseNode:
@@ -66,6 +68,7 @@ async def _node(
         data=msgspec.Raw(event.data),
         causes=[],
         missing=[],
+        interpretation=event.headers.get(INTERPRETATION, ""),
     )
     for cause in event.causes():
         before = await _one_before(channels, cause, channel, stored)

@@ -45,6 +45,7 @@ def branch(node: CauseNode) -> Tree:
         f"  {node.id}\n",
         (f"{node.channel} #{node.position}, event time {format_time(node.time)}, ", "dim"),
         (f"received {format_time(node.received)}\n", "dim"),
+        (f"meaning given by {node.interpretation}\n" if node.interpretation else "", "dim"),
         data,
     )
     tree = Tree(label)

@@ -43,6 +43,9 @@ NOT_SHARED = (
 received under another name, or not at all.
 """
 
+SHARED_BY_NAME = ("interpretations",)
+"""Channels that no pattern means: who takes them in lets a neighbour change this node."""
+
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
     """What the site says of one neighbour."""
@@ -62,11 +65,11 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         """The channel here that takes in a neighbour's channel; None when it is not received."""
         if channel in self.rename:
             return self.rename[channel]
-        return channel if is_shared(channel) and _matches(channel, self.receive) else None
+        return channel if is_shared(channel) and _means(channel, self.receive) else None
 
     def is_sent(self, channel: str) -> bool:
         """Whether the events of a channel here are handed over."""
-        return is_shared(channel) and _matches(channel, self.send)
+        return is_shared(channel) and _means(channel, self.send)
 
 
 def is_shared(channel: str) -> bool:
@@ -132,6 +135,10 @@ def _check(link: Link, fields: Fields) -> None:
                 message = f"channel {pattern!r} is not shared under its own name"
                 hint = f'receive it as: rename = {{ "{pattern}" = "{link.name}.{pattern}" }}'
                 fields.fault(key, "link.not_shared", message, hint=hint)
+
+
+def _means(name: str, patterns: tuple[str, ...]) -> bool:
+    return name in patterns if name in SHARED_BY_NAME else _matches(name, patterns)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

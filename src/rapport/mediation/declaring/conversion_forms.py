@@ -110,10 +110,11 @@ def _units(fields: Fields, key: str, _bench: Bench) -> How | None:
 
 
 def _formula(fields: Fields, key: str, _bench: Bench) -> How | None:
-    table = fields.table(key, ("multiply", "add", "divide"), "{ multiply = 5, divide = 9 }")
+    known = ("multiply", "add", "divide")
+    table = fields.table(key, known, "{ multiply = 5, divide = 9 }")
     if table is None:
         return None
-    numbers = {name: _number(table, name) for name in table.section.values}
+    numbers = {name: _number(table, name) for name in known if table.has(name)}
     if any(number is None for number in numbers.values()):
         return None
     made = Formula(**{name: float(number or 0.0) for name, number in numbers.items()})
