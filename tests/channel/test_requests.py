@@ -154,7 +154,7 @@ class Requesting(RuleBasedStateMachine):
 
 
 Requesting.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
-TestRequesting = Requesting.TestCase
+TestRequesting = pytest.mark.slow(Requesting.TestCase)
 
 
 # --- one at a time --------------------------------------------------------------------------------

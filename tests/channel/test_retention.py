@@ -273,6 +273,7 @@ def test_index_and_takes_of_what_is_gone_are_pruned(open_channels, clock):
     play(scenario)
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_sweep_does_not_grow_with_the_log(tmp_path, clock):
     """Counts what is asked of the log, for two lengths."""
 
@@ -300,6 +301,7 @@ def test_the_cost_of_a_sweep_does_not_grow_with_the_log(tmp_path, clock):
     play(scenario)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     steps=st.lists(
@@ -355,6 +357,7 @@ def test_a_reader_that_is_known_gets_every_event_once_whatever_is_swept(steps, t
     play(scenario)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     steps=st.lists(

@@ -144,6 +144,7 @@ leaves = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(lists, leaves, st.sampled_from(["a", "b", "c", "d", 1, 1.0, 2.5, True, False, None]))
 @settings(max_examples=500, deadline=None)
 def test_a_look_up_becomes_the_keys_that_lead_to_what_is_asked(

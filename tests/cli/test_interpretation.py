@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ def walk(command: Command) -> None:
     assert "declare fr" in command("history")
 
 
+@pytest.mark.slow
 def test_without_a_node_the_site_s_files_and_log_are_used(site: Path, capfdbinary: Any) -> None:
     walk(Command(site, capfdbinary))
 
@@ -162,3 +164,20 @@ def refused(command: Command) -> None:
     command("replace", "Nothing", command.file("fr.toml", FRENCH), code=1)
     assert "change.no_replacement" in command.err
     assert command("list", "--json") == before
+
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/change-interpretations.md"
+
+
+def test_the_files_of_the_how_to_do_what_it_says(site: Path, capfdbinary: Any) -> None:
+    command = Command(site, capfdbinary)
+    files = dict(re.findall(r"```toml\n# (\w+\.toml)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    assert list(files) == ["fr.toml", "gust.toml", "gale.toml"]
+    for words in (
+        ("declare", "fr.toml"),
+        ("augment", "gust.toml"),
+        ("replace", "Gust", "gale.toml"),
+    ):
+        *how, name = words
+        assert command(*how, command.file(name, files[name]))["changed"]
+    command("remove", "fr")

@@ -113,6 +113,7 @@ def test_stages_of_a_policy_can_be_looked_at(
         assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.slow
 def test_output_can_be_cut_short_by_its_reader(checks: Path) -> None:
     command = (
         f"{sys.executable} -m rapport.cli.main replay --site {checks / 'secure-building'} | head -1"

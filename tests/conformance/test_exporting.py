@@ -93,6 +93,7 @@ async def place_of(channels: LoggedChannels) -> int | None:
     return (await channels.look(lambda records: reader_positions(records, "c"))).get("export")
 
 
+@pytest.mark.slow
 def test_closed_pieces_are_exported_and_the_rest_within_an_hour(
     open_place: Open, clock: ManualClock, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_deep_nesting_is_refused() -> None:
     assert fault(b"<a>" * 1_000_000).code == "xml.too_deep"
 
 
+@pytest.mark.slow
 def test_large_documents_are_refused() -> None:
     assert fault(b"<a>" + b" " * MAX_XML_BYTES + b"</a>").code == "xml.too_large"
     assert fault(b"<a>" + b"<b/>" * MAX_XML_PARTS + b"</a>").code == "xml.too_large"

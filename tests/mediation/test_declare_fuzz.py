@@ -1,5 +1,6 @@
 """No table of an interpretation, however strange, makes loading or compiling fall over."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ likely = st.fixed_dictionaries(
 tables = st.one_of(st.dictionaries(st.sampled_from(KEYS), values, max_size=8), likely)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(tables, st.sampled_from(["point", "number", "text", "rectangle"]))
 def test_any_table_loads_and_compiles_or_says_why_not(table, kind):

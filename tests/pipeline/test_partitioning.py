@@ -133,6 +133,7 @@ def test_no_readings_or_no_plans_need_no_cut(small_policies: Site) -> None:
     assert len(lay_out([plan_of(small_policies, "or")], nothing, 7).tasks) == 1
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(data=st.data())
 def test_any_cuts_give_the_same_detections(
@@ -152,6 +153,8 @@ def test_any_cuts_give_the_same_detections(
 @settings(max_examples=12)
 # Here a match is known to be minimal only after its slice has ended.
 @example(seed=1098, share=0.98)
+# Here an absence among tables holds at once, but counts only when nothing positive came.
+@example(seed=15215, share=1.0)
 @given(seed=st.integers(0, 2**32), share=st.floats(0.02, 1))
 def test_random_policies_may_be_cut_anywhere(seed: int, share: float) -> None:
     chance = Chance(seed)

@@ -71,6 +71,7 @@ def test_streams_of_different_types_share_a_batch(count: int) -> None:
     assert batch.column("door.open.value")[1].as_py() is True
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=400, max_size=420))
 def test_numbers_are_read_exactly_by_both_ways(numbers: list[float]) -> None:
     events = [event(str(place), [number, 0]) for place, number in enumerate(numbers)]

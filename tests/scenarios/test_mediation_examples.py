@@ -125,6 +125,7 @@ def test_what_differs_is_counted_and_makes_the_run_fail(
     assert "20 DIFFER" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_page_about_effort_is_true() -> None:
     page = effort.PAGE.read_text()
     assert effort.page_with(effort.tables(), page) == page, "run rapport.testing.effort --write"

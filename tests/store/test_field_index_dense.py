@@ -126,6 +126,7 @@ def test_a_leap_over_many_stretches_costs_nothing() -> None:
     assert completed(STRETCH - 2, STRETCH - 1, [(STRETCH - 1, STRETCH - 1)]) == [0]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     st.sets(st.integers(0, STRETCH - 1), min_size=1, max_size=50),

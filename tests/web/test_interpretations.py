@@ -152,6 +152,8 @@ def test_the_next_events_mean_what_the_change_says_and_the_reading_names_its_ver
                     await doors.ask("GET", f"/interpretations/{one['interpretation']}")
                 ).json()
                 assert f'"{unit}"' in json.dumps(version)
+                told = (await doors.ask("GET", f"/explain/{one['id']}")).json()
+                assert told["interpretation"] == one["interpretation"]
 
     run(scenario)
 
@@ -372,6 +374,7 @@ CHANGES = st.one_of(
 START = Standing.from_files(FromFiles(concepts=CONCEPTS))[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(CHANGES, min_size=1, max_size=4))
 def test_whatever_is_asked_is_made_or_refused_with_problems(changes: list[Any]) -> None:

@@ -33,6 +33,8 @@ def show(source: str, *, site: SiteOption = None) -> None:
     """Print the generated code that gives the events of a source their meaning, as the site's files
     say; `rapport interpretation show NAME --type TYPE` tells what is in force at a running node.
     """
+    from rapport.kernel.clock import SystemClock
+    from rapport.mediation.conversions import WorkerConversions
     from rapport.mediation.meaning import build_meaning
     from rapport.node.meanings import meanings_of
     from rapport.site.site import load_site
@@ -41,7 +43,12 @@ def show(source: str, *, site: SiteOption = None) -> None:
     bindings, in_force = meanings_of(loaded)
     if source not in bindings:
         raise UnknownName("source", source, list(bindings))
-    meaning = build_meaning(bindings[source], in_force, lookups=loaded.tables)
+    meaning = build_meaning(
+        bindings[source],
+        in_force,
+        lookups=loaded.tables,
+        conversions=WorkerConversions(SystemClock()),  # shown, never called: no process is started
+    )
     write_bytes(meaning.source_text().encode())
 
 

@@ -14,7 +14,7 @@ class Repository:
     """Interpretations by name; a reader sees a change whole or not at all.
 
     `generation` grows with every change, so readers know when to look again. Former versions of the
-    fields form stay known by their stamp, to explain what they gave a meaning to.
+    fields form stay known by their stamp; those of both forms are on record (`kept_versions.py`).
     """
 
     def __init__(self, interpretations: Mapping[str, Interpretation] | InForce | None = None):
@@ -73,6 +73,7 @@ class Repository:
 
     def swap(self, in_force: InForce) -> None:
         """Puts exactly this in force."""
-        self._by_stamp |= {one.stamp(): one for one in in_force.fields.values()}
+        if in_force.fields != self.in_force.fields:  # the same ones, nearly always
+            self._by_stamp |= {one.stamp(): one for one in in_force.fields.values()}
         self.in_force = in_force
         self.generation += 1

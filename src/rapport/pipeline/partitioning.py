@@ -80,10 +80,14 @@ def look_ahead_ms(plan: Plan) -> int:
     """How long after a detection's time an event can lie that has a part in it (exclusive).
 
     Mostly none. But a match may turn out not to be minimal, or a mixed clause may have an earlier
-    occurrence, by an `X FOLLOWED-BY NOT Y` that is decided up to two windows later.
+    occurrence, by an `X FOLLOWED-BY NOT Y` that is decided up to two windows later. And where a
+    mixed clause is satisfied by an absence among tables, that holds from `t0` on, but counts only
+    when nothing positive came within a window.
     """
     awaited = any(isinstance(c, FollowedBy) and c.second_negated for c in _children(plan))
-    return 2 * plan.window_ms if awaited else 0
+    if awaited:
+        return 2 * plan.window_ms
+    return plan.window_ms if any(_is_mixed(clause) for clause in plan.clauses) else 0
 
 
 def explain_partitioning(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> str:
@@ -186,9 +190,13 @@ def _delay_windows(plan: Plan) -> int:
     for clause in plan.clauses:
         awaited = any(isinstance(c, FollowedBy) and c.second_negated for c in clause.children)
         absent = any(_is_absence(child) for child in clause.children)
-        mixed = absent and not all(_is_absence(child) for child in clause.children)
-        delay = max(delay, 2 if mixed and awaited else int(awaited or absent))
+        delay = max(delay, 2 if _is_mixed(clause) and awaited else int(awaited or absent))
     return delay
+
+
+def _is_mixed(clause: Clause) -> bool:
+    absences = [_is_absence(child) for child in clause.children]
+    return any(absences) and not all(absences)
 
 
 def _is_absence(child: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.channel.federation.declare import links_from_site
+from rapport.channel.federation.declare import Link, links_from_site
 from rapport.kernel.toml import TomlFile
 
 
@@ -52,3 +52,12 @@ def test_a_wrong_link_is_told_with_its_place(text: str, code: str) -> None:
     _links, problems = read(f"[links.b]\n{text}\n")
     assert code in [problem.code for problem in problems]
     assert all(problem.line > 0 for problem in problems)
+
+
+def test_what_changes_a_node_is_shared_only_by_its_exact_name() -> None:
+    wide = Link(name="n", url="http://a", receive=("*",), send=("inter*",))
+    assert wide.kept_as("interpretations") is None
+    assert not wide.is_sent("interpretations")
+    named = Link(name="n", url="http://a", receive=("interpretations",), send=("interpretations",))
+    assert named.kept_as("interpretations") == "interpretations"
+    assert named.is_sent("interpretations")

@@ -19,6 +19,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.testing.conditions import CONDITIONS, row_of, stored_events, truth
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(CONDITIONS, st.lists(stored_events(), min_size=1, max_size=6))
 def test_compiled_conditions_mean_what_the_slow_evaluator_says(

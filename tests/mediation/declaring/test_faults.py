@@ -252,6 +252,7 @@ def test_a_fault_in_xml_has_its_code_line_and_hint(
     assert all(each.file == "us.xml" for each in found.problems)
 
 
+@pytest.mark.slow
 def test_files_that_are_too_large_or_full_are_refused() -> None:
     large = read_declarations("a", b"#" * (MOST_BYTES + 1), "toml")
     assert [each.code for each in large.problems] == ["interpretation.too_large"]

@@ -126,6 +126,7 @@ def test_random_words_are_read_or_refused(kind: str, pieces: list[str]) -> None:
     check(kind, "".join(pieces).encode("utf-8", "replace"))
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from(sorted(GOOD)), st.data())
 def test_mutated_files_are_read_or_refused(kind: str, data: st.DataObject) -> None:
@@ -182,6 +183,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), values, min_size=1, max_size=5))
 def test_any_tables_are_read_or_refused(table: dict[str, object]) -> None:

@@ -84,6 +84,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names.map("@".__add__), texts, max_size=2), st.dictionaries(names, values))
 def test_what_is_written_reads_back(attributes: dict[str, str], below: dict[str, Any]) -> None:
     value = {**attributes, **below}

@@ -311,6 +311,7 @@ _NAMES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(st.sampled_from(_NAMES), min_size=2, max_size=7, unique=True),

@@ -168,6 +168,7 @@ def rule_texts(draw: st.DrawFn) -> Rule:
     return Rule(pattern, f"{conversion}{number}", draw(st.sampled_from(("both", "in", "out"))))
 
 
+@pytest.mark.slow
 @given(
     st.lists(rule_texts(), max_size=2),
     st.lists(rule_texts(), max_size=3),

@@ -210,6 +210,7 @@ def test_a_type_of_the_parent_is_not_declared_again_with_another_meaning() -> No
     assert problems_of(local(types=(FAHRENHEIT, LOCAL, PLACE))) == [], "the same is no fault"
 
 
+@pytest.mark.slow
 def test_types_with_too_many_paths_are_refused_not_expanded() -> None:
     types: list[ComplexType] = [ComplexType("L0", (Attribute("v", "number"),))]
     for level in range(1, 9):
