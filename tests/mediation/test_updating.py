@@ -23,6 +23,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.considering import Done
 from rapport.mediation.from_files import FromFiles, digest_of
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.keeping import CHANNEL
@@ -36,7 +37,7 @@ from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.refusing import ChangeRefused
 from rapport.mediation.repository import Repository
-from rapport.mediation.updating import Done, Updating
+from rapport.mediation.updating import Updating
 from rapport.mediation.wanting import Wanted
 
 CONCEPTS = {
@@ -242,6 +243,8 @@ def test_files_taken_in_again_win_over_changes_and_bring_new_sources_along():
         ((_, outcome),) = node.updating.history()
         assert outcome.state == "lost"
         assert node.reader.transformer("weather").stamp == node.repository.in_force.stamps["us"]
+        assert (await node.change(Declare(us(2.0)))).changed
+        assert node.factor() == 2.0
 
     asyncio.run(scenario())
 

@@ -15,30 +15,27 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.core.errors import InvalidInput, Problem, StaleVersion
+from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.considering import Considered, Done, considered, differences
 from rapport.mediation.from_files import FromFiles, ProblemsByName
-from rapport.mediation.in_force import InForce, has_errors
+from rapport.mediation.in_force import InForce
 from rapport.mediation.keeping import (
     CHANNEL,
-    Changed,
     Kept,
     KeptChange,
     Taken,
     change_event,
-    change_id,
     taken_event,
 )
 from rapport.mediation.kept_versions import version_events
 from rapport.mediation.lane import GivesMeaning
 from rapport.mediation.lookups import Lookups
 from rapport.mediation.model.beside import beside
-from rapport.mediation.model.changes import Remove
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.refusing import ChangeRefused, in_use, newly_wrong
 from rapport.mediation.repository import Repository
 from rapport.mediation.standing import Outcome, Standing, Together, put_together
 from rapport.mediation.wanting import Wanted
@@ -47,18 +44,6 @@ READER = "interpretations"
 _PAGE = 1_000
 _log = get_logger(__name__)
 T = TypeVar("T")
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change did. Nothing is changed when everything was so already."""
-
-    changed: bool
-    id: str = ""
-    number: int = 0
-    versions: dict[str, str] = {}
-    """Stamps of the interpretations that mean something else now, by name; "" for removed ones."""
-    problems: tuple[Problem, ...] = ()
-    """Warnings and hints."""
 
 
 class _Next(msgspec.Struct, frozen=True):
@@ -120,7 +105,7 @@ class Updating:
             await self._read_on()
             self._bindings, self._lookups = bindings, lookups
             await self._take_in(files)
-            return _differences(before, self._repository.in_force.stamps)
+            return differences(before, self._repository.in_force.stamps)
 
     async def _take_in(self, files: FromFiles, *, record: bool = True) -> ProblemsByName:
         before = self._kept.said_before()
@@ -156,61 +141,28 @@ class Updating:
 
     async def _change(self, want: Callable[[InForce], Wanted], by: str, *, do: bool) -> Done:
         now = self._together()
-        found = await beside(lambda: self._considered(now.standing, want, by))
+
+        def consider() -> Done | Considered:
+            wanted = want(now.standing.in_force)
+            return considered(now, self._kept, wanted, self._bindings.values(), by)
+
+        found = await beside(consider)
         if isinstance(found, Done):
             return found
-        changed, standing, problems = found
         time_ms = self._clock.now_ms()
-        next_ = await beside(lambda: self._next(standing, [change_event(changed, time_ms)]))
-        before = now.standing.in_force.stamps
+        event = change_event(found.changed, time_ms)
+        next_ = await beside(lambda: self._next(found.standing, [event]))
         done = Done(
             changed=True,
-            id=change_id(changed),
-            number=changed.number,
-            versions=_differences(before, standing.in_force.stamps),
-            problems=problems,
+            id=event.id,
+            number=found.changed.number,
+            versions=differences(now.standing.in_force.stamps, found.standing.in_force.stamps),
+            problems=found.problems,
         )
         if do:
-            outcomes = now.outcomes | {done.id: Outcome("in force", problems)}
-            await self._record_and_swap(next_, Together(standing, outcomes, now.problems))
+            outcomes = now.outcomes | {done.id: Outcome("in force", found.problems)}
+            await self._record_and_swap(next_, Together(found.standing, outcomes, now.problems))
         return done
-
-    def _considered(
-        self, standing: Standing, want: Callable[[InForce], Wanted], by: str
-    ) -> Done | tuple[Changed, Standing, tuple[Problem, ...]]:
-        """The change and what follows, or that it is made already; raises what refuses it."""
-        wanted = want(standing.in_force)
-        self._check_expected(standing, wanted)
-        last = self._kept.last_change()
-        changed = _as_written(
-            Changed(
-                number=self._kept.next_number(),
-                after=last.id if last is not None else "",
-                changes=wanted.changes,
-                formats=dict(wanted.formats),
-                by=by,
-                node=self._kept.node,
-            )
-        )
-        if last is not None and _is_repeated(changed, last.changed):
-            return Done(changed=False, id=last.id, number=last.changed.number)
-        removed = [each.name for each in changed.changes if isinstance(each, Remove)]
-        spoken = [*in_use(removed, self._bindings.values())]
-        new, problems = standing.tried(changed)
-        if has_errors(problems) or spoken:
-            raise ChangeRefused([*spoken, *problems])
-        if new is standing:
-            return Done(changed=False, problems=problems)
-        bound = self._bindings.values()
-        return changed, new, (*problems, *newly_wrong(bound, standing.in_force, new.in_force))
-
-    def _check_expected(self, standing: Standing, wanted: Wanted) -> None:
-        stamps = standing.in_force.stamps
-        for name, stamp in wanted.expects.items():
-            if stamps.get(name, "") != stamp:
-                now = stamps.get(name) or "not there"
-                message = f"{name[:100]!r} is {now[:120]}, not {stamp[:120]!r}"
-                raise StaleVersion(message, hint="look at it again, then ask again")
 
     # --- what others changed ---
 
@@ -309,24 +261,8 @@ class Updating:
                     _log.warning("change not in force", change=change, reason=problem.message)
 
 
-def _as_written(changed: Changed) -> Changed:
-    """As it will be read from the log: a number written as 5 is then 5.0."""
-    return msgspec.json.decode(msgspec.json.encode(changed), type=Changed)
-
-
-def _is_repeated(one: Changed, other: Changed) -> bool:
-    return (one.changes, one.formats) == (other.changes, other.formats)
-
-
 def _can_be_kept(event: Event) -> bool:
     if len(event.data) <= MAX_DATA_BYTES:
         return True
     _log.warning("version too large to be kept", version=event.id, bytes=len(event.data))
     return False
-
-
-def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    names = sorted(
-        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-    )
-    return {name: after.get(name, "") for name in names}

@@ -17,8 +17,8 @@ from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 
 from rapport.channel.batch import Request
 from rapport.channel.mqtt.declare import Bridge
+from rapport.mediation.considering import Done
 from rapport.mediation.shown import Overview, ShownChange
-from rapport.mediation.updating import Done
 from rapport.mediation.wanting import Wanted
 from rapport.web.asyncapi import asyncapi_document
 from rapport.web.problems import PROBLEM_JSON

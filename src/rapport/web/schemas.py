@@ -13,8 +13,8 @@ import msgspec
 from rapport.channel.batch import Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME
+from rapport.mediation.considering import Done
 from rapport.mediation.shown import Overview, Shown, ShownChange
-from rapport.mediation.updating import Done
 from rapport.mediation.wanting import Wanted
 from rapport.web.live.frames import ClientFrame, Subscribe
 
