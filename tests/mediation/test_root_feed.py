@@ -19,6 +19,8 @@ from rapport.mediation.model.finding import ContextLookup
 from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
 from rapport.mediation.model.places import MovingOrigin, ToAbsolute
 from rapport.mediation.model.types import Attribute, ComplexType
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
 from rapport.mediation.root_feed import RootFeed, needs_root
 from rapport.mediation.typed import TypedTransformer
 
@@ -130,3 +132,27 @@ def test_events_are_followed_only_where_something_needs_them():
     assert needs_root(in_force().typed, CONCEPTS)
     plain, _ = take_in({}, [Interpretation(name="plain")], concepts=CONCEPTS)
     assert not needs_root(plain.typed, CONCEPTS)
+
+
+def test_a_node_s_reader_teaches_its_sources():
+    async def scenario() -> None:
+        clock = ManualClock()
+        channels = open_memory(clock)
+        reader = MediationReader(
+            channels, [BINDING], Repository(in_force()), clock, records=channels.records
+        )
+        await channels.channel("events").append(
+            [
+                reading("truck.position", "t1", 5, [100.0, 200.0]),
+                reading("truck.load", "t1", 5, ["bread"]),
+            ]
+        )
+        await channels.channel("raw.scans").append([scan().event])
+        reader.transformer("scans")
+        await reader.root_feed.step()
+        await reader.lane("scans").step(timeout_ms=0)
+        found = await channels.channel("events").read_after(2)
+        assert [one.event.payload()["value"] for one in found] == [[101.0, 202.0], ["bread"]]
+        await reader.stop()
+
+    asyncio.run(scenario())

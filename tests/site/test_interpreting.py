@@ -164,3 +164,24 @@ def test_doubles_are_warnings_and_missing_mappings_one_hint(site):
 def test_the_code_of_a_typed_source_is_shown(site, capfdbinary):
     assert run(["mediate", "show", "weather", "--site", str(site(GOOD + SOURCE))]) == 0
     assert b"def transform" in capfdbinary.readouterr().out
+
+
+def test_conversions_name_tables_columns_and_concepts_that_there_are(site):
+    (site("") / "rates.csv").write_text("currency,rate\nEUR,1.1\n")
+    text = (
+        GOOD
+        + """
+[tables.rates]
+csv = "rates.csv"
+key = "currency"
+[interpretations.x.conversions]
+a = { from = "text", to = "text", table = { table = "rats", columns = ["rate"] } }
+b = { from = "text", to = "text", table = { table = "rates", columns = ["rat"] } }
+c = { from = "text", to = "text", context = { concept = "station", attribute = "temprature" } }
+"""
+    )
+    found = {problem.code: problem for problem in check_site(site(text))}
+    assert "rates" in found["lookup.unknown_table"].hint
+    assert "rate" in found["lookup.unknown_column"].hint
+    assert "temperature" in found["lookup.unknown_attribute"].hint
+    assert found["lookup.unknown_table"].line > 0

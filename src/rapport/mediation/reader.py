@@ -25,6 +25,7 @@ from rapport.mediation.lookups import Lookups, NoTables
 from rapport.mediation.meaning import Grounds, build_meaning
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.repository import Repository
+from rapport.mediation.root_feed import RootFeed, needs_root
 from rapport.mediation.typed import TypedTransformer
 from rapport.store.base import RecordStore
 
@@ -67,12 +68,22 @@ class MediationReader:
         self._in_use: dict[str, tuple[tuple[int, int], GivesMeaning]] = {}
         self._conversions: dict[str, WorkerConversions] = {}
         self._behind_since_ns: dict[str, int] = {}
+        self._root_needed: tuple[InForce | None, bool] = (None, False)
+        self.root_feed = RootFeed(
+            channels,
+            clock,
+            self._needs_root,
+            self._typed_in_use,
+            lambda: repository.in_force.concepts,
+            records,
+        )
 
     def start(self) -> None:
         """Begins to mediate all raw channels; new ones are found within a second. Once only."""
         for source in self._bindings:
             self.watch(source)
         self._tasks.start("mediation.look_for_sources", self._look_for_sources)
+        self._tasks.start("mediation.learn_from_root", self.root_feed.run)
 
     def watch(self, source: str) -> None:
         """Makes sure that a source is mediated; doors call it at every event: it is cheap."""
@@ -82,6 +93,7 @@ class MediationReader:
     async def stop(self) -> None:
         """Stops where it is; what was not committed is done again after the next start."""
         await self._tasks.stop()
+        await self.root_feed.save()
         for conversions in self._conversions.values():
             await asyncio.to_thread(conversions.close)  # waits for a process to end
         for lane in self._lanes.values():
@@ -216,9 +228,21 @@ class MediationReader:
                 memory=memory or self.lane(source).memory,
                 lookups=grounds.lookups,
                 conversions=self._conversions_of(source),
+                context=self.root_feed.present,
             )
         except (InterpretationError, InvalidInput) as error:
             return refused(error)
+
+    def _needs_root(self) -> bool:
+        """Asked at every turn, so it is found out once for each change."""
+        now = self._repository.in_force
+        if self._root_needed[0] is not now:
+            self._root_needed = (now, needs_root(now.typed, now.concepts))
+        return self._root_needed[1]
+
+    def _typed_in_use(self) -> list[TypedTransformer]:
+        meanings = [meaning for _, meaning in self._in_use.values()]
+        return [each for each in meanings if isinstance(each, TypedTransformer)]
 
     def _conversions_of(self, source: str) -> WorkerConversions:
         if source not in self._conversions:

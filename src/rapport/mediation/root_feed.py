@@ -39,10 +39,14 @@ class _Saved(msgspec.Struct):
 
 
 def needs_root(interpretations: Interpretations, concepts: Concepts) -> bool:
-    """Whether some conversion asks what is so at present, or learns from readings."""
-    scopes = (interpretations.checked(name).scope for name in interpretations.held)
+    """Whether some conversion asks what is so at present, or learns from readings; nothing is
+    checked, so it may be asked on the event loop.
+    """
+    declared = [each.interpretation for each in interpretations.held.values()]
     return any(
-        _asks(conversion, concepts) for scope in scopes for conversion in scope.conversions.values()
+        _asks(conversion, concepts)
+        for each in (*interpretations.roots, *declared)
+        for conversion in each.conversions
     )
 
 

@@ -22,6 +22,7 @@ from rapport.mediation.fits_source import source_problems
 from rapport.mediation.from_files import FromFiles, ProblemsByName, digest_of
 from rapport.mediation.in_force import InForce, with_own_root
 from rapport.mediation.model.interpretation import ROOT
+from rapport.mediation.model.references import check_references
 from rapport.mediation.rules import TableColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.bindings import concepts_of
@@ -72,6 +73,17 @@ def problems_of_meanings(
         for problem in _together(problems)
     ]
     return [*found.problems, *placed]
+
+
+def references_of(found: SiteMeanings, tables: TableColumns) -> ProblemsByName:
+    """Tables, columns and concepts that conversions name and the site does not have."""
+    columns = {name: tuple(each) for name, each in tables.items()}
+    concepts = found.files.concepts
+    checks = [
+        (name, tuple(check_references(each.conversions, columns, concepts)))
+        for name, each in found.files.typed.items()
+    ]
+    return [(name, problems) for name, problems in checks if problems]
 
 
 def problems_of_sources(

@@ -28,6 +28,7 @@ from rapport.site.interpreting import (
     meanings_in_site,
     problems_of_meanings,
     problems_of_sources,
+    references_of,
 )
 from rapport.site.parts import Checker, SiteParts, has_errors
 
@@ -38,6 +39,8 @@ def check_interpretations(parts: SiteParts) -> list[Problem]:
     found = meanings_in_site(parts.file, parts.directory, parts.ontology, tables)
     in_force, checks = found.files.taken_in()
     _into, problems = sources_into_channels(parts.file)
+    if tables is not None:
+        checks = [*checks, *references_of(found, tables)]
     problems += problems_of_meanings(found, checks, parts.file)
     bindings = source_bindings(parts.ontology, parts.file).values()
     # A source whose interpretation is faulty has its problem already.
