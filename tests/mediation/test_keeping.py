@@ -18,16 +18,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.from_files import FromFiles, digest_of
-from rapport.mediation.interpretation import (
-    FormatChoice,
-    IdentityRule,
-    Place,
-    ValueRule,
-)
-from rapport.mediation.interpretation import Interpretation as FieldsForm
-from rapport.mediation.keeping import (
+from rapport.mediation.changing.keeping import (
     CHANGED,
     CHANNEL,
     MOST,
@@ -38,13 +29,22 @@ from rapport.mediation.keeping import (
     change_id,
     taken_event,
 )
-from rapport.mediation.kept_versions import recorded, version_events
-from rapport.mediation.limits import MOST_CHANGES, MOST_TYPES, check_changes
+from rapport.mediation.changing.kept_versions import recorded, version_events
+from rapport.mediation.changing.limits import MOST_CHANGES, MOST_TYPES, check_changes
+from rapport.mediation.changing.standing import Together, put_together
+from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.from_files import FromFiles, digest_of
+from rapport.mediation.interpretation import (
+    FormatChoice,
+    IdentityRule,
+    Place,
+    ValueRule,
+)
+from rapport.mediation.interpretation import Interpretation as FieldsForm
 from rapport.mediation.model.changes import Augment, Change, Declare, Remove, ReplaceType
 from rapport.mediation.model.conversions import Call, Formula, Rename, converts
 from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
-from rapport.mediation.standing import Together, put_together
 
 CONCEPTS = {"station": {"temperature": ConceptAttribute("number", "degC")}}
 

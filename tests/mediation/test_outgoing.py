@@ -24,7 +24,7 @@ from rapport.mediation.model.changes import Augment
 from rapport.mediation.model.conversions import Call, Conversion, Stateful, UnitChange, converts
 from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
 from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing import Outgoing
+from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 

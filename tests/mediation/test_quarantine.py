@@ -1,7 +1,7 @@
 """Rejections as events."""
 
 from rapport.core.event import check_envelope
-from rapport.mediation.quarantine import rejection_event
+from rapport.mediation.holding.quarantine import rejection_event
 from rapport.mediation.rejection import Rejection
 
 

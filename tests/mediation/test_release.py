@@ -16,10 +16,10 @@ from rapport.core.errors import InvalidInput, Problem, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.core.release import BATCH_DONE, CORRECTS, DONE, RELEASED, Asked, ReleaseDone
 from rapport.kernel.clock import ManualClock
-from rapport.mediation.held import HeldBack, Wanted
-from rapport.mediation.held_groups import held_groups
+from rapport.mediation.holding.held import HeldBack, Wanted
+from rapport.mediation.holding.held_groups import held_groups
+from rapport.mediation.holding.release import Releasing
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.release import Releasing
 from rapport.mediation.repository import Repository
 from rapport.policy.engine_events import quarantine_event
 

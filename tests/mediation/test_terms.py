@@ -64,10 +64,10 @@ from rapport.mediation.model.interpretation import (
 )
 from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.outgoing.terms import reading_term, terms_of
+from rapport.mediation.outgoing.terms_conversions import converted
+from rapport.mediation.outgoing.views import Seeing, view_of
 from rapport.mediation.rejection import Rejected
-from rapport.mediation.terms import reading_term, terms_of
-from rapport.mediation.terms_conversions import converted
-from rapport.mediation.views import Seeing, view_of
 from rapport.testing.conditions import truth
 
 EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))

@@ -22,12 +22,15 @@ from rapport.core.errors import StaleVersion, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.considering import Done
+from rapport.mediation.changing.keeping import CHANNEL
+from rapport.mediation.changing.kept_versions import recorded
+from rapport.mediation.changing.refusing import ChangeRefused
+from rapport.mediation.changing.updating import Updating
+from rapport.mediation.changing.wanting import Wanted
 from rapport.mediation.concepts import ConceptAttribute
-from rapport.mediation.considering import Done
 from rapport.mediation.from_files import FromFiles, digest_of
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.keeping import CHANNEL
-from rapport.mediation.kept_versions import recorded
 from rapport.mediation.lookups import NoTables
 from rapport.mediation.model import checking
 from rapport.mediation.model.changes import Augment, Change, Declare, Remove
@@ -35,10 +38,7 @@ from rapport.mediation.model.conversions import Formula, converts
 from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.refusing import ChangeRefused
 from rapport.mediation.repository import Repository
-from rapport.mediation.updating import Updating
-from rapport.mediation.wanting import Wanted
 
 CONCEPTS = {
     "station": {

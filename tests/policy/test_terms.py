@@ -18,7 +18,7 @@ from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
 from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Listed, Members, Opaque, Same
 from rapport.kernel.chance import Chance
-from rapport.mediation.views import view_of
+from rapport.mediation.outgoing.views import view_of
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.language.tree import Place, Property
 from rapport.policy.plan import Constraint

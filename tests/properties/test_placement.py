@@ -28,8 +28,8 @@ from rapport.mediation.model.interpretation import (
     Rule,
 )
 from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing import Outgoing
-from rapport.mediation.outgoing_mediator import Mediator, write_spoken
+from rapport.mediation.outgoing.mediator import Mediator, write_spoken
+from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.units.quantities import converter

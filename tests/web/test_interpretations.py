@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
+from rapport.mediation.changing.keeping import CHANNEL, Changed
+from rapport.mediation.changing.standing import Standing
+from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
 from rapport.mediation.concepts import ConceptAttribute
 from rapport.mediation.from_files import FromFiles
-from rapport.mediation.keeping import CHANNEL, Changed
-from rapport.mediation.standing import Standing
-from rapport.mediation.wanting import wanted_in_file, wanted_in_json
 
 SITE = """
 [concepts.station.attributes]

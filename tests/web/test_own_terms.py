@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 
 from rapport.cli.main import run as command
 from rapport.client import AsyncListener, Listener
-from rapport.mediation.outgoing_mediator import Mediator
+from rapport.mediation.outgoing.mediator import Mediator
 from rapport.testing.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow

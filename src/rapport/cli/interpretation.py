@@ -21,8 +21,8 @@ from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unav
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
+    from rapport.mediation.changing.wanting import How, Wanted
     from rapport.mediation.in_force import InForce
-    from rapport.mediation.wanting import How, Wanted
     from rapport.node.node import Node
 
 app = App(name="interpretation", help="Look at interpretations; declare, augment, replace, remove.")
@@ -53,7 +53,7 @@ def list_all(
     """List what is in force with parents and versions, and what is refused."""
 
     async def local(node: Node) -> Any:
-        from rapport.mediation.shown import overview
+        from rapport.mediation.changing.shown import overview
 
         updating = node.meanings.updating
         outcomes = [outcome for _, outcome in updating.history()]
@@ -86,8 +86,8 @@ def show(
     """Show one interpretation as JSON: what it says and what it inherits."""
 
     async def local(node: Node) -> Any:
-        from rapport.mediation.kept_versions import recorded
-        from rapport.mediation.shown import shown, transformer_text
+        from rapport.mediation.changing.kept_versions import recorded
+        from rapport.mediation.changing.shown import shown, transformer_text
 
         if "@" in name:
             return await recorded(node.channels, name)
@@ -186,7 +186,7 @@ def history(
     """List all changes, oldest first, and what became of each."""
 
     async def local(node: Node) -> Any:
-        from rapport.mediation.shown import shown_change
+        from rapport.mediation.changing.shown import shown_change
 
         return [shown_change(*each) for each in node.meanings.updating.history()]
 
@@ -259,7 +259,7 @@ class _Door:
 
 
 def _change(door: _Door, said: _Said, how: How, old: str = "", *, do: bool = True) -> None:
-    from rapport.mediation.wanting import wanted_in_file, wanted_in_json
+    from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
 
     def want(in_force: InForce) -> Wanted:
         if said.suffix == ".json":

@@ -19,7 +19,7 @@ from rapport.core.times import format_time, parse_time
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.mediation.held_groups import HeldGroup
+    from rapport.mediation.holding.held_groups import HeldGroup
 
 app = App(name="mediate", help="Look at interpretations and what is held back; release it.")
 
@@ -63,8 +63,8 @@ def quarantine(
 ) -> None:
     """List what is held back, by source and reason, with what to do about it."""
     from rapport.cli.local import read_channels
-    from rapport.mediation.held import HeldBack, Wanted
-    from rapport.mediation.held_groups import held_groups
+    from rapport.mediation.holding.held import HeldBack, Wanted
+    from rapport.mediation.holding.held_groups import held_groups
 
     wanted = Wanted(source=source, reason=reason, since_ms=parse_time(since) if since else 0)
 

@@ -25,7 +25,7 @@ LATE = "late"
 SECOND_LOOK = "secondlook"
 """Header of what a second look found: the release that it followed."""
 
-ASKED = "rapport.mediation.release"
+ASKED = "rapport.mediation.holding.release"
 BATCH_DONE = "rapport.mediation.released"
 DONE = "rapport.mediation.release_done"
 LOOKED = "rapport.policy.second_look"

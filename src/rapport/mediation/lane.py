@@ -16,8 +16,8 @@ from rapport.core.release import unmarked
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.holding.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.memory import SourceMemory
-from rapport.mediation.quarantine import QUARANTINE, rejection_event
 from rapport.mediation.rejection import Rejection
 from rapport.store.base import RecordStore
 

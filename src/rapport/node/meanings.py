@@ -11,8 +11,8 @@ import msgspec
 from rapport.core.errors import Problem, SiteError
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.updating import Updating
 from rapport.mediation.in_force import InForce
-from rapport.mediation.updating import Updating
 from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import SiteMeanings, meanings_in_site, problems_of_meanings
 from rapport.site.site import Site, load_site

@@ -27,9 +27,9 @@ from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
-from rapport.mediation.outgoing import Outgoing
+from rapport.mediation.holding.release import Releasing
+from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.release import Releasing
 from rapport.node.care import ChannelCare
 from rapport.node.links.links import Links
 from rapport.node.meanings import Meanings

@@ -13,7 +13,7 @@ from rapport.channel.query.own_terms import Views
 from rapport.channel.rights import Rights
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.mediation.outgoing import Outgoing
+from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.mediation.site_functions import site_functions

@@ -26,11 +26,11 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.updating import Updating
+from rapport.mediation.holding.release import Releasing
 from rapport.mediation.lane import SignReading
 from rapport.mediation.reader import MediationReader
-from rapport.mediation.release import Releasing
 from rapport.mediation.repository import Repository
-from rapport.mediation.updating import Updating
 from rapport.node.care import ChannelCare
 from rapport.node.exporting import Exporting
 from rapport.node.links.link import LinkParts

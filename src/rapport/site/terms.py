@@ -21,7 +21,7 @@ from rapport.mediation.declaring.completing import complete
 from rapport.mediation.in_force import take_in
 from rapport.mediation.model.interpretation import ROOT, Interpretation
 from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.terms import terms_of
+from rapport.mediation.outgoing.terms import terms_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.terms import ConceptTerms, PolicyTerms
 from rapport.site.bindings import concepts_of

@@ -17,9 +17,9 @@ from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 
 from rapport.channel.batch import Request
 from rapport.channel.mqtt.declare import Bridge
-from rapport.mediation.considering import Done
-from rapport.mediation.shown import Overview, ShownChange
-from rapport.mediation.wanting import Wanted
+from rapport.mediation.changing.considering import Done
+from rapport.mediation.changing.shown import Overview, ShownChange
+from rapport.mediation.changing.wanting import Wanted
 from rapport.web.asyncapi import asyncapi_document
 from rapport.web.problems import PROBLEM_JSON
 from rapport.web.publishing import BATCH_TYPE, EVENT_TYPE

@@ -13,9 +13,9 @@ import msgspec
 from rapport.channel.batch import Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME
-from rapport.mediation.considering import Done
-from rapport.mediation.shown import Overview, Shown, ShownChange
-from rapport.mediation.wanting import Wanted
+from rapport.mediation.changing.considering import Done
+from rapport.mediation.changing.shown import Overview, Shown, ShownChange
+from rapport.mediation.changing.wanting import Wanted
 from rapport.web.live.frames import ClientFrame, Subscribe
 
 CHANNEL_PATTERN = "^[a-z0-9][a-z0-9._-]{0,127}$"

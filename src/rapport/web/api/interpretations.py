@@ -2,7 +2,8 @@
 
 Looking needs any right at this node; changing, and trying what a change would do, the right to
 change it. A change is JSON (see
-`mediation/wanting.py`) or a file of declarations in TOML, YAML or XML, told by its content type.
+`mediation/changing/wanting.py`) or a file of declarations in TOML, YAML or XML, told by its content
+type.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from litestar.params import FromPath, FromQuery
 
 from rapport.channel.rights import Grant
 from rapport.core.errors import InvalidInput, NotAllowed
-from rapport.mediation.declaring.tree import Kind
-from rapport.mediation.in_force import InForce
-from rapport.mediation.kept_versions import recorded
-from rapport.mediation.outgoing_mediator import write_spoken
-from rapport.mediation.shown import (
+from rapport.mediation.changing.kept_versions import recorded
+from rapport.mediation.changing.shown import (
     named_in_path,
     overview,
     shown,
     shown_change,
     transformer_text,
 )
-from rapport.mediation.wanting import How, Wanted, wanted_in_file, wanted_in_json
+from rapport.mediation.changing.wanting import How, Wanted, wanted_in_file, wanted_in_json
+from rapport.mediation.declaring.tree import Kind
+from rapport.mediation.in_force import InForce
+from rapport.mediation.outgoing.mediator import write_spoken
 from rapport.node.node import Node
 from rapport.web.callers import allow_admin, identity_of
 from rapport.web.dependencies import NodeDependency

@@ -14,8 +14,8 @@ from litestar.params import FromPath, FromQuery
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.release import Asked
 from rapport.core.times import parse_time
-from rapport.mediation.held import Wanted
-from rapport.mediation.held_groups import held_groups
+from rapport.mediation.holding.held import Wanted
+from rapport.mediation.holding.held_groups import held_groups
 from rapport.node.node import Node
 from rapport.web.callers import allow, allow_admin
 from rapport.web.dependencies import NodeDependency

@@ -22,7 +22,7 @@ from rapport.mediation.model.interpretations import Held, Interpretations
 from rapport.mediation.model.memory import Functions, Memory
 from rapport.mediation.model.replacement import Replacement
 from rapport.mediation.model.transformer import Transformer, make_transformer
-from rapport.mediation.outgoing_speech import Speech
+from rapport.mediation.outgoing.speech import Speech
 from rapport.mediation.rejection import Rejected
 
 

@@ -11,12 +11,12 @@ import msgspec
 
 from rapport.core.errors import Problem, StaleVersion
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.keeping import Changed, Kept, KeptChange
+from rapport.mediation.changing.refusing import ChangeRefused, in_use, newly_wrong
+from rapport.mediation.changing.standing import Standing, Together
+from rapport.mediation.changing.wanting import Wanted
 from rapport.mediation.in_force import has_errors
-from rapport.mediation.keeping import Changed, Kept, KeptChange
 from rapport.mediation.model.changes import Remove
-from rapport.mediation.refusing import ChangeRefused, in_use, newly_wrong
-from rapport.mediation.standing import Standing, Together
-from rapport.mediation.wanting import Wanted
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

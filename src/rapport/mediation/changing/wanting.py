@@ -8,17 +8,17 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
+from rapport.mediation.changing.limits import MOST_BYTES
+from rapport.mediation.changing.refusing import ChangeRefused
 from rapport.mediation.declaring.completing import complete
 from rapport.mediation.declaring.files import Declarations, read_declarations
 from rapport.mediation.declaring.tree import Kind
 from rapport.mediation.in_force import InForce, has_errors, with_own_root
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.limits import MOST_BYTES
 from rapport.mediation.model.changes import Augment, Change, Declare, ReplaceType
 from rapport.mediation.model.conversions import Conversion
 from rapport.mediation.model.interpretation import ROOT, Interpretation
 from rapport.mediation.model.types import ComplexType
-from rapport.mediation.refusing import ChangeRefused
 
 How = Literal["declare", "augment", "replace"]
 

@@ -19,18 +19,18 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.model.surroundings import SiteTables, Surroundings
-from rapport.mediation.outgoing_cache import MOST_BYTES, Outcomes
-from rapport.mediation.outgoing_counts import Told
-from rapport.mediation.outgoing_late import LateSpeech, RawSources
-from rapport.mediation.outgoing_originals import (
+from rapport.mediation.outgoing.cache import MOST_BYTES, Outcomes
+from rapport.mediation.outgoing.counts import Told
+from rapport.mediation.outgoing.late import LateSpeech, RawSources
+from rapport.mediation.outgoing.originals import (
     Raw,
     as_received,
     is_original,
     raw_of,
     read_raws,
 )
-from rapport.mediation.outgoing_query import query_view
-from rapport.mediation.outgoing_speech import Said, Speech, functions_needed
+from rapport.mediation.outgoing.query import query_view
+from rapport.mediation.outgoing.speech import Said, Speech, functions_needed
 from rapport.mediation.repository import Repository
 from rapport.mediation.site_functions import SiteFunctions
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.mediation.held import Held
+from rapport.mediation.holding.held import Held
+from rapport.mediation.holding.quarantine import QUARANTINE, raw_of_copy
 from rapport.mediation.plausibility import plausible_unit
-from rapport.mediation.quarantine import QUARANTINE, raw_of_copy
 
 _PAGE = 1_000
 _DEEPEST = 20

@@ -13,11 +13,18 @@ from typing import Literal
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
+from rapport.mediation.changing.keeping import (
+    Changed,
+    Kept,
+    KeptChange,
+    kind_of,
+    target_of,
+    targets,
+)
+from rapport.mediation.changing.limits import check_changes, check_formats
 from rapport.mediation.from_files import FromFiles, ProblemsByName
 from rapport.mediation.in_force import InForce, has_errors
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.keeping import Changed, Kept, KeptChange, kind_of, target_of, targets
-from rapport.mediation.limits import check_changes, check_formats
 from rapport.mediation.model.changes import Augment, Change, Declare, apply_change
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretation import Interpretation as TypedForm

@@ -20,13 +20,13 @@ from rapport.core.release import ASKED, BATCH_DONE, DONE, RELEASES, Asked, Batch
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.giving_again import Given, GivingAgain
-from rapport.mediation.held import Held, HeldBack, Wanted
+from rapport.mediation.holding.giving_again import Given, GivingAgain
+from rapport.mediation.holding.held import Held, HeldBack, Wanted
+from rapport.mediation.holding.quarantine import QUARANTINE, SOURCE, rejection_event
+from rapport.mediation.holding.release_raws import Progress, RawEvents
+from rapport.mediation.holding.release_state import ReleaseState, read_state
 from rapport.mediation.lane import RAW_POSITION, GivesMeaning, SignReading
-from rapport.mediation.quarantine import QUARANTINE, SOURCE, rejection_event
 from rapport.mediation.rejection import Rejection
-from rapport.mediation.release_raws import Progress, RawEvents
-from rapport.mediation.release_state import ReleaseState, read_state
 
 READER = "mediation"
 _PAGE = 1_000

@@ -19,7 +19,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import BATCH_DONE, RELEASES, BatchDone
 from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.quarantine import QUARANTINE, REJECTED_TYPE
+from rapport.mediation.holding.quarantine import QUARANTINE, REJECTED_TYPE
 
 State = Literal["held", "rejected again", "released"]
 _PAGE = 2_000

@@ -20,10 +20,8 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
-from rapport.mediation.considering import Considered, Done, considered, differences
-from rapport.mediation.from_files import FromFiles, ProblemsByName
-from rapport.mediation.in_force import InForce
-from rapport.mediation.keeping import (
+from rapport.mediation.changing.considering import Considered, Done, considered, differences
+from rapport.mediation.changing.keeping import (
     CHANNEL,
     Kept,
     KeptChange,
@@ -31,14 +29,16 @@ from rapport.mediation.keeping import (
     change_event,
     taken_event,
 )
-from rapport.mediation.kept_versions import version_events
+from rapport.mediation.changing.kept_versions import version_events
+from rapport.mediation.changing.standing import Outcome, Standing, Together, put_together
+from rapport.mediation.changing.wanting import Wanted
+from rapport.mediation.from_files import FromFiles, ProblemsByName
+from rapport.mediation.in_force import InForce
 from rapport.mediation.lane import GivesMeaning
 from rapport.mediation.lookups import Lookups
 from rapport.mediation.model.beside import beside
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
-from rapport.mediation.standing import Outcome, Standing, Together, put_together
-from rapport.mediation.wanting import Wanted
 
 READER = "interpretations"
 _PAGE = 1_000

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InterpretationError, Problem, UnknownName
+from rapport.mediation.changing.keeping import KeptChange, kind_of, target_of
+from rapport.mediation.changing.standing import Outcome, Standing, State
 from rapport.mediation.in_force import InForce
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.keeping import KeptChange, kind_of, target_of
 from rapport.mediation.model.conversions import Conversion
 from rapport.mediation.model.generator import generate
 from rapport.mediation.model.interpretation import Direction, Mapping
 from rapport.mediation.model.types import Type
-from rapport.mediation.standing import Outcome, Standing, State
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

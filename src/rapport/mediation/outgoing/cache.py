@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 
-from rapport.mediation.outgoing_speech import Said
+from rapport.mediation.outgoing.speech import Said
 
 MOST_BYTES = 32 * 1024 * 1024
 _OVERHEAD_BYTES = 1_000

@@ -9,9 +9,9 @@ import msgspec
 from rapport.channel.query.own_terms import View
 from rapport.core.event import StoredEvent
 from rapport.mediation.in_force import InForce
-from rapport.mediation.outgoing_originals import raw_of
-from rapport.mediation.outgoing_speech import Said, Speech
-from rapport.mediation.views import view_of
+from rapport.mediation.outgoing.originals import raw_of
+from rapport.mediation.outgoing.speech import Said, Speech
+from rapport.mediation.outgoing.views import view_of
 
 _replace = msgspec.structs.replace
 

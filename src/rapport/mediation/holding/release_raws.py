@@ -9,9 +9,9 @@ from rapport.channel.channel import Channels
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import Asked, BatchDone, ReleaseDone
 from rapport.mediation.binding import RAW_PREFIX
-from rapport.mediation.giving_again import GONE
-from rapport.mediation.held import Held
-from rapport.mediation.quarantine import QUARANTINE, SOURCE, raw_of_copy
+from rapport.mediation.holding.giving_again import GONE
+from rapport.mediation.holding.held import Held
+from rapport.mediation.holding.quarantine import QUARANTINE, SOURCE, raw_of_copy
 
 _BATCH = 500
 _PAGE = 1_000

@@ -14,8 +14,8 @@ from rapport.mediation.binding import SourceBinding
 from rapport.mediation.in_force import InForce
 from rapport.mediation.lane import GivesMeaning
 from rapport.mediation.model.feeding import remembers
-from rapport.mediation.outgoing_originals import as_received
-from rapport.mediation.outgoing_speech import Said, Speech
+from rapport.mediation.outgoing.originals import as_received
+from rapport.mediation.outgoing.speech import Said, Speech
 
 _REMEMBERING_FORMATS = ("homeassistant",)
 """Formats in which an event is understood by what came before it."""

@@ -20,8 +20,8 @@ from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.runtime import Functions
 from rapport.mediation.model.transformer import Transformer, make_transformer
+from rapport.mediation.outgoing.terms import reading_term, terms_of
 from rapport.mediation.rejection import Rejected
-from rapport.mediation.terms import reading_term, terms_of
 from rapport.mediation.typed import stamp_of
 
 _replace = msgspec.structs.replace

@@ -16,10 +16,10 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, make_event
 from rapport.core.ids import content_id
+from rapport.mediation.changing.keeping import CHANNEL, VERSION
 from rapport.mediation.in_force import InForce, stamp_from
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.interpretation import Interpretation as FieldsForm
-from rapport.mediation.keeping import CHANNEL, VERSION
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretation import Interpretation as TypedForm
 from rapport.mediation.model.replacement import Replacement

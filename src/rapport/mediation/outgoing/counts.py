@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.event import StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.outgoing_speech import Said
+from rapport.mediation.outgoing.speech import Said
 
 _MOST_TOLD = 100
 _log = get_logger(__name__)

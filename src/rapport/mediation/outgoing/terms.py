@@ -36,7 +36,7 @@ from rapport.mediation.model.interpretation import (
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.plan import LEAVE, Convert, Each, Keep, Object, Step, Variants
 from rapport.mediation.model.types import TAG
-from rapport.mediation.terms_conversions import as_members, converted
+from rapport.mediation.outgoing.terms_conversions import as_members, converted
 
 PAYLOAD = Same(("data",))
 """An event whose payload is a value of root as it stands."""

@@ -1,0 +1,1 @@
+"""Interpretations changed while the node runs. [ME-6, ME-12]"""

@@ -1,0 +1,1 @@
+"""From root to consumers, in their own terms. [ME-9]"""
