@@ -149,6 +149,7 @@ def test_repetitions_are_recognised_within_the_window_only(tmp_path, clock):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_slow_reader_holds_nobody_up_and_no_memory(tmp_path, clock):
     async def scenario():
         channels = open_embedded(tmp_path, clock, segment_bytes=2_000_000)

@@ -329,6 +329,7 @@ class _Sink(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+@pytest.mark.slow
 def test_copies_go_by_http_to_addresses_that_the_site_allows(channels_of):
     async def scenario():
         server = HTTPServer(("127.0.0.1", 0), _Sink)

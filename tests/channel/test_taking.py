@@ -70,6 +70,7 @@ def test_runs_name_the_same_positions(positions: list[int]) -> None:
     assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(runs))
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 3 * ROW_BITS), max_size=6), st.integers(0, 3 * ROW_BITS))
 def test_skipping_stops_before_the_first_that_is_free(free: list[int], start: int) -> None:
     taken, last = Taken("c"), 3 * ROW_BITS

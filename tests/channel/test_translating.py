@@ -59,6 +59,7 @@ linears = st.lists(steps, min_size=1, max_size=3).map(lambda all: Linear(("data"
 operators = st.sampled_from(["=", "<>", "<", "<=", ">", ">="])
 
 
+@pytest.mark.slow
 @given(linears, numbers, operators, st.sampled_from([0, 1, -1, 5, -5]))
 @settings(max_examples=300, deadline=None)
 def test_a_threshold_is_exact_to_the_last_bit(

@@ -8,6 +8,7 @@ import pytest
 from rapport.cli.main import COMMANDS, run
 
 
+@pytest.mark.slow
 def test_every_command_can_be_loaded_and_explains_itself(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -123,6 +123,7 @@ def test_closed_pieces_are_exported_and_the_rest_within_an_hour(
     play(scenario())
 
 
+@pytest.mark.slow
 def test_retention_waits_for_the_lake(open_place: Open, clock: ManualClock, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
 

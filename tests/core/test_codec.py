@@ -47,6 +47,7 @@ EVENTS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(EVENTS, max_size=5))
 def test_a_block_gives_back_its_events(events: list[Event]) -> None:
     assert decode_block(encode_block(events)) == events

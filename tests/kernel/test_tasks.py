@@ -55,6 +55,7 @@ def test_secrets_do_not_reach_the_log() -> None:
     assert entry == {"event": "x", "smtp_password": "***", "session_token": "***"}
 
 
+@pytest.mark.slow
 def test_work_that_misses_a_cancellation_is_asked_again_until_it_ends() -> None:
     async def scenario() -> int:
         missed = 0

@@ -287,6 +287,7 @@ CHANGES: list[Change] = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     made=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(CHANGES)), max_size=8),

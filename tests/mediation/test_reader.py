@@ -344,6 +344,7 @@ def test_a_reading_the_channel_refuses_is_quarantined_and_the_others_go_in(
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_a_hanging_conversion_stops_no_other_source(
     make_reader, feeds, load, bind, tmp_path, badge, event
 ):

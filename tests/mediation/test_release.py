@@ -364,6 +364,7 @@ class _Dying:
         return await self._do(self._inner.commit, *arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("dies_at", range(1, 9))
 def test_dying_at_any_step_neither_loses_nor_doubles(play: Any, dies_at: int, after: bool) -> None:

@@ -150,6 +150,7 @@ def test_any_cuts_give_the_same_detections(
     assert detection_lines(found) == detection_lines(whole)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 # Here a match is known to be minimal only after its slice has ended.
 @example(seed=1098, share=0.98)

@@ -119,6 +119,7 @@ def test_the_engine_finds_what_replay_finds() -> None:
     scenario(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [0, 10_000_000])
 def test_restarting_anywhere_gives_each_detection_once(every: int) -> None:
     async def test(channels: Channels, clock: ManualClock) -> None:

@@ -105,6 +105,7 @@ def test_faulty_rows_are_reported_with_line_and_column_and_the_rest_goes_on(tmp_
     assert all(problem.file == "events.csv" for problem in problems)
 
 
+@pytest.mark.slow
 def test_a_fault_far_into_a_large_file_keeps_its_line(tmp_path: Path) -> None:
     lines = [f"e{number},{number},p,1,2" for number in range(120_000)]
     lines[110_000] = "bad,x,p,1,2"

@@ -45,6 +45,7 @@ def assert_small_is_exact(result: ReplayResult) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 13, 10_000])
 def test_the_small_policies_are_exact_in_order_and_shuffled(batch: int) -> None:
     assert_small_is_exact(run(SMALL, batch=batch))
@@ -56,6 +57,7 @@ def test_the_small_policies_are_exact_in_order_and_shuffled(batch: int) -> None:
     assert shuffled.events == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [37, 10_000])
 def test_secure_building_is_exact_in_order_and_shuffled(tmp_path: Path, batch: int) -> None:
     expected = (CHECKS / "secure-building" / "expected.jsonl").read_bytes()
@@ -195,6 +197,7 @@ def with_period(directory: Path, period: str = "1s") -> Site:
     return load_site(directory)
 
 
+@pytest.mark.slow
 def test_what_a_silent_source_leaves_open_is_counted_apart(tmp_path: Path) -> None:
     result = run(with_period(tmp_path / "site"), batch=17)
     everything = run(SMALL).detections
@@ -206,6 +209,7 @@ def test_what_a_silent_source_leaves_open_is_counted_apart(tmp_path: Path) -> No
     assert (patient.detections, patient.undecided) == (everything, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 90, 199])
 def test_a_resumed_replay_knows_what_was_undecided(tmp_path: Path, stop: int) -> None:
     site, state = with_period(tmp_path / "site"), tmp_path / "state"

@@ -175,6 +175,7 @@ linears = st.lists(
 ).map(lambda steps: Linear(("warmth",), tuple(steps)))
 
 
+@pytest.mark.slow
 @given(linears, st.lists(numbers, min_size=1, max_size=5), st.data())
 @settings(max_examples=300, deadline=None)
 def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
@@ -201,6 +202,7 @@ def test_a_threshold_divides_instances_as_a_comparison_of_converted_values_does(
     )
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["x", "y", None]), min_size=1),
     st.sampled_from(["x", "y", None, msgspec.UNSET]),

@@ -25,6 +25,7 @@ def application(name: str, step: str) -> Any:
     return HARNESS.Application(effort.EXAMPLES / name, step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", effort.APPLICATIONS)
 def test_every_receiver_gets_the_same_by_hand_and_mediated(name: str, step: str) -> None:
@@ -228,6 +229,7 @@ def test_a_page_without_a_place_for_a_table_is_refused() -> None:
         effort.page_with({"x": "| |"}, "# Page\n")
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_tables_and_refuses_other_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -101,6 +101,7 @@ def test_an_absolute_path_may_lie_outside(site: Path, tmp_path: Path) -> None:
 LINES = (CHECKS / "small-policies" / "site.toml").read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     dropped=st.sets(st.integers(0, len(LINES) - 1), max_size=6),

@@ -101,6 +101,7 @@ def test_a_walk_goes_on_until_there_are_enough(tmp_path: Path) -> None:
     index.close()
 
 
+@pytest.mark.slow
 def test_bits_go_with_their_stretch_and_with_their_field(tmp_path: Path) -> None:
     path = tmp_path / "f"
     index = SqliteFieldIndex(path)

@@ -263,6 +263,7 @@ def test_a_file_somebody_shortened_is_told_and_its_positions_are_not_given_again
 # --- one writer ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_writer_is_refused_and_told_who_holds_the_lock(tmp_path):
     store = SegmentLogStore(tmp_path / "store")
     attempt = (

@@ -160,6 +160,7 @@ def test_a_fault_after_a_field_of_several_lines_has_the_right_line(tmp_path: Pat
     assert [problem.line for problem in caught.value.problems] == [5]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_load_in_well_under_a_second_each(tmp_path: Path) -> None:
     rows = (f"r{i},{i},{i},{i + 1}.5,{i + 1},public" for i in range(100_000))
     write(tmp_path, "rooms.csv", "id,x1,y1,x2,y2,security\n" + "\n".join(rows))

@@ -56,6 +56,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_channels_take_what_their_rule_accepts_and_say_why_not(with_doors: Open) -> None:
     async def scenario() -> None:
         async with with_doors(site_text=RULES) as doors:
@@ -131,6 +132,7 @@ def test_a_publisher_signs_before_it_keeps_and_bad_ones_are_set_aside(
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_what_the_node_makes_of_a_signed_event_is_signed_by_the_node(
     with_doors: Open, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

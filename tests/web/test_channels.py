@@ -8,6 +8,8 @@ import asyncio
 from contextlib import redirect_stdout
 from io import BytesIO, TextIOWrapper
 
+import pytest
+
 from rapport.channel.dead_letters import bury
 from rapport.channel.reading import serve
 from rapport.cli.main import run
@@ -39,6 +41,7 @@ async def command(*arguments: str) -> tuple[int, str]:
     return await asyncio.to_thread(in_thread)
 
 
+@pytest.mark.slow
 def test_away_from_her_desk_she_has_events_forwarded_and_back_again_not(with_doors):
     """Section 6.3 of the paper: nothing is lost on either side, nothing comes twice."""
 
@@ -114,6 +117,7 @@ def test_interceptors_are_looked_after_by_command(with_doors, tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_dead_letters_are_looked_after_by_door_and_command(with_doors, tmp_path):
     async def scenario():
         async with with_doors() as doors:

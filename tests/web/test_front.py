@@ -158,6 +158,7 @@ def test_a_caller_that_goes_away_in_the_middle_leaves_nothing(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "media_type", "kept", "marks"),
     [

@@ -218,6 +218,7 @@ FAULTS: list[tuple[Any, dict[str, str], int, str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_bad_input_is_told_with_code_and_hint_and_changes_nothing(
     with_doors: Callable[..., Any],
 ) -> None:

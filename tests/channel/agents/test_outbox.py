@@ -68,6 +68,7 @@ def test_each_opening_is_a_later_epoch_of_the_same_publisher_also_when_the_clock
     outbox.close()
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=30),
     limit=st.integers(1, 20_000),

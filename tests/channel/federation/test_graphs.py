@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def reachable(count: int, edges: list[tuple[int, int]], start: int) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graph=graphs(), data=st.data())
 def test_each_event_is_stored_once_wherever_a_way_leads(graph, data) -> None:

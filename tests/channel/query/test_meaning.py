@@ -33,6 +33,7 @@ def test_compiled_conditions_mean_what_the_slow_evaluator_says(
         assert negated(stored) == (expected is False)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(CONDITIONS)
 def test_printing_and_parsing_give_the_same_tree(condition: Any) -> None:
@@ -42,6 +43,7 @@ def test_printing_and_parsing_give_the_same_tree(condition: Any) -> None:
     assert print_condition(again) == text
 
 
+@pytest.mark.slow
 @given(CONDITIONS, st.lists(stored_events(), min_size=1, max_size=6))
 def test_position_bounds_leave_no_match_out(condition: Any, events: list[StoredEvent]) -> None:
     bounds = position_bounds(condition)

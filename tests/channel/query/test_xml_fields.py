@@ -153,6 +153,7 @@ def test_a_number_stands_behind_an_element_s_name() -> None:
     assert xml_steps(("@a", 1)) is None
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(CONDITIONS)
 def test_every_condition_can_be_asked_of_xml(condition: Any) -> None:

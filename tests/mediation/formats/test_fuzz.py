@@ -86,6 +86,7 @@ def events_of(payload: bytes) -> list[Event]:
     return events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_random_bytes_are_documents_or_refused(name: str) -> None:
     @given(st.binary(max_size=60))

@@ -83,6 +83,7 @@ def test_secure_building_is_exact(size: int) -> None:
     assert detection_lines(found) == (BUILDING.directory / "expected.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_every_detection_is_given_as_soon_as_the_watermark_reaches_it() -> None:
     for compiled in SMALL.policies.values():
         operator = make_operator(compiled.plan, SMALL.tables)

@@ -85,6 +85,7 @@ def test_cutting_the_readings_changes_nothing() -> None:
         assert whole.silent([STREAM], end - 5, end) == single.silent([STREAM], end - 5, end)
 
 
+@pytest.mark.slow
 def test_old_gaps_are_forgotten() -> None:
     silence = Silence(sources(gate=PERIOD))
     silence.reach_back(20)
