@@ -25,6 +25,8 @@ from rapport.mediation.model.conversions import Call, Conversion, Stateful, Unit
 from rapport.mediation.model.interpretation import Interpretation, Mapping, RenameAttribute, Rule
 from rapport.mediation.model.types import Attribute, ComplexType
 from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.outgoing.query import query_view
+from rapport.mediation.outgoing.speech import Speech
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 
@@ -581,3 +583,33 @@ def test_a_source_whose_events_need_their_order_is_refused_with_a_hint() -> None
         assert len(await world.read("raw.weather", "us")) == 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("choice", "media_type", "text"),
+    [
+        (
+            FormatChoice("csv", {"delimiter": ";", "decimal": "comma"}),
+            "text/csv; charset=utf-8",
+            "time;temperature;place\r\n7;70,7;A\r\n",
+        ),
+        (
+            FormatChoice("xml", {"path": "x"}),
+            "application/xml",
+            '<?xml version="1.0" encoding="UTF-8"?><us-weather><time>7</time>'
+            "<temperature>70.7</temperature><place>A</place></us-weather>",
+        ),
+    ],
+)
+def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, media_type, text):
+    in_force, _ = take_in({}, [US], concepts=CONCEPTS, formats={"us": choice})
+    speech = Speech(in_force, "us")
+    data = msgspec.json.encode({"key": "A", "value": [21.5]})
+    stored = StoredEvent(1, 1, Event("s", "e", "station.temperature", "station/A", 7, data))
+    said = speech.say(stored)
+    (event,) = said.events
+    assert event.headers["datacontenttype"] == media_type
+    assert msgspec.json.decode(event.data) == text
+    # Conditions are about values, however they are written.
+    (seen,) = query_view(speech, in_force, speech.say).see(stored)
+    assert seen.event.payload() == {"place": "A", "time": 7, "temperature": 70.7}

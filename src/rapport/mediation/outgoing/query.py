@@ -24,9 +24,10 @@ def query_view(speech: Speech, in_force: InForce, say: Callable[[StoredEvent], S
         return View(speech.stamp, {}, lambda stored: ())
 
     def see(stored: StoredEvent) -> list[StoredEvent]:
-        """With root's envelope, as conditions have it."""
-        seen = (_replace(stored.event, data=event.data) for event in say(stored).events)
-        return [_replace(stored, event=event) for event in seen]
+        """With root's envelope and plain data, as conditions have them."""
+        said = say(stored)
+        data = said.plain or tuple(event.data for event in said.events)
+        return [_replace(stored, event=_replace(stored.event, data=each)) for each in data]
 
     def accepts(stored: StoredEvent) -> bool:
         """What came in these words, or takes a worker to say, is not said just to find out."""

@@ -14,18 +14,19 @@ from rapport.core.event import INTERPRETATION, Event, StoredEvent
 from rapport.core.signature import SIGNATURE, SIGNED_BY
 from rapport.mediation.concepts import ConceptAttribute, value_of
 from rapport.mediation.in_force import InForce, stamp_of
-from rapport.mediation.model.conversions import functions_of
 from rapport.mediation.model.feeding import remembers
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.memory import Functions
+from rapport.mediation.model.references import functions_needed as functions_called
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import TAG
+from rapport.mediation.outgoing.written import written
 from rapport.mediation.rejection import Rejected
 
-_ENCODE = msgspec.json.Encoder().encode
 _OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
 """Headers that would be untrue of data that were transformed."""
+_SAYS_HOW = frozenset((DATA_TYPE, DATA_ENCODING))
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +38,8 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     is_made: bool = True
     """Whether a transformer ran; False for what passes as it is."""
+    plain: tuple[bytes, ...] = ()
+    """The data of each event as JSON, where the interpretation has another format."""
 
 
 class Speech:
@@ -60,6 +63,7 @@ class Speech:
         self.is_root = name == ROOT
         self.is_one_way = name not in in_force.typed and name in in_force.fields
         self.stamp = _stamp(in_force, name)
+        self._format = in_force.format_of(name)
         self.may_block = bool(functions_needed(in_force, name))
         self._root_types = {each.name for each in in_force.typed.root.types}
         self._transformers: dict[str, Transformer | Rejected] = {}
@@ -76,7 +80,7 @@ class Speech:
         if self.passes(event):
             return Said((event,), is_made=False)
         try:
-            return Said(self._made(event, *self._root_value(event)))
+            return self._made(event, *self._root_value(event))
         except Rejected as rejected:
             return Said((), rejected.code, rejected.message[:500])
         except RapportError as error:
@@ -101,7 +105,7 @@ class Speech:
             message = f"event {event.id[:60]!r} is no reading of {event.type}"
             raise Rejected("reading.malformed", message) from None
 
-    def _made(self, event: Event, type_name: str, value: Any) -> tuple[Event, ...]:
+    def _made(self, event: Event, type_name: str, value: Any) -> Said:
         transformer = self._transformer(type_name)
         self._surroundings.event_time_ms = event.time
         result = transformer(value)
@@ -110,11 +114,23 @@ class Speech:
         } | {INTERPRETATION: self.stamp}
         plan = transformer.plan
         if not plan.several:
-            return (_event(event, event.id, result, plan.result_type, headers),)
-        return tuple(
-            _event(event, f"{event.id}:{number}", each, plan.result_type, headers)
-            for number, each in enumerate(result)
-        )
+            return self._said([(event.id, result)], event, plan.result_type, headers)
+        several = [(f"{event.id}:{number}", each) for number, each in enumerate(result)]
+        return self._said(several, event, plan.result_type, headers)
+
+    def _said(
+        self, values: list[tuple[str, Any]], event: Event, type_name: str, headers: dict[str, str]
+    ) -> Said:
+        events: list[Event] = []
+        for own_id, value in values:
+            told = value.get(TAG) if value.__class__ is dict else None
+            said = told if isinstance(told, str) else type_name
+            data, marks = written(value, self._format, said)
+            own = headers | marks if marks else headers
+            events.append(Event(event.source, own_id, said, event.subject, event.time, data, own))
+        is_json = not events or not (events[0].headers.keys() & _SAYS_HOW)
+        plain = () if is_json else tuple(msgspec.json.encode(value) for _, value in values)
+        return Said(tuple(events), plain=plain)
 
     def _transformer(self, type_name: str) -> Transformer:
         if type_name not in self._transformers:
@@ -150,8 +166,7 @@ def functions_needed(in_force: InForce, name: str) -> tuple[str, ...]:
     """Names of the site's functions that an interpretation may call."""
     if name == ROOT or name not in in_force.typed:
         return ()
-    conversions = in_force.typed.checked(name).scope.conversions.values()
-    return tuple(dict.fromkeys(each for one in conversions for each in functions_of(one)))
+    return functions_called(in_force.typed, name)
 
 
 def _stamp(in_force: InForce, name: str) -> str:
@@ -163,9 +178,3 @@ def _stamp(in_force: InForce, name: str) -> str:
         return in_force.fields[name].stamp()
     known = [*in_force.fields, *in_force.typed.names]
     raise UnknownName("interpretation", name[:100], known, code="interpretation.unknown")
-
-
-def _event(event: Event, id: str, value: Any, type_name: str, headers: dict[str, str]) -> Event:
-    told = value.get(TAG) if value.__class__ is dict else None
-    type_said = told if isinstance(told, str) else type_name
-    return Event(event.source, id, type_said, event.subject, event.time, _ENCODE(value), headers)
