@@ -72,7 +72,8 @@ def _rates_of(found: Speeds, what: str, form: Form, affected: int) -> list[Resul
     known = found.batch_of_few / found.remembering
     alone = "one transformer"
     return [
-        rate(f"{alone}, batch of values, {what}", found.batch, "events/s", goal),
+        rate(f"{alone}, batch of values it may use up, {what}", found.given_away, "events/s", goal),
+        rate(f"{alone}, batch of values, {what}", found.batch, "events/s"),
         rate(f"{alone}, one value a call, {what}", found.one_by_one, "events/s"),
         rate(f"{alone}, columns in and out, {what}", found.columns, "events/s"),
         rate(f"{alone}, JSON bytes to JSON bytes, {what}", found.from_bytes, "events/s"),

@@ -33,8 +33,8 @@ class Between(msgspec.Struct):
 async def run(between: Between) -> None:
     """Until the node ends the connection; everything that has arrived goes on in one request."""
     held, _ = interpretations("flat")
-    arrive = make_transformer(held, PRODUCER, SENT, "in")
-    leave = make_transformer(held, "consumer-0", ROOT_TYPE, "out")
+    arrive = make_transformer(held, PRODUCER, SENT, "in", own=True)
+    leave = make_transformer(held, "consumer-0", ROOT_TYPE, "out", own=True)
     reader, writer = await asyncio.open_connection("127.0.0.1", between.consumers)
     wanted = {"channel": between.taken, "way": "baseline", "number": 0}
     writer.write(msgspec.json.encode(wanted) + b"\n")

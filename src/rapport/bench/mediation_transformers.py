@@ -39,6 +39,8 @@ _CLOCK = SystemClock()
 class Speeds(msgspec.Struct):
     """Events a second through one transformer, in the several ways; bytes are JSON."""
 
+    given_away: float
+    """A batch whose values the transformer may write into, as the node uses it."""
     batch: float
     one_by_one: float
     columns: float
@@ -64,7 +66,10 @@ def speeds(form: Form, affected: int, count: int, rounds: int) -> Speeds:
     texts = [encode(each) for each in given]
     whole = [encode(each) for each in turn.batch([decode(text) for text in texts]).results]
     assert len(whole) == count
+    using_up = make_transformer(held, PRODUCER, SENT, "in", own=True)
+    fresh = iter([[decode(text) for text in texts] for _ in range(rounds)])
     return Speeds(
+        given_away=count / best(lambda: using_up.batch(next(fresh)), rounds),
         batch=count / best(lambda: turn.batch(given), rounds),
         one_by_one=count / best(lambda: [turn(each) for each in given], rounds),
         columns=count / best(lambda: apply_formulas(columns, numbers), rounds),

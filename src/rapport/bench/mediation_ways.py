@@ -88,7 +88,7 @@ class Mediated:
     def __init__(self, form: Form, *, readers: int) -> None:
         """`readers`: how many interpretations there are among the consumers."""
         held, _ = interpretations(form, consumers=readers)
-        self._arrive = make_transformer(held, PRODUCER, SENT, "in")
+        self._arrive = make_transformer(held, PRODUCER, SENT, "in", own=True)
         self.root = Once(self._to_root)
         self.readers = [
             Once(self._to_reader(make_transformer(held, f"consumer-{number}", ROOT_TYPE, "out")))

@@ -204,6 +204,8 @@ class TypedTransformer:
                 self._functions,
                 self.memory.states,
                 self._surroundings,
+                # What a format has read is nobody else's, unless a conversion learns from it.
+                own=not self.feeds,
             )
             self._transformers[type_name] = found
         return found

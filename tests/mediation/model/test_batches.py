@@ -1,6 +1,7 @@
 """A batch gives what its events give one by one. [ME-8]"""
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -131,6 +132,10 @@ def test_a_batch_gives_the_same_results_and_rejections_bit_for_bit(data: st.Data
     assert repr(found.results) == repr(results)  # also tells 1 from 1.0, and -0.0 from 0.0
     assert [(i, r.code, r.message, r.hint) for i, r in found.rejected] == rejected
     assert repr(given_values) == before, "what came in was changed"
+    using_up = Transformer(transformer.plan, Types(()), {"odd": odd}, own=True)
+    used = using_up.batch(deepcopy(given_values))
+    assert repr(used.results) == repr(results)
+    assert [(i, r.code, r.message, r.hint) for i, r in used.rejected] == rejected
 
 
 def test_a_batch_calls_a_stateful_conversion_once_per_event() -> None:

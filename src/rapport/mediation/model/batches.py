@@ -11,7 +11,7 @@ from rapport.mediation.model.generator import Generated, Writer
 from rapport.mediation.model.plan import Keep, Object, Plan
 
 
-def generate_batch(plan: Plan) -> Generated | None:
+def generate_batch(plan: Plan, *, own: bool = False) -> Generated | None:
     """The source of `transform_all(values, results, rejected)`, which fills both lists, empty
     before; None for plans whose events are better turned one by one: several stages, several
     results, or an event that is converted as a whole.
@@ -19,7 +19,7 @@ def generate_batch(plan: Plan) -> Generated | None:
     stages = [step for step in plan.stages if not isinstance(step, Keep)]
     if len(stages) != 1 or not isinstance(stages[0], Object) or stages[0].each:
         return None
-    writer = Writer()
+    writer = Writer(own=own)
     body = writer.in_place(stages[0])
     lines = [
         *writer.lines,

@@ -39,11 +39,11 @@ class Generated(msgspec.Struct, frozen=True):
     conversions: tuple[Conversion, ...]
 
 
-def generate(plan: Plan) -> Generated:
+def generate(plan: Plan, *, own: bool = False) -> Generated:
     """The source of `transform(event)`: the new value (a list of values if the plan gives several),
     or Rejected.
     """
-    writer = Writer()
+    writer = Writer(own=own)
     stages = [step for step in plan.stages if not isinstance(step, Keep)]
     calls = [writer.function(step, "event") for step in stages]
     text = "event"
@@ -57,7 +57,9 @@ def generate(plan: Plan) -> Generated:
 class Writer:
     """The text so far and the names given out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = False) -> None:
+        """`own`: values may be written into, since nobody else has them."""
+        self._own = own
         self.lines: list[str] = []
         self.conversions: list[Conversion] = []
         self._known: dict[Conversion, str] = {}
@@ -90,8 +92,8 @@ class Writer:
         return [*_checked(step), *self._parts(step, "value"), *self._shape(step, "value")]
 
     def _parts(self, step: Object, variable: str) -> list[str]:
-        """Writes into a copy; what came in is never changed."""
-        lines = [f"{variable} = {variable}.copy()"]
+        """Writes into a copy, so that what came in is not changed, unless it was given away."""
+        lines = [] if self._own else [f"{variable} = {variable}.copy()"]
         for part in step.parts:
             lines += self._part(part, variable, step.path)
         return lines

@@ -32,14 +32,20 @@ def make_transformer(
     functions: Functions | None = None,
     memory: Memory | None = None,
     surroundings: Surroundings | None = None,
+    *,
+    own: bool = False,
 ) -> Transformer:
     """The transformer for events of a type between an interpretation and root.
+
+    `own`: the values it is given are given away, and it may write into them; copying costs as much
+    as five formulas.
 
     Raises InterpretationError when the type cannot be passed or a function is not there. Takes
     some milliseconds; keep it for as long as the interpretations are in force.
     """
     plan = interpretations.plan(name, type_name, direction)
-    return Transformer(plan, interpretations.types_met(name), functions, memory, surroundings)
+    types = interpretations.types_met(name)
+    return Transformer(plan, types, functions, memory, surroundings, own=own)
 
 
 class BatchResult(msgspec.Struct):
@@ -50,7 +56,8 @@ class BatchResult(msgspec.Struct):
 
 
 class Transformer:
-    """Turns events of one type in one direction; values in, values out, nothing shared is changed.
+    """Turns events of one type in one direction; values in, values out. What it is given is not
+    changed, unless it is given away (`own`); then it is used up, even when it is rejected.
 
     Holds no state of its own: stateful conversions keep theirs in `memory`.
     """
@@ -62,13 +69,15 @@ class Transformer:
         functions: Functions | None = None,
         memory: Memory | None = None,
         surroundings: Surroundings | None = None,
+        *,
+        own: bool = False,
     ) -> None:
         """Raises InterpretationError when a function of the site is not there."""
-        self.plan = plan
+        self.plan, self._own = plan, own
         self._types, self._functions = types, functions or {}
         self._memory = memory if memory is not None else Memory()
         self._surroundings = surroundings if surroundings is not None else Surroundings()
-        generated = generate(plan)
+        generated = generate(plan, own=own)
         self.source = generated.source
         self.conversions = generated.conversions
         """What it calls; formulas are written into the text instead."""
@@ -86,7 +95,7 @@ class Transformer:
         transformer itself took.
         """
         if self._transform_all is None:
-            generated = generate_batch(self.plan)
+            generated = generate_batch(self.plan, own=self._own)
             made = self._compiled(generated)["transform_all"] if generated else self._one_by_one
             self._transform_all = made
         found = BatchResult([], [])

@@ -149,6 +149,7 @@ class Speech:
             made = make_transformer(
                 *(self._in_force.typed, self.name, type_name, "out", self._functions),
                 surroundings=self._surroundings,
+                own=True,
             )
         except InterpretationError as error:
             first = error.problems[0]
