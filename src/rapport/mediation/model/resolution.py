@@ -7,7 +7,7 @@ are explored as paths of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -32,22 +32,36 @@ class Transforming(msgspec.Struct, frozen=True):
         return f"{shown_path(self.path)} by {self.rule.rule}"
 
 
-class _Index:
-    """The rules that may count in events of one type, by what their pattern ends in."""
+_Entry = tuple[int, BoundRule]
+"""A rule and its place in the order of declaration."""
 
-    def __init__(self, rules: Sequence[BoundRule], above: Container[str]) -> None:
-        """`above`: the event's type and its super-types; other first types never match."""
-        self.rules: dict[str, list[tuple[int, BoundRule]]] = {}
-        for order, rule in enumerate(rules):
-            if rule.pattern.floating == 0 or rule.pattern.items[0].type in above:
-                last = rule.pattern.last
-                key = f".{last.attribute}" if last.attribute else last.type
-                self.rules.setdefault(key, []).append((order, rule))
+
+class _ByEnd:
+    """Rules by what their pattern ends in: an attribute, with a dot before it, or a type."""
+
+    def __init__(self, entries: Iterable[_Entry]) -> None:
+        self.rules: dict[str, list[_Entry]] = {}
+        for order, rule in entries:
+            last = rule.pattern.last
+            key = f".{last.attribute}" if last.attribute else last.type
+            self.rules.setdefault(key, []).append((order, rule))
         self.keys = frozenset(self.rules)
+
+
+class _Index:
+    """The rules that may count in events of one type."""
+
+    def __init__(self, anywhere: _ByEnd, here: _ByEnd) -> None:
+        """`anywhere`: for events of any type, so all indexes share them; `here`: for this one."""
+        self._parts = (anywhere, here)
+
+    def may_match(self, key: str, reach: frozenset[str]) -> bool:
+        """Whether some rule ends in the key, or in something within reach."""
+        return any(key in part.keys or not part.keys.isdisjoint(reach) for part in self._parts)
 
     def ending_in(self, keys: Sequence[str]) -> list[BoundRule]:
         """In the order of declaration."""
-        found = [each for key in keys for each in self.rules.get(key, ())]
+        found = [each for key in keys for part in self._parts for each in part.rules.get(key, ())]
         found.sort(key=lambda each: each[0])
         return [rule for _, rule in found]
 
@@ -55,13 +69,20 @@ class _Index:
 class Resolver:
     """Resolves the types of one scope in one direction.
 
-    Cost per type: one look at every rule; then its paths below which a rule may match, times the
-    rules that end in a path's attribute or type.
+    Every rule is looked at once. Cost per type: its own rules, then its paths below which a rule
+    may match, times the rules that end in a path's attribute or type.
     """
 
     def __init__(self, scope: Scope, direction: Direction) -> None:
         self._scope, self._types = scope, scope.types
-        self._rules = scope.rules(direction)
+        anywhere: list[_Entry] = []
+        self._by_first: dict[str, list[_Entry]] = {}
+        for order, rule in enumerate(scope.rules(direction)):
+            if rule.pattern.floating == 0:
+                anywhere.append((order, rule))
+            else:  # its first type must be the event's, or above it
+                self._by_first.setdefault(rule.pattern.items[0].type, []).append((order, rule))
+        self._anywhere = _ByEnd(anywhere)
         self._indexes: dict[str, _Index] = {}
         self._paths_left = MOST_PATHS
 
@@ -157,8 +178,7 @@ class Resolver:
         return self._types.dynamic(declared) if element_of(declared) is None else (declared,)
 
     def _may_match(self, root: str, reference: TypeRef, attribute: str = "") -> bool:
-        keys = self._index(root).keys
-        return f".{attribute}" in keys or not keys.isdisjoint(self._types.reach(reference))
+        return self._index(root).may_match(f".{attribute}", self._types.reach(reference))
 
     def _candidates(self, path: Path) -> list[BoundRule]:
         position = path[-1]
@@ -170,7 +190,9 @@ class Resolver:
 
     def _index(self, root: str) -> _Index:
         if root not in self._indexes:
-            self._indexes[root] = _Index(self._rules, self._types.levels(root))
+            above = self._types.levels(root)
+            own = [each for name in above for each in self._by_first.get(name, ())]
+            self._indexes[root] = _Index(self._anywhere, _ByEnd(own))
         return self._indexes[root]
 
     def _count(self) -> None:
