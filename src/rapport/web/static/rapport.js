@@ -35,14 +35,16 @@ function show(overview) {
   fill("detections", overview.detections.map((d) => [
     cell(clock(d.time), "time"), cell(d.policy),
     cell(Object.entries(d.bindings).map(([alias, id]) => `${alias} = ${id}`).join(", ")),
-    d.silent.length ? cell(`undecided: ${d.silent.join(", ")} silent`, "state-undecided") : cell("found"),
+    d.silent.length ? cell(`undecided: ${d.silent.join(", ")} silent`, "state-undecided") : cell(d.late ? "found late" : "found"),
     cell(d.causes.join(", "), "soft"),
   ]), "nothing yet", 5);
   fill("deliveries", overview.deliveries.map((d) => [
     cell(clock(d.time), "time"), cell(d.peer), cell(d.adapter), cell(d.state.replace("_", " "), `state-${d.state}`), cell(d.text, "soft"),
   ]), "nobody was told anything yet", 5);
-  fill("quarantine", overview.quarantine.map((q) => [
-    cell(clock(q.time), "time"), cell(q.source), cell(q.reason), cell(q.hint, "soft"),
+  // What was released is no longer held; the newest reading of its kind says what to do about the rest.
+  const newest = (held) => overview.quarantine.find((q) => q.source === held.source && q.reason === held.reason);
+  fill("quarantine", overview.held.map((held) => [
+    cell(held.count.toLocaleString(), "time"), cell(held.source), cell(held.reason), cell(newest(held)?.hint ?? "", "soft"),
   ]), "nothing is held back", 4);
 }
 
