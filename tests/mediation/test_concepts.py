@@ -74,7 +74,7 @@ def _parts(kind):
 @given(st.sampled_from(TYPE_NAMES).flatmap(_parts))
 def test_a_reading_is_found_again_in_the_value_it_became(drawn):
     kind, parts = drawn
-    value = value_of("c", "a", kind, {"key": "k", "value": parts}, 7)
+    value = value_of("a", kind, {"key": "k", "value": parts}, 7)
     assert (value["key"], value["time"]) == ("k", 7)
     assert parts_of(value["a"], kind, "c.a") == parts
 

@@ -66,9 +66,9 @@ from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.mediation.outgoing.terms import reading_term, terms_of
 from rapport.mediation.outgoing.terms_conversions import converted
-from rapport.mediation.outgoing.views import Seeing, view_of
 from rapport.mediation.rejection import Rejected
 from rapport.testing.conditions import truth
+from rapport.testing.seeing import Seeing, view_of
 
 EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
 NUMBERS = st.sampled_from(
@@ -204,7 +204,7 @@ def test_readings_are_asked_for_by_what_the_consumer_calls_them(desk: Any) -> No
         ("state", {"key": "K", "value": ["an"]}),
     ):
         attribute = CONCEPTS["station"][kind]
-        seen = transform(value_of("station", kind, attribute.type, data, 9))
+        seen = transform(value_of(kind, attribute.type, data, 9))
         for own in ("data.temp > 86", "data.position.y > 13.1", "data.state = 'on'", "data.time=9"):
             condition = parse_condition(own)
             stored = event(f"station.{kind}", data)

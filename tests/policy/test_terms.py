@@ -18,7 +18,6 @@ from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
 from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Listed, Members, Opaque, Same
 from rapport.kernel.chance import Chance
-from rapport.mediation.outgoing.views import view_of
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.language.tree import Place, Property
 from rapport.policy.plan import Constraint
@@ -31,6 +30,7 @@ from rapport.site.site import check_site, load_site
 from rapport.site.terms import interpretations_of_site
 from rapport.tables.instances import Instances
 from rapport.testing.evaluator import evaluate
+from rapport.testing.seeing import view_of
 from rapport.testing.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 FEET = Arithmetic(1250.0, 0.0, 381.0)

@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from rapport.channel.reserved import is_of_the_node
 from rapport.channel.rights import EVERYTHING, LOCAL, NOBODY, NODE, Grant, Rights
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
@@ -37,15 +38,6 @@ _IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "admin", "rate")
 _KEY_KEYS = ("key", "sources")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
-_THE_NODES_OWN = (
-    "quarantine",
-    "releases",
-    "detections",
-    "control",
-    "log",
-    "dead_letters",
-    "intercepted",
-)
 _HIGHEST_RATE = 10_000_000
 
 
@@ -189,18 +181,11 @@ def _patterns(fields: Fields, key: str) -> tuple[str, ...]:
             message = f"{pattern[:80]!r} cannot be the name or pattern of channels"
             hint = "a-z, 0-9, '.', '_', '-', '*' for anything and '?' for one character"
             fields.fault(key, "access.bad_pattern", message, hint=hint)
-        elif key == "publish" and _is_the_nodes_own(pattern):
+        elif key == "publish" and is_of_the_node(pattern):
             message = f"only the node itself appends to {pattern!r}: this right is of no use"
             hint = "publish to raw.SOURCE, or to a channel of your own name"
             fields.fault(key, "access.useless_right", message, hint=hint, severity="warning")
     return patterns
-
-
-def _is_the_nodes_own(channel: str) -> bool:
-    """Whether no door takes events for the channel, whatever rights there are. `events` is not
-    among them: a neighbour that hands over its events needs the right.
-    """
-    return channel in _THE_NODES_OWN or channel.startswith("output.")
 
 
 def _keys(fields: Fields) -> dict[str, KeyDeclared]:

@@ -71,10 +71,10 @@ def root_of(concepts: Concepts) -> tuple[Interpretation, list[Problem]]:
     return Interpretation(name=ROOT, parent="", types=tuple(types)), problems
 
 
-def value_of(concept: str, attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
+def value_of(attribute: str, kind: AttributeType, data: Any, time: int) -> Any:
     """The reading `{"key", "value": [parts]}` as a value of the concept's type.
 
-    >>> value_of("station", "temperature", "number", {"key": "s1", "value": [21.5]}, 0)
+    >>> value_of("temperature", "number", {"key": "s1", "value": [21.5]}, 0)
     {'key': 's1', 'time': 0, 'temperature': 21.5}
     """
     parts = data["value"]

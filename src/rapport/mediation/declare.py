@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
-from rapport.kernel.fields import FaultCodes, Fields
+from rapport.kernel.fields import Fields
 from rapport.kernel.paths import files_matching, is_inside
 from rapport.kernel.toml import Section, TomlFile
 from rapport.mediation.declaring.files import (
@@ -24,7 +24,7 @@ from rapport.mediation.declaring.files import (
     typed_tables,
 )
 from rapport.mediation.declaring.interpretation_form import is_typed
-from rapport.mediation.declaring.tree import Kind
+from rapport.mediation.declaring.tree import CODES, Kind
 from rapport.mediation.formats.named import format_named, read_format
 from rapport.mediation.interpretation import ROOT, FormatChoice, Interpretation, Place
 from rapport.mediation.rules import (
@@ -39,15 +39,6 @@ from rapport.mediation.rules import (
 _KEYS = ("about", "type", "format", "time", "identity", "value", "relative_to", "convert")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}", re.ASCII)
 _SECTION = "interpretations"
-_CODES = FaultCodes(
-    unknown_key="interpretation.unknown_key",
-    missing_key="interpretation.missing_key",
-    wrong_type="interpretation.bad_value",
-    unknown_choice="interpretation.bad_value",
-    out_of_range="interpretation.bad_value",
-    bad_duration="time.bad_duration",
-    endless_duration="interpretation.bad_value",
-)
 
 
 def interpretations_from_site(
@@ -107,7 +98,7 @@ def read_interpretation(
 ) -> tuple[Interpretation | None, list[Problem]]:
     """One interpretation from its table; None when it has a fault."""
     problems: list[Problem] = []
-    fields = Fields(section, problems, known=_KEYS, strict=True, codes=_CODES)
+    fields = Fields(section, problems, known=_KEYS, strict=True, codes=CODES)
     if not _NAME.fullmatch(name) or name in (ROOT, "files"):
         fields.fault(
             "",
@@ -211,7 +202,7 @@ def _declared_in_both_forms(
 
 def _files(section: Section, directory: Path, problems: list[Problem]) -> list[Path]:
     """The files that the patterns name, sorted; leading outside or to nothing is a fault."""
-    fields = Fields(section, problems, codes=_CODES)
+    fields = Fields(section, problems, codes=CODES)
     home = directory.resolve()
     paths: set[Path] = set()
     for pattern in fields.texts("files", (), example='["*.interpretation.toml"]'):

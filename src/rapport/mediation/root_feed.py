@@ -103,10 +103,13 @@ class RootFeed:
         """Durable when it returns."""
         if self._records is None or self._position == self._saved_position:
             return
-        saved = _Saved(self._position, msgspec.Raw(self.present.to_json()))
-        record = msgspec.json.encode(saved)
-        await asyncio.to_thread(self._records.put, MEMORY_TABLE, _KEY, record)
-        self._saved_position = saved.position
+        await asyncio.to_thread(self._write, self._records, self._position)
+        self._saved_position = self._position
+
+    def _write(self, records: RecordStore, position: int) -> None:
+        """In a thread: it takes as long as there are values. Nothing is taken in meanwhile."""
+        saved = _Saved(position, msgspec.Raw(self.present.to_json()))
+        records.put(MEMORY_TABLE, _KEY, msgspec.json.encode(saved))
 
     def _take_in(self, batch: list[StoredEvent], learners: list[TypedTransformer]) -> None:
         for stored in batch:
@@ -121,7 +124,7 @@ class RootFeed:
             return
         event = stored.event
         try:
-            value = value_of(concept, attribute, declared.type, event.payload(), event.time)
+            value = value_of(attribute, declared.type, event.payload(), event.time)
             learner.feed(concept, value)
         except (Rejected, KeyError, TypeError, ValueError) as error:
             self.refused += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from rapport.channel.reserved import is_reserved
 from rapport.core.errors import Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
@@ -15,10 +16,6 @@ from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 
 _KEYS = ("into", "interpretation", "type")
 _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-_OF_THE_NODE = (
-    *("events", "quarantine", "detections", "control", "log"),
-    *("dead_letters", "intercepted", "releases", "interpretations"),
-)
 
 
 def sources_into_channels(file: TomlFile) -> tuple[dict[str, SourceBinding], list[Problem]]:
@@ -44,7 +41,7 @@ def sources_into_channels(file: TomlFile) -> tuple[dict[str, SourceBinding], lis
 
 
 def _check_channel(fields: Fields, into: str) -> None:
-    own = into in _OF_THE_NODE or into.startswith((RAW_PREFIX, "output."))
+    own = is_reserved(into) or into.startswith(RAW_PREFIX)
     if into and (own or not _CHANNEL.fullmatch(into)):
         message = "only the node appends to it" if own else "no channel can have this name"
         fields.fault("into", "source.bad_channel", f"{into[:60]!r}: {message}")

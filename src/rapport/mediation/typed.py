@@ -17,8 +17,7 @@ from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import KEY, TIME, parts_of
 from rapport.mediation.formats.base import Document, Format
 from rapport.mediation.formats.named import format_named
-from rapport.mediation.in_force import InForce
-from rapport.mediation.in_force import stamp_of as stamp_of
+from rapport.mediation.in_force import InForce, stamp_of
 from rapport.mediation.memory import SourceMemory
 from rapport.mediation.model.memory import Functions
 from rapport.mediation.model.references import feeds_of, functions_needed

@@ -15,16 +15,12 @@ from rapport.core.errors import InterpretationError, Problem, nearest_names
 from rapport.core.terms import Same
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
-from rapport.mediation.concepts import root_of
-from rapport.mediation.declare import typed_from_site
-from rapport.mediation.declaring.completing import complete
-from rapport.mediation.in_force import take_in
-from rapport.mediation.model.interpretation import ROOT, Interpretation
+from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.outgoing.terms import terms_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.terms import ConceptTerms, PolicyTerms
-from rapport.site.bindings import concepts_of
+from rapport.site.interpreting import meanings_in_site
 
 _TABLE, _ALL = "interpretations", "interpretation"
 
@@ -77,18 +73,8 @@ def policy_terms(interpretations: Interpretations, name: str, ontology: Ontology
 
 def interpretations_of_site(file: TomlFile, directory: Path, ontology: Ontology) -> Interpretations:
     """The typed interpretations that a site declares, without those that are faulty."""
-    concepts = concepts_of(ontology)
-    root, _ = root_of(concepts)
-    declared = typed_from_site(file, directory, known=[each.name for each in root.types])
-    own = declared.interpretations.get(ROOT)
-    completed = complete(declared, _joined(root, own) if own is not None else root)
-    in_force, _ = take_in({}, completed.interpretations.values(), concepts=concepts)
+    in_force, _ = meanings_in_site(file, directory, ontology).files.taken_in()
     return in_force.typed
-
-
-def _joined(base: Interpretation, own: Interpretation) -> Interpretation:
-    types = {each.name: each for each in (*base.types, *own.types)}
-    return msgspec.structs.replace(own, parent="", types=tuple(types.values()))
 
 
 def _chosen(file: TomlFile, policies: Collection[str], problems: list[Problem]) -> dict[str, str]:

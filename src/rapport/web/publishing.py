@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from rapport.channel.reserved import is_reserved
 from rapport.channel.sequences import counted_in
 from rapport.core.codec import (
     DATA_ENCODING,
@@ -31,17 +32,6 @@ from rapport.core.xml import check_xml
 from rapport.node.node import Node
 
 BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/cloudevents+json"
-_ONLY_THE_NODE = (
-    "events",
-    "quarantine",
-    "releases",
-    "detections",
-    "control",
-    "log",
-    "dead_letters",
-    "intercepted",
-    "interpretations",
-)
 _CHARSET = re.compile(r";\s*charset=\"?([^\s;\"]+)", re.I)
 _XML_ENCODING = re.compile(r"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([^\"']+)")
 _ATTRIBUTES = ("id", "source", "type", "subject", "time", "specversion")
@@ -49,7 +39,7 @@ _ATTRIBUTES = ("id", "source", "type", "subject", "time", "specversion")
 
 def check_not_reserved(channel: str) -> None:
     """Raises NotAllowed for channels that only the node itself appends to."""
-    if channel in _ONLY_THE_NODE or channel.startswith("output."):
+    if is_reserved(channel):
         raise NotAllowed(
             f"only the node itself appends to {channel!r}",
             code="channel.reserved",

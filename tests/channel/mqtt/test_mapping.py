@@ -102,6 +102,10 @@ def test_the_payload_is_the_data_or_the_whole_event() -> None:
         ('broker = "mqtt://h"', "mqtt.idle"),
         ('broker = "mqtt://h"\nin = [{topic = "a/#/b", source = "s"}]', "mqtt.bad_topic"),
         ('broker = "mqtt://h"\nin = [{topic = "a", source = "No Name"}]', "channel.bad_name"),
+        (
+            'broker = "mqtt://h"\nin = [{topic = "a", source = "s", channel = "interpretations"}]',
+            "channel.reserved",
+        ),
         ('broker = "mqtt://h"\nout = [{channel = "a", topic = "x/{nme}"}]', "mqtt.bad_topic"),
         (
             'broker = "mqtt://h"\nout = [{channel = "a", topic = "x/{id.__class__}"}]',

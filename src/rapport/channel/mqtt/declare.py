@@ -20,6 +20,7 @@ import msgspec
 from rapport.channel.checking import check_channel_name
 from rapport.channel.mqtt.topics import check_filter
 from rapport.channel.query.kinds import make_query
+from rapport.channel.reserved import is_reserved
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
@@ -126,6 +127,13 @@ def _incoming(fields: Fields) -> Incoming:
             check_channel_name(channel)
     except InvalidInput as error:
         fields.report("topic" if "topic" in error.code else "source", error)
+    if is_reserved(channel):
+        fields.fault(
+            "channel",
+            "channel.reserved",
+            f"only the node itself appends to {channel!r}",
+            hint="leave it out: messages then go to raw.SOURCE and are given a meaning",
+        )
     return Incoming(topic=topic, source=source, channel=channel)
 
 

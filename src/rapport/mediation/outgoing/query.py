@@ -9,9 +9,9 @@ import msgspec
 from rapport.channel.query.own_terms import View
 from rapport.core.event import StoredEvent
 from rapport.mediation.in_force import InForce
+from rapport.mediation.outgoing.forms import forms_of
 from rapport.mediation.outgoing.originals import raw_of
 from rapport.mediation.outgoing.speech import Said, Speech
-from rapport.mediation.outgoing.views import view_of
 
 _replace = msgspec.structs.replace
 
@@ -34,5 +34,5 @@ def query_view(speech: Speech, in_force: InForce, say: Callable[[StoredEvent], S
         is_own = raw_of(stored.event, speech.stamp) is not None
         return is_own or speech.may_block or bool(say(stored).events)
 
-    forms = view_of(in_force.typed, speech.name, in_force.concepts).forms
+    forms = forms_of(in_force.typed, speech.name, in_force.concepts)
     return View(speech.stamp, forms, see, accepts, speech.may_block)

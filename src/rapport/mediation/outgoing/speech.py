@@ -100,7 +100,7 @@ class Speech:
             return event.type, data
         concept, _, attribute = event.type.partition(".")
         try:
-            return concept, value_of(concept, attribute, declared.type, data, event.time)
+            return concept, value_of(attribute, declared.type, data, event.time)
         except (LookupError, TypeError, ValueError):
             message = f"event {event.id[:60]!r} is no reading of {event.type}"
             raise Rejected("reading.malformed", message) from None

@@ -1,0 +1,28 @@
+"""Channels that the node keeps for itself. [CH-15]"""
+
+from __future__ import annotations
+
+OF_THE_NODE = (
+    "control",
+    "dead_letters",
+    "detections",
+    "intercepted",
+    "log",
+    "quarantine",
+    "releases",
+)
+"""Their events are acted on, or mean something only where they arose."""
+_SHARED = ("events", "interpretations")
+"""Appended to by the node alone as well, but neighbours may hand theirs over."""
+OUTPUT = "output."
+"""Before the names of channels in which deliveries wait for their adapter."""
+
+
+def is_of_the_node(channel: str) -> bool:
+    """Nobody else appends to it, not even a neighbour."""
+    return channel in OF_THE_NODE or channel.startswith(OUTPUT)
+
+
+def is_reserved(channel: str) -> bool:
+    """No publisher appends to it, whatever rights it has."""
+    return channel in _SHARED or is_of_the_node(channel)
