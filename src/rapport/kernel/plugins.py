@@ -18,6 +18,7 @@ GROUPS = (
     "interceptors",
     "conversions",
     "relations",
+    "measures",
     "sources",
     "queries",
 )

@@ -18,6 +18,28 @@ class Relationship(msgspec.Struct, frozen=True):
     function: str
 
 
+class PairTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of the site with one or two key columns and a number: `[functions.X] table = ...`."""
+
+    table: str
+    keys: tuple[str, ...]
+    value: str
+    symmetric: bool = False
+    """True: (a, b) also stands for (b, a)."""
+
+
+class SiteFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """`distance` of `substance.position` and `substance.position`: gives a number in `unit`."""
+
+    name: str
+    of: tuple[tuple[str, str], ...]
+    """One or two (concept, attribute); the attribute `id` is the identity."""
+    measure: str = ""
+    """Name of a measuring function (`policy/measures.py`); empty: it is looked up."""
+    lookup: PairTable | None = None
+    unit: str = ""
+
+
 class PushSource(msgspec.Struct, frozen=True, kw_only=True):
     """A source of events that give attributes of a concept; names their fields."""
 
@@ -34,6 +56,10 @@ class PushSource(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: the source speaks root units."""
     period_ms: int = 0
     """The source promises some event at least this often; 0: it promises nothing."""
+    stale_after_ms: int = 0
+    """Its last value is unknown so long after it was given; 0: it holds until the next."""
+    uncertainty_ms: int = 0
+    """How far its clock may be wrong, either way."""
     further: tuple[str, ...] = ()
     """More attributes that it gives; only through a typed interpretation."""
     speaks: str = ""
@@ -63,6 +89,8 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
     sources: dict[str, PushSource]
     units: dict[str, dict[str, str]] = {}
     """Units of number attributes in root, by concept, where the site says them."""
+    functions: dict[str, SiteFunction] = {}
+    """What comparisons may call."""
 
     def streams(self) -> dict[str, AttributeType]:
         """Every `concept.attribute` that some push source gives, with its type."""

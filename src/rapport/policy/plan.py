@@ -10,7 +10,7 @@ so the same plan runs in the node and on Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -18,7 +18,7 @@ from rapport.core.ids import content_id
 from rapport.policy.language.tree import Consumption, Operator, WhenUnsure
 
 
-class Constraint(msgspec.Struct, frozen=True):
+class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """An attribute of an instance compared with a constant."""
 
     attribute: str
@@ -26,7 +26,7 @@ class Constraint(msgspec.Struct, frozen=True):
     value: str | float
 
 
-class Side(msgspec.Struct, frozen=True):
+class Side(msgspec.Struct, frozen=True, omit_defaults=True):
     """One end of a relationship: an alias, the attribute it brings, and what its instance must
     satisfy.
 
@@ -40,68 +40,216 @@ class Side(msgspec.Struct, frozen=True):
     stream: str | None
 
 
-class QueryTerm(msgspec.Struct, frozen=True, tag="query"):
+class Constant(msgspec.Struct, frozen=True, tag="constant", omit_defaults=True):
+    """A number in root's unit, or a text."""
+
+    value: str | float
+
+
+class SideValue(msgspec.Struct, frozen=True, tag="value", omit_defaults=True):
+    """An attribute of the instance at one side (0 first, 1 second); `id` is the identity itself.
+
+    The side's own attribute comes with its event where it has a stream; all others from tables.
+    """
+
+    side: int
+    attribute: str
+
+
+class Measure(msgspec.Struct, frozen=True, tag="measure", omit_defaults=True):
+    """A number made of one or two values by a measuring function (`policy/measures.py`)."""
+
+    function: str
+    of: tuple[SideValue, ...]
+
+
+class LookedUp(msgspec.Struct, frozen=True, tag="looked-up", omit_defaults=True):
+    """A number that the site's function `function` finds in its table under one or two texts."""
+
+    function: str
+    of: tuple[SideValue, ...]
+
+
+Operand = Constant | SideValue | Measure | LookedUp
+
+
+class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Two operands in root's units; nothing missing (None, NaN) ever holds, not even `!=`."""
+
+    left: Operand
+    operator: Operator
+    right: Operand
+
+
+class QueryTerm(msgspec.Struct, frozen=True, tag="query", omit_defaults=True):
     """One event-based side: an occurrence per event and matching instance of the other side."""
 
     first: Side
     second: Side
     function: str
+    """Of the relationship; empty for a comparison."""
     parameter: float | None = None
     """In base units (metres)."""
+    compared: Compared | None = None
 
 
-class CorrelationTerm(msgspec.Struct, frozen=True, tag="correlation"):
-    """Both sides event-based: an occurrence per pair of different events within the window."""
+class CorrelationTerm(msgspec.Struct, frozen=True, tag="correlation", omit_defaults=True):
+    """Both sides event-based: an occurrence per pair of different events within the window.
+
+    Both sides may be one alias with two attributes (`temperature of S > dewpoint of S`).
+    """
 
     first: Side
     second: Side
     function: str
     parameter: float | None = None
+    compared: Compared | None = None
+    window_ms: int | None = None
+    """None: the plan's."""
 
 
-class ConstraintTerm(msgspec.Struct, frozen=True, tag="constraint"):
+class ConstraintTerm(msgspec.Struct, frozen=True, tag="constraint", omit_defaults=True):
     """No event-based side: instances that satisfy it extend the bindings."""
 
     first: Side
     second: Side
     function: str
     parameter: float | None = None
+    compared: Compared | None = None
 
 
-TermStep = QueryTerm | CorrelationTerm | ConstraintTerm
+class ReadingTerm(msgspec.Struct, frozen=True, tag="reading", omit_defaults=True):
+    """One alias, one event-based attribute: an occurrence per event for which the comparison
+    holds. The alias stands on both sides, so that joins need not tell it from the others.
+    """
+
+    first: Side
+    compared: Compared
+
+    @property
+    def second(self) -> Side:
+        """The same side."""
+        return self.first
+
+    @property
+    def function(self) -> str:
+        """None; it compares."""
+        return ""
+
+    @property
+    def parameter(self) -> None:
+        """None; its constant stands in the comparison."""
+        return
 
 
-class Positive(msgspec.Struct, frozen=True, tag="positive"):
+StateTerm = QueryTerm | CorrelationTerm | ConstraintTerm | ReadingTerm
+"""What can be true, false or unknown of identities at a time, by their last values."""
+
+
+class StateAtom(msgspec.Struct, frozen=True, tag="state", omit_defaults=True):
+    """The term as a state of its identities."""
+
+    term: StateTerm
+    negated: bool = False
+
+
+class StateAll(msgspec.Struct, frozen=True, tag="all", omit_defaults=True):
+    """All parts are true."""
+
+    parts: tuple[StateExpression, ...]
+
+
+class StateAny(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
+    """At least one part is true."""
+
+    parts: tuple[StateExpression, ...]
+
+
+StateExpression = StateAtom | StateAll | StateAny
+
+
+class LastingTerm(msgspec.Struct, frozen=True, tag="lasting", omit_defaults=True):
+    """A state that stayed true for `duration_ms`: one occurrence per stretch that long, which
+    ends that long after it became true. One or two aliases (one: it stands on both sides).
+    """
+
+    first: Side
+    second: Side
+    state: StateExpression
+    duration_ms: int
+
+    @property
+    def function(self) -> str:
+        """None."""
+        return ""
+
+    @property
+    def parameter(self) -> None:
+        """None."""
+        return
+
+
+class SilentTerm(msgspec.Struct, frozen=True, tag="silent", omit_defaults=True):
+    """An instance gave no event of `streams` for `duration_ms`: one occurrence per silence."""
+
+    first: Side
+    streams: tuple[str, ...]
+    duration_ms: int
+
+    @property
+    def second(self) -> Side:
+        """The same side."""
+        return self.first
+
+    @property
+    def function(self) -> str:
+        """None."""
+        return ""
+
+    @property
+    def parameter(self) -> None:
+        """None."""
+        return
+
+
+TermStep = QueryTerm | CorrelationTerm | ConstraintTerm | ReadingTerm | LastingTerm | SilentTerm
+
+
+class Positive(msgspec.Struct, frozen=True, tag="positive", omit_defaults=True):
     """The term with this index occurs."""
 
     term: int
 
 
-class Absent(msgspec.Struct, frozen=True, tag="absent"):
+class Absent(msgspec.Struct, frozen=True, tag="absent", omit_defaults=True):
     """The term with this index does not occur."""
 
     term: int
 
 
-class Sequence(msgspec.Struct, frozen=True, tag="sequence"):
+class Sequence(msgspec.Struct, frozen=True, tag="sequence", omit_defaults=True):
     """`first FOLLOWED-BY second`, either of them perhaps negated."""
 
     first: int
     second: int
     first_negated: bool = False
     second_negated: bool = False
+    window_ms: int | None = None
+    """None: the clause's."""
 
 
 Child = Positive | Absent | Sequence
 
 
-class Clause(msgspec.Struct, frozen=True):
+class Clause(msgspec.Struct, frozen=True, omit_defaults=True):
     """An OR of children."""
 
     children: tuple[Child, ...]
+    window_ms: int | None = None
+    """None: the plan's."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An AND of clauses over terms, with the window and what to do about it."""
 
     policy: str
@@ -112,6 +260,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     consumption: Consumption = "chronicle"
     distinct: tuple[tuple[str, str], ...] = ()
     when_unsure: WhenUnsure = "hold"
+    once_per_ms: int | None = None
+    """Detections with equal bindings less than this after one that was reported are left out."""
 
     def version(self) -> str:
         """A name for exactly this plan: changes when anything in it does."""
@@ -119,8 +269,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""
-        sides = [side for term in self.terms for side in (term.first, term.second)]
-        return tuple(sorted({side.stream for side in sides if side.stream is not None}))
+        return tuple(sorted(self.streams_of(range(len(self.terms)))))
 
     def absent_streams(self) -> frozenset[str]:
         """The streams of all terms whose absence is asked for, alone or beside other things."""
@@ -135,14 +284,35 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def streams_of(self, terms: Iterable[int]) -> frozenset[str]:
         """The streams these terms read."""
-        chosen = [self.terms[term] for term in terms]
-        sides = [side for term in chosen for side in (term.first, term.second)]
-        return frozenset(side.stream for side in sides if side.stream is not None)
+        return frozenset(stream for term in terms for stream in streams_of_term(self.terms[term]))
 
     def concepts(self) -> tuple[str, ...]:
         """The concepts whose instances this plan looks up, sorted."""
         sides = [side for term in self.terms for side in (term.first, term.second)]
         return tuple(sorted({side.concept for side in sides}))
+
+
+def streams_of_term(term: TermStep) -> frozenset[str]:
+    """The `concept.attribute` streams whose events a term reads."""
+    match term:
+        case SilentTerm():
+            return frozenset(term.streams)
+        case LastingTerm():
+            return frozenset(
+                stream for atom in state_atoms(term.state) for stream in streams_of_term(atom.term)
+            )
+        case _:
+            sides = (term.first, term.second)
+            return frozenset(side.stream for side in sides if side.stream is not None)
+
+
+def state_atoms(state: StateExpression) -> Iterator[StateAtom]:
+    """The terms of a state, in the order written."""
+    if isinstance(state, StateAtom):
+        yield state
+        return
+    for part in state.parts:
+        yield from state_atoms(part)
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -59,6 +59,45 @@ class Term(msgspec.Struct, frozen=True, tag="term"):
     second_place: Place
 
 
+class Quantity(msgspec.Struct, frozen=True, tag="quantity"):
+    """`30 degC`, `15 %`, `'open'`: a constant; the unit as written, empty when there is none."""
+
+    value: str | float
+    unit: str
+    place: Place
+
+
+class AttributeOf(msgspec.Struct, frozen=True, tag="attribute-of"):
+    """`temperature of S`."""
+
+    attribute: str
+    alias: str
+    place: Place
+    alias_place: Place
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """`distance(A, B)`: a function of the site over one or two aliases."""
+
+    function: str
+    aliases: tuple[str, ...]
+    place: Place
+    alias_places: tuple[Place, ...]
+
+
+Measured = Quantity | AttributeOf | Call
+
+
+class Comparison(msgspec.Struct, frozen=True, tag="comparison"):
+    """`temperature of S above 30 degC`, `distance(A, B) < minimumDistance(A, B)`."""
+
+    left: Measured
+    operator: Operator
+    right: Measured
+    negated: bool
+    place: Place
+
+
 class And(msgspec.Struct, frozen=True, tag="and"):
     """All parts hold."""
 
@@ -72,21 +111,66 @@ class Or(msgspec.Struct, frozen=True, tag="or"):
 
 
 class FollowedBy(msgspec.Struct, frozen=True, tag="followed-by"):
-    """`first`, then `second`."""
+    """`first`, then `second`; with its own window when it says `within 10 min`."""
 
     first: Expression
     second: Expression
     place: Place
+    window_ms: int | None = None
 
 
-Expression = Term | And | Or | FollowedBy
+class Within(msgspec.Struct, frozen=True, tag="within"):
+    """A whole line with a window of its own: `(A is inside R OR B is inside R) within 10 s`.
+
+    Stands only as the condition or as a part of its outermost And.
+    """
+
+    inner: Expression
+    window_ms: int
+    place: Place
+
+
+class Lasting(msgspec.Struct, frozen=True, tag="for"):
+    """`A is inside R for 10 min`, `(C AND D) for 2 hours`: stayed true for so long.
+
+    `inner` holds terms and comparisons, perhaps negated, joined by And and Or; nothing else.
+    """
+
+    inner: Expression
+    duration_ms: int
+    place: Place
+
+
+class Silent(msgspec.Struct, frozen=True, tag="silent"):
+    """`no temperature of S for 3 hours`; the attribute is empty for `no event of S`."""
+
+    attribute: str
+    alias: str
+    duration_ms: int
+    place: Place
+    alias_place: Place
+
+
+Expression = Term | Comparison | Lasting | Silent | And | Or | FollowedBy | Within
+Atomic = Term | Comparison | Lasting | Silent
+"""What is never taken apart by normalisation."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """One indented line below an action: `to guards`, `urgent`, `answer within 60 s`."""
+
+    text: str
+    place: Place
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A phrase such as `raise alarm`; the site says what is done about it."""
+    """A phrase such as `raise alarm`; the site says what is done about it, unless the lines below
+    it do.
+    """
 
     phrase: str
     place: Place
+    delivery: tuple[Delivery, ...] = ()
 
 
 class PolicyTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +186,5 @@ class PolicyTree(msgspec.Struct, frozen=True, kw_only=True):
     distinct: tuple[tuple[str, str], ...] = ()
     when_unsure: WhenUnsure = "hold"
     """What becomes of absence that a silent source might have refuted."""
+    once_per_ms: int | None = None
+    """`at most once per 10 min`, for equal bindings; None: no limit."""

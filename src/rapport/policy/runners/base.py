@@ -23,6 +23,12 @@ class PullData(Protocol):
     def instances(self, concept: str) -> Instances:
         """The instances of a concept, empty when no table gives any."""
 
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        """What a looked-up function of the site gives, by one or two texts; raises UnknownName.
+
+        A symmetric table is given in both orders.
+        """
+
 
 class Operator(Protocol):
     """One plan, executing. Deterministic: the same readings give the same detections however they
@@ -38,6 +44,9 @@ class Operator(Protocol):
 
     def take_undecided(self) -> list[Undecided]:
         """What would have been detected since the last call, had a source not been silent."""
+
+    def suppressed(self) -> int:
+        """Detections left out so far because of `at most once per`."""
 
     def pending_until(self) -> int | None:
         """The time at which something pending will be decided even if no event comes; None when

@@ -1,0 +1,162 @@
+"""Measuring functions: a number made of one or two values, for comparisons. [PO-1, PO-3]
+
+`get(name)` finds built-in ones, installed ones (entry points `rapport.measures`), and a site's own
+`package.module:function`. Only a site file can name a function, never a policy text.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.schema import TYPE_NAMES, AttributeType
+from rapport.kernel.plugins import Plugins
+
+Value = Sequence[Any]
+Numbers = npt.NDArray[np.float64]
+Shape = Literal["distance", "opaque"]
+
+
+class Measuring(msgspec.Struct, frozen=True, kw_only=True):
+    """One measuring function over one or two values (a sequence of parts each).
+
+    `many` takes arrays of shape (n, parts) and answers the same as `one` row by row; NaN where
+    nothing can be said, which no comparison satisfies.
+    """
+
+    name: str
+    types: tuple[AttributeType, ...]
+    one: Callable[..., float]
+    many: Callable[..., Numbers]
+    unit: str = ""
+    """The unit of its result in root; empty: the site says it, or it has none."""
+    shape: Shape = "opaque"
+    """What an index may assume: `distance` = the straight distance of two points."""
+
+
+def _distance(first: Value, second: Value) -> float:
+    dx, dy = first[0] - second[0], first[1] - second[1]
+    return float(np.sqrt(dx * dx + dy * dy))
+
+
+def _distance_many(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Numbers:
+    with np.errstate(all="ignore"):
+        dx, dy = first[:, 0] - second[:, 0], first[:, 1] - second[:, 1]
+        # Not hypot: it rounds otherwise than `_distance`, and both must always agree.
+        return np.asarray(np.sqrt(dx * dx + dy * dy), np.float64)
+
+
+DISTANCE = Measuring(
+    name="distance",
+    types=("point", "point"),
+    one=_distance,
+    many=_distance_many,
+    unit="m",
+    shape="distance",
+)
+
+BUILT_IN = {measuring.name: measuring for measuring in (DISTANCE,)}
+_loaded: dict[str, Measuring] = {}
+
+
+def measure(
+    *types: AttributeType, unit: str = "", many: Callable[..., Numbers] | None = None
+) -> Callable[[Callable[..., float]], Measuring]:
+    """Turns a function of one or two values into a Measuring; for authors of plug-ins and sites.
+
+    >>> @measure("number", "number")
+    ... def angstrom(temperature, humidity):
+    ...     return 0.05 * humidity[0] - 0.1 * (temperature[0] - 27)
+    >>> round(angstrom.one((25.0,), (80.0,)), 3)
+    4.2
+    """
+    if not 1 <= len(types) <= 2:
+        raise InvalidInput("a measure is of one or two values", code="measures.bad_type")
+    for kind in types:
+        if kind not in TYPE_NAMES:
+            raise UnknownName("attribute type", kind, TYPE_NAMES, code="measures.bad_type")
+
+    def declare(function: Callable[..., float]) -> Measuring:
+        return Measuring(
+            name=function.__name__,
+            types=types,
+            one=function,
+            many=many or _row_by_row(function),
+            unit=unit,
+        )
+
+    return declare
+
+
+def get(name: str) -> Measuring:
+    """The measure called `name`; raises UnknownName, or InvalidInput when its module cannot be
+    imported.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name not in _loaded:
+        found = _import(name) if ":" in name else _installed(name)
+        if not isinstance(found, Measuring):
+            raise InvalidInput(
+                f"{name!r} is not a measuring function",
+                code="measures.not_a_measure",
+                hint="put @measure(...) of rapport.policy.measures before it",
+            )
+        _loaded[name] = found
+    return _loaded[name]
+
+
+def names() -> list[str]:
+    """Built-in and installed names, sorted; loads nothing."""
+    return sorted({*BUILT_IN, *Plugins().names("measures")})
+
+
+def _row_by_row(function: Callable[..., float]) -> Callable[..., Numbers]:
+    def many(*values: npt.NDArray[Any]) -> Numbers:
+        rows = zip(*(column.tolist() for column in values), strict=True)
+        return np.fromiter((_number(function, row) for row in rows), np.float64, len(values[0]))
+
+    return many
+
+
+def _number(function: Callable[..., float], row: tuple[Any, ...]) -> float:
+    if any(part is None for value in row for part in value):
+        return float("nan")
+    return float(function(*row))
+
+
+def _installed(name: str) -> Any:
+    known = names()
+    if name not in known:
+        raise UnknownName("measuring function", name, known, code="measures.unknown")
+    try:
+        return Plugins().get("measures", name)
+    except Exception as error:  # whatever a foreign module raises while it is imported
+        raise _cannot_import(name, error) from error
+
+
+def _import(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # as above
+        raise _cannot_import(module_name, error) from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        known = [key for key, value in vars(module).items() if isinstance(value, Measuring)]
+        raise UnknownName(f"function of {module_name}", attribute, known, code="measures.unknown")
+    return found
+
+
+def _cannot_import(name: str, error: Exception) -> InvalidInput:
+    return InvalidInput(
+        f"cannot import {name!r}: {type(error).__name__}: {error}",
+        code="measures.cannot_import",
+        hint="the module must be installed, or lie on PYTHONPATH",
+    )
