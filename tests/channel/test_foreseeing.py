@@ -158,7 +158,7 @@ class Side:
         )
         rule = ChannelRules(pattern="c", index=INDEXED, ttl_ms=ttl_ms)
         self.channels.use_rules(ChannelsDeclared(rules=(rule,)))
-        self.channels.source._chance = lambda count: bytes(count)
+        self.channels.source.sessions.chance = lambda count: bytes(count)
         self.channels.source._tokens = Tokens(b"0" * 32)
 
     async def append(self, events: Sequence[Event], feed: bool) -> None:

@@ -147,7 +147,7 @@ async def all_batches(
 ) -> list[Batch]:
     """Every batch of a query, read by the next tokens, and each once more by its own."""
     source = channels.source
-    source._chance = lambda count: chance[:count]
+    source.sessions.chance = lambda count: chance[:count]
     source._tokens = Tokens(b"0" * 32)
     request = Request(query=query, max_messages=size)
     batch = await source.request("c", request, identity="i")

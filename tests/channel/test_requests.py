@@ -230,7 +230,7 @@ def test_what_retention_let_go_is_gone_with_the_next_valid_token() -> None:
         batch = await channels.source.request("c", asked, identity="me")
         channels.parts.log.trim("c", 3)
         fresh = type(channels)(channels.parts)  # the same stores, nothing decoded in memory
-        fresh.source._leases = None
+        fresh.source.sessions.leases = None
         gone = await fresh.source.request("c", Request(token=batch.current_token), identity="me")
         assert (gone.gone, gone.events) == (True, ())
         rest = await fresh.source.request("c", Request(token=gone.next_token), identity="me")

@@ -11,8 +11,6 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from rapport.channel.batch import (
     DEFAULT_MESSAGES,
     LONGEST_WAIT_MS,
@@ -24,45 +22,17 @@ from rapport.channel.batch import (
     request_limits,
 )
 from rapport.channel.following import Followed, Following
-from rapport.channel.lease import Leases, granted_minutes
 from rapport.channel.own_requests import Present, in_own_terms, interpretation_of
 from rapport.channel.query.kinds import Query, make_query
 from rapport.channel.query.own_terms import VIEWS
+from rapport.channel.request_sessions import SHARED_SESSION, Asked, Opened, Sessions
 from rapport.channel.retention_ttl import batch_ttl, given_once
 from rapport.channel.scanning import Scanner
 from rapport.channel.selection import Chosen
 from rapport.channel.takers import SourceChannels, Taker
-from rapport.channel.tokens import Place, Tokens, identity_digest, request_secret
+from rapport.channel.tokens import Place
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import StoredEvent
-from rapport.store.memory import MemoryLogStore
-
-_SESSION_BYTES = 8
-
-
-class _Asked(msgspec.Struct, frozen=True):
-    """A request understood: who asks where for what, and in which session."""
-
-    name: str
-    identity: str
-    session: bytes
-    query: Query
-    limits: Limits
-    request: Request
-    scanner: Scanner
-    lease_minutes: int
-    handback: str
-    start: int = 0
-    """A query begins after this position."""
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """A session that was begun without asking for messages."""
-
-    session: str
-    token: str
-    lease_minutes: int
-    handback: str
 
 
 class MessageSource:
@@ -76,11 +46,8 @@ class MessageSource:
     ) -> None:
         self._channels = channels
         self._clock = channels.parts.clock
-        self._chance = chance
         self.taker = Taker(channels)
-        self._leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
-        self._tokens: Tokens | None = None
-        self._signing = asyncio.Lock()
+        self.sessions = Sessions(channels, chance=chance)
         self.views = VIEWS
         """What the words of interpretations mean in queries."""
         self.present: Present | None = None
@@ -110,7 +77,7 @@ class MessageSource:
         if request.push_address:
             raise Unsupported("a push address", "this door", hint="ask at a node's request doors")
         channel = self._channels.channel(name)
-        tokens = await self._signer()
+        tokens = await self.sessions.signer(self.taker)
         taken = await self.taker.taken(name)
         scanner = Scanner(channel, self._clock, taken, closing=closing)
         if request.token:
@@ -126,7 +93,7 @@ class MessageSource:
         """
         check_request(request)
         request = in_own_terms(name, request)
-        tokens = await self._signer()
+        tokens = await self.sessions.signer(self.taker)
         scanner = Scanner(self._channels.channel(name), self._clock, await self.taker.taken(name))
         most = min(request.max_push or DEFAULT_MESSAGES, MOST_MESSAGES)
         limits = Limits(most, request.max_time_range_ms)
@@ -135,19 +102,19 @@ class MessageSource:
             query, session = self._query(place.kind, place.query), place.session
             after, handback = place.reach if request.seen else place.after, place.handback
         else:
-            query, session = self._query(request.kind, request.query), self._chance(_SESSION_BYTES)
+            query, session = self._query(request.kind, request.query), self.sessions.new()
             after = 0 if request.from_start else self._channels.channel(name).last_position()
             handback = request.handback
-        lease = self._grant(session, request.lease_minutes)
-        asked = _Asked(
+        lease = self.sessions.grant(session, request.lease_minutes)
+        asked = Asked(
             name, identity, session, query, limits, request, scanner, lease, handback, after
         )
         chosen = Chosen((), after, after, after, at_end=True)
-        return Opened(session.hex(), self._token(asked, chosen), lease, handback)
+        return Opened(session.hex(), self.sessions.token(asked, chosen), lease, handback)
 
     async def session_of(self, name: str, token: str, *, identity: str) -> str:
         """The session a token belongs to; raises as `request` does for a token."""
-        tokens = await self._signer()
+        tokens = await self.sessions.signer(self.taker)
         return tokens.read(token, channel=name, identity=identity).session.hex()
 
     # --- following ------------------------------------------------------------------------------
@@ -173,7 +140,7 @@ class MessageSource:
                 "place in itself",
                 code="request.bad_field",
             )
-        tokens, channel = await self._signer(), self._channels.channel(name)
+        tokens, channel = await self.sessions.signer(self.taker), self._channels.channel(name)
         scanner = Scanner(channel, self._clock, await self.taker.taken(name), closing=closing)
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
@@ -191,29 +158,26 @@ class MessageSource:
             write_token=lambda chosen: self._token_of_stream(asked, chosen),
             first=first,
             handback=asked.handback,
-            has_own_session=asked.session != bytes(_SESSION_BYTES),
+            has_own_session=asked.session != SHARED_SESSION,
         )
 
-    def _follower(self, name: str, request: Request, identity: str, scanner: Scanner) -> _Asked:
-        # Sessions matter only for leases. Where there are none, all streams share one: then those
-        # that ask the same get the same tokens, and doors need to write them once.
-        session = bytes(_SESSION_BYTES) if self._leases is None else self._chance(_SESSION_BYTES)
-        lease = self._grant(session, request.lease_minutes)
+    def _follower(self, name: str, request: Request, identity: str, scanner: Scanner) -> Asked:
+        session = self.sessions.of_stream()
+        lease = self.sessions.grant(session, request.lease_minutes)
         query, limits = self._query(request.kind, request.query), request_limits(request)
-        return _Asked(
+        return Asked(
             name, identity, session, query, limits, request, scanner, lease, request.handback
         )
 
     async def _followed(
         self, place: Place, request: Request, identity: str, scanner: Scanner
-    ) -> tuple[_Asked, Followed | None]:
+    ) -> tuple[Asked, Followed | None]:
         """How to go on after a token, and the token's own set unless it was seen."""
-        if self._leases is not None:
-            self._leases.check(place.session, self._steady_ms())
-        lease = self._grant(place.session, request.lease_minutes)
+        self.sessions.check(place.session)
+        lease = self.sessions.grant(place.session, request.lease_minutes)
         limits = request_limits(request, Limits(place.messages, place.time_range_ms))
         query = self._query(place.kind, place.query)
-        asked = _Asked(
+        asked = Asked(
             *(place.channel, identity, place.session, query, limits, request, scanner, lease),
             handback=place.handback,
         )
@@ -223,25 +187,25 @@ class MessageSource:
         chosen = Chosen(events or (), place.after, place.through, place.reach, at_end=True)
         return asked, Followed(chosen, gone=events is None)
 
-    def _token_of_stream(self, asked: _Asked, chosen: Chosen) -> str:
-        self._grant(asked.session, asked.lease_minutes)  # a stream keeps its lease alive
-        return self._token(asked, chosen)
+    def _token_of_stream(self, asked: Asked, chosen: Chosen) -> str:
+        self.sessions.grant(asked.session, asked.lease_minutes)  # a stream keeps its lease alive
+        return self.sessions.token(asked, chosen)
 
     # --- a query ----------------------------------------------------------------------------------
 
     async def _begin(self, name: str, request: Request, identity: str, scanner: Scanner) -> Batch:
         query = self._query(request.kind, request.query)
-        session = self._chance(_SESSION_BYTES)
-        lease = self._grant(session, request.lease_minutes)
+        session = self.sessions.new()
+        lease = self.sessions.grant(session, request.lease_minutes)
         limits = request_limits(request)
         start = 0 if request.from_start else self._channels.channel(name).last_position()
-        asked = _Asked(
+        asked = Asked(
             name, identity, session, query, limits, request, scanner, lease, request.handback, start
         )
         chosen, token = await self._first_set(asked)
         return await self._answer(asked, chosen.events, token, chosen.reach, wait_ms=0)
 
-    async def _first_set(self, asked: _Asked) -> tuple[Chosen, str]:
+    async def _first_set(self, asked: Asked) -> tuple[Chosen, str]:
         """The first set, waiting for a match; taken when that was asked for."""
         wait_ms = min(asked.request.wait_ms, LONGEST_WAIT_MS)
         if not asked.request.take:
@@ -249,13 +213,13 @@ class MessageSource:
                 asked.query, asked.limits, asked.start, wait_ms
             )
             if not self._leaving(asked, chosen.events):
-                return chosen, self._token(asked, chosen)
+                return chosen, self.sessions.token(asked, chosen)
         deadline = self._clock.steady_ns() + wait_ms * 1_000_000
         after = asked.start
         while True:
             async with self.taker.alone(asked.name):
                 chosen = await asked.scanner.choose(asked.query, asked.limits, after)
-                token = self._token(asked, chosen)
+                token = self.sessions.token(asked, chosen)
                 if leaving := self._leaving(asked, chosen.events):
                     await self.taker.take(asked.name, leaving, token, asked.lease_minutes)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
@@ -268,14 +232,13 @@ class MessageSource:
     async def _go_on(
         self, place: Place, request: Request, identity: str, scanner: Scanner
     ) -> Batch:
-        if self._leases is not None:
-            self._leases.check(place.session, self._steady_ms())
+        self.sessions.check(place.session)
         if request.lease_minutes == 0:
             return self._end(place, request.token)
-        lease = self._grant(place.session, request.lease_minutes)
+        lease = self.sessions.grant(place.session, request.lease_minutes)
         limits = request_limits(request, Limits(place.messages, place.time_range_ms))
         query = self._query(place.kind, place.query)
-        asked = _Asked(
+        asked = Asked(
             place.channel,
             identity,
             place.session,
@@ -292,7 +255,7 @@ class MessageSource:
         wait_ms = 0 if events else min(request.wait_ms, LONGEST_WAIT_MS)
         return await self._answer(asked, events, request.token, place.reach, wait_ms=wait_ms)
 
-    async def _events_of(self, asked: _Asked, place: Place) -> tuple[StoredEvent, ...] | None:
+    async def _events_of(self, asked: Asked, place: Place) -> tuple[StoredEvent, ...] | None:
         """The messages of a token, taken when that was asked for; None when some are gone."""
         if place.count == 0 or (asked.request.seen and not asked.request.take):
             return ()
@@ -309,7 +272,7 @@ class MessageSource:
                 await self.taker.take(asked.name, leaving, asked.request.token, asked.lease_minutes)
         return () if asked.request.seen and events is not None else events
 
-    async def _recall(self, asked: _Asked, place: Place) -> tuple[StoredEvent, ...] | None:
+    async def _recall(self, asked: Asked, place: Place) -> tuple[StoredEvent, ...] | None:
         own = await self.taker.positions_of(asked.name, asked.request.token)
         events = await asked.scanner.matches_in(asked.query, place.after, place.through)
         if own:
@@ -318,22 +281,21 @@ class MessageSource:
             events = tuple(found[position] for position in sorted(found))
         return events if len(events) == place.count else None
 
-    def _leaving(self, asked: _Asked, events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
+    def _leaving(self, asked: Asked, events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
         """What no other request will see: all of a take, else what is given out only once."""
         if asked.request.take:
             return events
         return given_once(events, self._channels.ttl_of(asked.name))
 
     def _end(self, place: Place, token: str) -> Batch:
-        if self._leases is not None:
-            self._leases.end(place.session)
+        self.sessions.end(place.session)
         return Batch(events=(), current_token=token, lease_minutes=0, handback=place.handback)
 
     # --- both -------------------------------------------------------------------------------------
 
     async def _answer(
         self,
-        asked: _Asked,
+        asked: Asked,
         events: tuple[StoredEvent, ...],
         token: str,
         reach: int,
@@ -354,7 +316,7 @@ class MessageSource:
         return Batch(
             events=tuple(given),
             current_token=token,
-            next_token=self._token(asked, following) if is_more else None,
+            next_token=self.sessions.token(asked, following) if is_more else None,
             lease_minutes=asked.lease_minutes,
             ttl_ms=batch_ttl(events, self._channels.ttl_of(asked.name), self._clock.now_ms()),
             gone=gone,
@@ -363,38 +325,3 @@ class MessageSource:
 
     def _query(self, kind: str, given: Any) -> Query:
         return make_query(kind, given, self.views)
-
-    def _token(self, asked: _Asked, chosen: Chosen) -> str:
-        assert self._tokens is not None
-        return self._tokens.write(
-            Place(
-                channel=asked.name,
-                identity=identity_digest(asked.identity),
-                session=asked.session,
-                kind=asked.query.kind,
-                query=asked.query.text,
-                after=chosen.after,
-                through=chosen.through,
-                count=chosen.count,
-                reach=chosen.reach,
-                messages=asked.limits.messages,
-                time_range_ms=asked.limits.time_range_ms,
-                handback=asked.handback,
-            )
-        )
-
-    def _grant(self, session: bytes, minutes: int) -> int:
-        if self._leases is None:
-            return granted_minutes(minutes)
-        return self._leases.grant(session, minutes, self._steady_ms())
-
-    def _steady_ms(self) -> int:
-        """Leases in memory run on time that never jumps."""
-        return self._clock.steady_ns() // 1_000_000
-
-    async def _signer(self) -> Tokens:
-        async with self._signing:  # two first requests must not make two secrets
-            if self._tokens is None:
-                secret = await self.taker.off_loop(lambda: request_secret(self._channels.records))
-                self._tokens = Tokens(secret)
-            return self._tokens
