@@ -159,7 +159,7 @@ class Side:
         rule = ChannelRules(pattern="c", index=INDEXED, ttl_ms=ttl_ms)
         self.channels.use_rules(ChannelsDeclared(rules=(rule,)))
         self.channels.source.sessions.chance = lambda count: bytes(count)
-        self.channels.source._tokens = Tokens(b"0" * 32)
+        self.channels.source.sessions.tokens = Tokens(b"0" * 32)
 
     async def append(self, events: Sequence[Event], feed: bool) -> None:
         await self.channels.channel("c").append(events)

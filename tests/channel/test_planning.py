@@ -148,7 +148,7 @@ async def all_batches(
     """Every batch of a query, read by the next tokens, and each once more by its own."""
     source = channels.source
     source.sessions.chance = lambda count: chance[:count]
-    source._tokens = Tokens(b"0" * 32)
+    source.sessions.tokens = Tokens(b"0" * 32)
     request = Request(query=query, max_messages=size)
     batch = await source.request("c", request, identity="i")
     batches = [batch]

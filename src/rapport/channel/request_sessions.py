@@ -57,7 +57,7 @@ class Sessions:
         self._clock = channels.parts.clock
         self.chance = chance
         self.leases = Leases() if isinstance(channels.parts.log, MemoryLogStore) else None
-        self._tokens: Tokens | None = None
+        self.tokens: Tokens | None = None
         self._signing = asyncio.Lock()
 
     def new(self) -> bytes:
@@ -91,15 +91,15 @@ class Sessions:
     async def signer(self, taker: Taker) -> Tokens:
         """What signs and reads tokens; its secret is made at the first call."""
         async with self._signing:  # two first requests must not make two secrets
-            if self._tokens is None:
+            if self.tokens is None:
                 secret = await taker.off_loop(lambda: request_secret(self._channels.records))
-                self._tokens = Tokens(secret)
-            return self._tokens
+                self.tokens = Tokens(secret)
+            return self.tokens
 
     def token(self, asked: Asked, chosen: Chosen) -> str:
         """The token that names a set for ever; after `signer`."""
-        assert self._tokens is not None
-        return self._tokens.write(
+        assert self.tokens is not None
+        return self.tokens.write(
             Place(
                 channel=asked.name,
                 identity=identity_digest(asked.identity),

@@ -8,6 +8,7 @@ OF_THE_NODE = (
     "detections",
     "intercepted",
     "log",
+    "policies",
     "quarantine",
     "releases",
 )
