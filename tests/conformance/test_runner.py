@@ -5,22 +5,26 @@ A new runner is one more entry in RUNNERS; the scenarios know nothing of how it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
 
 from rapport.core.detection import Cause, Detection, detection_lines
+from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
-from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.compile import Compiled, compile_policy
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.recorded import read_recorded
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import load_site
-from rapport.testing.evaluator import evaluate
+from rapport.testing.evaluator import evaluate, judge
+from rapport.testing.varied_policies import varied_policy
+from rapport.testing.varied_worlds import varied_site
 from rapport.testing.worlds import (
     ONTOLOGY,
     WINDOW_MS,
@@ -34,14 +38,31 @@ SMALL = load_site(CHECKS / "small-policies")
 BUILDING = load_site(CHECKS / "secure-building")
 
 Found = tuple[list[Detection], list[Cause]]
-Run = Callable[[list[Plan], PullData, list[pa.RecordBatch], int], Found]
+Sources = Mapping[str, PushSource] | None
+
+
+class Run(Protocol):
+    """Readings in arrival order through a runner."""
+
+    def __call__(
+        self,
+        plans: list[Plan],
+        pull: PullData,
+        batches: list[pa.RecordBatch],
+        lateness_ms: int,
+        sources: Sources = None,
+    ) -> Found: ...
 
 
 def run_local(
-    plans: list[Plan], pull: PullData, batches: list[pa.RecordBatch], lateness_ms: int
+    plans: list[Plan],
+    pull: PullData,
+    batches: list[pa.RecordBatch],
+    lateness_ms: int,
+    sources: Sources = None,
 ) -> Found:
     """Saved and reloaded in the middle."""
-    runner = LocalRunner(plans, pull, lateness_ms=lateness_ms)
+    runner = LocalRunner(plans, pull, lateness_ms=lateness_ms, sources=sources)
     found: list[Detection] = []
     late: list[Cause] = []
     for number, batch in enumerate(batches):
@@ -49,13 +70,17 @@ def run_local(
         late += runner.take_late()
         if number == len(batches) // 2:
             saved = runner.snapshot()
-            runner = LocalRunner(plans, pull, lateness_ms=lateness_ms)
+            runner = LocalRunner(plans, pull, lateness_ms=lateness_ms, sources=sources)
             runner.restore(saved)
     return found + runner.finish(), late
 
 
 def run_on_spark(
-    plans: list[Plan], pull: PullData, batches: list[pa.RecordBatch], lateness_ms: int
+    plans: list[Plan],
+    pull: PullData,
+    batches: list[pa.RecordBatch],
+    lateness_ms: int,
+    sources: Sources = None,
 ) -> Found:
     """In three slices of time where the plan allows it."""
     from rapport.pipeline.detect import replay_spark
@@ -63,7 +88,13 @@ def run_on_spark(
     from rapport.testing.spark import TEST_SETTINGS
 
     made = replay_spark(
-        spark_session(TEST_SETTINGS), plans, pull, batches, lateness_ms=lateness_ms, partitions=3
+        spark_session(TEST_SETTINGS),
+        plans,
+        pull,
+        batches,
+        lateness_ms=lateness_ms,
+        partitions=3,
+        sources=sources,
     )
     return made.detections, made.late
 
@@ -134,6 +165,29 @@ def test_random_worlds_mean_what_the_evaluator_says(run: Run) -> None:
     for name, compiled in policies.items():
         judged = evaluate(compiled.tree, ONTOLOGY, world.pull, world.readings, window_ms=WINDOW_MS)
         assert by_policy(found, name) == detection_lines(judged)
+
+
+def test_every_kind_of_policy_means_what_the_evaluator_says(run: Run) -> None:
+    """One site with comparisons, durations, silences, own windows, unsure clocks and doubts."""
+    site = varied_site(Chance(3), events=80)
+    policies: dict[str, Compiled] = {}
+    for seed in range(40):
+        text = varied_policy(Chance(seed), site.ontology)
+        try:
+            policies[f"p{seed}"] = compile_policy(
+                text, name=f"p{seed}", ontology=site.ontology, window_ms=WINDOW_MS
+            )
+        except PolicyError:
+            continue
+    plans = [compiled.plan for compiled in policies.values()]
+    readings = readings_batch(site.readings, site.ontology)
+    batches = [readings.slice(first, 9) for first in range(0, len(readings), 9)]
+    found, _ = run(plans, site.pull, batches, 0, site.ontology.sources)
+    assert len(policies) > 30
+    assert len({one.policy for one in found}) > 10
+    for name, compiled in policies.items():
+        verdict = judge(compiled.tree, site.ontology, site.pull, site.readings, window_ms=WINDOW_MS)
+        assert by_policy(found, name) == detection_lines(verdict.detections)
 
 
 def test_no_readings_give_no_detections(run: Run) -> None:

@@ -32,6 +32,15 @@ def ontology() -> Ontology:
     return found
 
 
+@pytest.fixture(scope="session")
+def every_form() -> Ontology:
+    """An ontology that all forms of the language can speak of."""
+    path = Path(__file__).parent / "policy" / "stages" / "site.toml"
+    found, problems = ontology_from_site(TomlFile.load(path))
+    assert problems == []
+    return found
+
+
 @pytest.fixture
 def compare(
     request: pytest.FixtureRequest,

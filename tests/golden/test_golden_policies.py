@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rapport.core.errors import PolicyError, Problem
@@ -12,6 +13,7 @@ from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.ontology import Ontology
+from rapport.policy.plan import decode_plan, encode_plan
 
 FOLDER = Path(__file__).parent / "policy"
 Compare = Callable[[Path, Callable[[dict[str, str]], str]], None]
@@ -62,6 +64,31 @@ def test_a_plan_is_made(path: Path, compare: Compare, ontology: Ontology) -> Non
             parts["policy"], name="golden", ontology=ontology, window_ms=5000
         ).plan
         return plan_text(plan)
+
+    compare(path, produce)
+
+
+@pytest.mark.parametrize("path", files("stages"))
+def test_every_stage_of_a_policy_of_every_form(
+    path: Path, compare: Compare, every_form: Ontology
+) -> None:
+    def produce(parts: dict[str, str]) -> str:
+        draft, faults = compile_draft(
+            parts["policy"], name=path.stem, ontology=every_form, window_ms=5000
+        )
+        assert draft.plan is not None
+        assert draft.logic_tree is not None
+        assert 3 <= draft.logic_tree.height() <= 5
+        assert decode_plan(encode_plan(draft.plan)) == draft.plan
+        stages = {
+            "parsed": print_policy(draft.tree),
+            "ecnf": ecnf_text(draft.ecnf),
+            "tree": draft.logic_tree.text(),
+            "plan": plan_text(draft.plan),
+            "json": msgspec.json.format(encode_plan(draft.plan), indent=1).decode(),
+            "problems": "\n".join(shown(problem) for problem in faults.problems()),
+        }
+        return "\n\n".join(f"## {stage}\n{text.rstrip()}" for stage, text in stages.items())
 
     compare(path, produce)
 

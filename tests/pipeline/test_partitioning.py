@@ -19,14 +19,27 @@ from rapport.pipeline.partitioning import (
     Layout,
     explain_partitioning,
     lay_out,
+    look_ahead_ms,
     look_back_ms,
     used_up_terms,
 )
 from rapport.pipeline.tasks import Job, detections_from, run_tasks
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.plan import Plan, encode_plan
+from rapport.policy.ontology import PushSource
+from rapport.policy.plan import (
+    Clause,
+    LastingTerm,
+    Plan,
+    Positive,
+    Side,
+    SilentTerm,
+    StateAtom,
+    encode_plan,
+)
 from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.operators.predicate import looked_up
 from rapport.site.site import Site
+from rapport.testing.trials import varied_trial
 from rapport.testing.worlds import (
     ONTOLOGY,
     WINDOW_MS,
@@ -57,14 +70,22 @@ def in_tasks(readings: pa.Table, layout: Layout) -> list[pa.RecordBatch]:
     return batches
 
 
-def run(plans: list[Plan], pull: PullData, readings: pa.Table, layout: Layout) -> list[Detection]:
+def run(
+    plans: list[Plan],
+    pull: PullData,
+    readings: pa.Table,
+    layout: Layout,
+    sources: dict[str, PushSource] | None = None,
+) -> list[Detection]:
     job = Job(
         plans=[encode_plan(plan) for plan in plans],
         tasks=layout.tasks,
         schema=readings.schema.serialize().to_pybytes(),
+        sources=sources or {},
     )
     instances = {name: pull.instances(name) for plan in plans for name in plan.concepts()}
-    found = list(run_tasks(job, instances, in_tasks(readings, layout)))
+    pairs = {name: pull.pairs(name) for plan in plans for name in looked_up(plan)}
+    found = list(run_tasks(job, instances, in_tasks(readings, layout), pairs))
     return detections_from(pa.Table.from_batches(found)) if found else []
 
 
@@ -177,6 +198,31 @@ def test_random_policies_may_be_cut_anywhere(seed: int, share: float) -> None:
 
 
 @pytest.mark.slow
+@given(seed=st.integers(0, 2**32), share=st.floats(0.02, 1))
+def test_plans_with_comparisons_own_windows_and_unsure_clocks_may_be_cut_anywhere(
+    seed: int, share: float
+) -> None:
+    chance = Chance(seed)
+    trial = varied_trial(chance)
+    sources = {
+        name: msgspec.structs.replace(one, period_ms=0)
+        for name, one in trial.ontology.sources.items()
+    }
+    compiled = compile_policy(
+        trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
+    )
+    plans = [compiled.plan]
+    readings = pa.Table.from_batches([readings_batch(trial.readings, trial.ontology)])
+    times = readings["time"].to_numpy()
+    whole = run(plans, trial.pull, readings, lay_out(plans, times, 1, sources=sources), sources)
+    around = range(int(times.min()) - 1, int(times.max()) + 400)
+    cuts = np.array(chance.sample(around, int(share * 40) + 1), np.int64)
+    layout = lay_out(plans, cuts, len(cuts) + 1, sources=sources)
+    found = run(plans, trial.pull, readings, layout, sources)
+    assert detection_lines(found) == detection_lines(whole)
+
+
+@pytest.mark.slow
 def test_cuts_may_lie_at_the_very_times_of_events(small_policies: Site, recorded: pa.Table) -> None:
     cuts = np.unique(recorded["time"].to_numpy())[::4]
     plans = [compiled.plan for compiled in small_policies.policies.values()]
@@ -198,3 +244,28 @@ def test_a_plan_in_doubt_by_a_silent_source_runs_in_one_piece(small_policies: Si
     )
     assert "slices of time" in explain_partitioning(plans[1], sources)
     assert "slices of time" in explain_partitioning(plans[0], {"positions": positions})
+
+
+def test_durations_silence_and_once_per_run_in_one_piece(small_policies: Site) -> None:
+    first = (Clause((Positive(0),)),)
+    plan = msgspec.structs.replace(plan_of(small_policies, "or"), clauses=first)
+    side = Side("A", "person", "position", (), "person.position")
+    quiet = msgspec.structs.replace(plan, terms=(SilentTerm(side, ("person.position",), 9),))
+    assert "because the silence of A may have begun long before" in explain_partitioning(quiet)
+    state = StateAtom(plan.terms[0])  # type: ignore[arg-type]
+    lasting = msgspec.structs.replace(plan, terms=(LastingTerm(side, side, state, 9),))
+    assert "because the state of A may have begun long before" in explain_partitioning(lasting)
+    once = msgspec.structs.replace(plan, once_per_ms=9)
+    assert "because 'at most once per' depends on" in explain_partitioning(once)
+    for made in (quiet, lasting, once):
+        assert lay_out([made], np.arange(100), 4).slices == 0
+
+
+def test_own_windows_and_unsure_clocks_widen_what_a_slice_reads(small_policies: Site) -> None:
+    plan = plan_of(small_policies, "and-not")
+    clauses = tuple(msgspec.structs.replace(clause, window_ms=7_000) for clause in plan.clauses)
+    assert look_back_ms(msgspec.structs.replace(plan, clauses=clauses)) == 14_000
+    positions = small_policies.ontology.sources["positions"]
+    sources = {"positions": msgspec.structs.replace(positions, uncertainty_ms=50)}
+    assert look_back_ms(plan, sources) == look_back_ms(plan) + 200
+    assert look_ahead_ms(plan, sources) == 200

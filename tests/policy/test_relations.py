@@ -168,3 +168,23 @@ def test_a_relation_of_an_unknown_type_is_refused() -> None:
 
 def test_the_examples_in_the_docstrings_hold() -> None:
     assert doctest.testmod(relations).failed == 0
+
+
+lines_of_names = st.none() | st.lists(st.sampled_from(["a/1", "a/11", "b/1", ""])).map("\n".join)
+
+
+@given(st.lists(st.tuples(lines_of_names, lines_of_names), min_size=1, max_size=10))
+def test_contained_in_bulk_equals_contained_one_by_one(
+    pairs: list[tuple[str | None, str | None]],
+) -> None:
+    contained = relations.get("contained")
+    columns = np.empty((2, len(pairs), 1), object)
+    columns[0, :, 0], columns[1, :, 0] = [a for a, _ in pairs], [b for _, b in pairs]
+    many = contained.holds_many(columns[0], columns[1], None)
+    assert many.tolist() == [contained.holds((a,), (b,), None) for a, b in pairs]
+
+
+def test_a_name_is_contained_whole_and_not_as_a_part_of_another() -> None:
+    contained = relations.get("contained")
+    assert contained.holds(("a/11\nb/1",), ("b/1",), None)
+    assert not contained.holds(("a/11\nb/1",), ("a/1",), None)

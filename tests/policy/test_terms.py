@@ -7,20 +7,23 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.query.own_terms import explain_own_terms
 from rapport.channel.query.parser import parse_condition
-from rapport.core.detection import detection_lines
+from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError, SiteError
 from rapport.core.schema import AttributeType
 from rapport.core.terms import ABSENT, Arithmetic, Constant, Linear, Listed, Members, Opaque, Same
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.compiler.plan_text import predicate_text
 from rapport.policy.language.tree import Place, Property
-from rapport.policy.plan import Constraint
+from rapport.policy.ontology import PairTable, PushSource, SiteFunction
+from rapport.policy.plan import Absent, Clause, Constraint, Plan
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.identities import satisfies
 from rapport.policy.terms import ConceptTerms, PolicyTerms
@@ -30,6 +33,7 @@ from rapport.site.site import check_site, load_site
 from rapport.site.terms import interpretations_of_site
 from rapport.tables.instances import Instances
 from rapport.testing.evaluator import evaluate
+from rapport.testing.occurrences import Reading
 from rapport.testing.seeing import view_of
 from rapport.testing.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
@@ -164,6 +168,143 @@ def test_a_concept_that_the_interpretation_has_no_words_for_is_refused() -> None
     assert [each.code for each in caught.value.problems] == ["policy.untranslatable"]
 
 
+# --- comparisons of readings ----------------------------------------------------------------------
+
+THERMOMETER = PushSource(
+    name="thermometer", concept="person", attribute="warmth", key="person", value=("t",)
+)
+HOT = msgspec.structs.replace(
+    WARM,
+    sources={**WARM.sources, "thermometer": THERMOMETER},
+    units={"person": {"warmth": "degC"}},
+    functions={
+        "apart": SiteFunction(
+            name="apart", of=(("person", "position"), ("person", "position")), measure="distance"
+        ),
+        "rank": SiteFunction(
+            name="rank",
+            of=(("person", "id"),),
+            lookup=PairTable(table="ranks", keys=("id",), value="rank"),
+        ),
+        "reach": SiteFunction(
+            name="reach",
+            of=(("person", "id"),),
+            lookup=PairTable(table="ranks", keys=("id",), value="reach"),
+            unit="m",
+        ),
+    },
+)
+CHILL = Linear(("warmth",), (Arithmetic(-1.0, 0.0, 1.0),))
+HUMAN = OWN.concepts["human"]
+OWN_READINGS = msgspec.structs.replace(
+    OWN,
+    concepts={
+        **OWN.concepts,
+        "human": msgspec.structs.replace(
+            HUMAN,
+            whole=msgspec.structs.replace(
+                HUMAN.whole,
+                members={
+                    **HUMAN.whole.members,
+                    "chill": CHILL,
+                    "rough": Linear(("warmth",), (Arithmetic(1e-300, 0.0, 1e10),)),
+                },
+            ),
+        ),
+    },
+)
+
+
+def compared(condition: str) -> Any:
+    text = POLICY.format("", f"A is inside R\n  {condition}").replace(" ()", "")
+    return compile_policy(text, name="p", ontology=HOT, window_ms=WINDOW_MS, terms=OWN_READINGS)
+
+
+def said(condition: str) -> str:
+    """The comparison in root, as the plan says it."""
+    return predicate_text(compared(condition).plan.terms[1])
+
+
+@pytest.mark.parametrize(
+    ("own", "root"),
+    [
+        ("temp of A above 86", "warmth of A >= 30.000000000000004"),
+        ("temp of A at least 86", "warmth of A >= 30"),
+        ("temp of A below 86", "warmth of A <= 29.999999999999996"),
+        ("temp of A = 86", "warmth of A = 30"),
+        ("temp of A != 86", "warmth of A != 30"),
+        ("86 < temp of A", "warmth of A >= 30.000000000000004"),
+        ("temp of A above 30 degC", "warmth of A > 30"),
+        ("temp of A above 86 degF", "warmth of A > 30"),
+        ("86 degF < temp of A", "warmth of A > 30"),
+        ("chill of A above 5", "warmth of A <= -5.000000000000001"),
+        ("chill of A at most 5", "warmth of A >= -5"),
+        ("temp of A above temp of B", "warmth of A > warmth of B"),
+        ("chill of A above chill of B", "warmth of A < warmth of B"),
+        ("state of A is 'Gast'", "status of A = 'guest'"),
+        ("id of A is 'x'", "id of A = 'x'"),
+        ("apart(A, B) below 3 ft", "distance(position of A, position of B) < 0.9144000000000001"),
+        ("rank(A) above 3", "rank(id of A) > 3"),
+    ],
+)
+def test_comparisons_are_rewritten_to_root(own: str, root: str) -> None:
+    assert said(own) == root
+
+
+def test_a_bare_distance_is_in_the_units_of_positions() -> None:
+    term = compared("apart(A, B) below 16.4").plan.terms[1]
+    assert term.compared.right.value == pytest.approx(16.4 * 0.3048, rel=1e-15)
+
+
+def test_durations_silences_and_negations_are_rewritten_within() -> None:
+    assert said("(temp of A above 86 AND NOT temp of A above 95) for 2 hours") == (
+        "warmth of A >= 30.000000000000004 and not warmth of A >= 35.00000000000001"
+    )
+    assert said("no temp of A for 3 hours") == "person.warmth of A"
+    assert said("no position of A for 3 hours") == "person.position of A"
+    plan = compared("temp of A is not above 86").plan
+    assert plan.clauses[1] == Clause((Absent(1),))
+    followed = compared("temp of A above 86 FOLLOWED-BY temp of A above 95 within 10 s")
+    assert len(followed.plan.terms) == 3
+
+
+def test_both_sides_of_a_comparison_are_told() -> None:
+    (told,) = compared("temp of A above 86").rewritten
+    assert (told.written, told.root, told.place.line) == (
+        "temp of A above 86",
+        "warmth of A at least 30.000000000000004 degC",
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "code"),
+    [
+        ("mood of A is 'good'", "policy.untranslatable"),
+        ("state of A is 'Kraft'", "policy.untranslatable"),
+        ("country of A is 'US'", "policy.untranslatable"),
+        ("chill of A above 5 degC", "policy.untranslatable"),
+        ("rough of A = 0", "policy.untranslatable"),
+        ("temp of A above chill of B", "policy.untranslatable"),
+        ("temp of A above rank(A)", "policy.untranslatable"),
+        ("reach(A) above 3", "policy.untranslatable"),
+        ("warmth of A above 5", "policy.unknown_attribute"),
+        ("no warmth of A for 3 h", "policy.unknown_attribute"),
+        ("tmp of A above 5", "policy.unknown_attribute"),
+        ("temp of A is 'hot'", "policy.wrong_type"),
+        ("temp of Q above 5", "policy.unknown_alias"),
+    ],
+)
+def test_a_comparison_that_root_cannot_say_is_refused_with_place_and_hint(
+    own: str, code: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        compared(own)
+    (found,) = (each for each in caught.value.problems if each.severity == "error")
+    assert (found.code, found.line) == (code, 7)
+    assert found.hint
+
+
 # --- exactly the same -----------------------------------------------------------------------------
 
 numbers = st.floats(-1e12, 1e12) | st.sampled_from([0.0, 30.0, 25.0, -17.5])
@@ -273,6 +414,76 @@ def detected_alike(seed: int) -> int:
     assert [(each.time, each.bindings, each.causes) for each in judged] == shown
     assert detection_lines(found) == detection_lines(judged)
     return len(found)
+
+
+READINGS = """concepts
+  human A
+  human B
+conditions
+  {0}
+actions
+  raise alarm
+"""
+SPOKEN: dict[str, AttributeType] = {"temp": "number", "chill": "number"}
+"""What the policies below read, as attributes of their own: the judge's view."""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "temp of A above 86",
+        "temp of A below 86 FOLLOWED-BY temp of A is not above 86",
+        "chill of A at least -30",
+        "temp of A above 86\n  NOT temp of B below 86",
+        "(temp of A at least 86 AND NOT temp of A above 87.8) for 2 s",
+        "no temp of A for 3 s",
+        "chill of A above chill of B",
+    ],
+)
+def test_readings_are_compared_as_their_converted_values_would_be(condition: str) -> None:
+    assert sum(read_alike(condition, seed) for seed in range(5)) > 5
+
+
+def read_alike(condition: str, seed: int) -> int:
+    """How many detections there are, once they are found to be the same."""
+    chance = Chance(seed)
+    near = (30.0, 30.000000000000004, 29.999999999999996, 31.0)
+    root = [
+        Reading(time, f"e{time:06}", "person.warmth", chance.choice("abc"), (chance.choice(near),))
+        for time in range(1_000, 20_000, 700)
+    ]
+    sources = {
+        name: PushSource(name=name, concept="person", attribute=name, key="k", value=("v",))
+        for name in SPOKEN
+    }
+    spoken = msgspec.structs.replace(HOT, concepts={"person": SPOKEN}, sources=sources, units={})
+    only = {"person": {"warmth": PEOPLE["warmth"]}}
+    hot = msgspec.structs.replace(HOT, concepts=only, sources={"thermometer": THERMOMETER})
+    name = next(each for each in SPOKEN if each in condition)  # one of them
+    term = {"temp": FAHRENHEIT, "chill": CHILL}[name]
+    own = [
+        msgspec.structs.replace(each, stream=f"person.{name}", value=(term.apply(each.value[0]),))
+        for each in root
+    ]
+    text = READINGS.format(condition)
+    written = compile_policy(
+        text.replace("human", "person"), name="p", ontology=spoken, window_ms=3_000
+    )
+    rewritten = compile_policy(text, name="p", ontology=hot, window_ms=3_000, terms=OWN_READINGS)
+    found = [
+        [(each.time, each.bindings, each.causes) for each in detections(plan, batch)]
+        for plan, batch in (
+            (written.plan, readings_batch(own, spoken)),
+            (rewritten.plan, readings_batch(root, hot)),
+        )
+    ]
+    assert found[0] == found[1]
+    return len(found[0])
+
+
+def detections(plan: Plan, batch: pa.RecordBatch) -> list[Detection]:
+    runner = LocalRunner([plan], Pull({}), lateness_ms=10**6)
+    return runner.feed(batch) + runner.finish()
 
 
 # --- a site ---------------------------------------------------------------------------------------

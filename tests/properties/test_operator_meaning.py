@@ -1,19 +1,39 @@
-"""Operators and runner mean what the evaluator means, on random worlds and policies. [PO-7]"""
+"""Operators and runner mean what the evaluator means, on random worlds and policies. [PO-7, PO-8]
+
+Worlds of positions (`worlds.py`, which Spark is compared on too), then sites and policies of every
+kind (`varied_worlds.py`, `varied_policies.py`).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection, Undecided, detection_lines, each_once
+from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Absent, Plan, Sequence
 from rapport.policy.runners.local import LocalRunner
 from rapport.testing.evaluator import evaluate, judge
 from rapport.testing.occurrences import Reading
+from rapport.testing.trials import (
+    Trial,
+    outcome_lines,
+    run_any_way,
+    run_locally,
+    varied_trial,
+    verdict_of,
+)
+from rapport.testing.trials import (
+    judged as judged_trial,
+)
+from rapport.testing.varied_worlds import Draws
 from rapport.testing.worlds import (
     ONTOLOGY,
     WINDOW_MS,
@@ -145,3 +165,109 @@ def test_random_policies_are_not_all_silent() -> None:
         world = random_world(chance)
         found += judged(compiled_policy(chance), world).count(b"\n") > 0
     assert found > 15
+
+
+# Every kind of condition on every kind of site.
+
+LATENESS_MS = (0, 0, 30, 150)
+
+
+def agrees(draws: Draws, events: int) -> Trial:
+    """Detections, doubts and what is left out are those of the evaluator, however it is fed."""
+    trial = varied_trial(draws, events=events)
+    found = run_any_way(draws, trial, lateness_ms=draws.choice(LATENESS_MS))
+    assert outcome_lines(found) == outcome_lines(judged_trial(trial)), trial.text
+    return trial
+
+
+@settings(suppress_health_check=list(HealthCheck))  # a site and a policy are many draws
+@given(st.randoms(use_true_random=False), st.integers(1, 30))
+def test_every_kind_of_policy_means_what_the_evaluator_says(draws: Draws, events: int) -> None:
+    """The draws are hypothesis's own, so that what fails becomes small."""
+    agrees(draws, events)
+
+
+@given(st.integers(0, 2**32))
+@example(0)
+def test_longer_streams_mean_what_the_evaluator_says(seed: int) -> None:
+    agrees(Chance(seed), events=60)
+
+
+@given(st.integers(0, 2**32))
+def test_varied_policies_do_not_depend_on_each_other(seed: int) -> None:
+    chance = Chance(seed)
+    one = varied_trial(chance)
+    other = msgspec.structs.replace(one, text=varied_trial(chance).text)
+    try:
+        plans = [plan_of(one, "p"), plan_of(other, "q")]
+    except PolicyError:
+        return  # the second is about another site, which this one need not be like
+    runner = LocalRunner(plans, one.pull, lateness_ms=0, sources=one.ontology.sources)
+    found = runner.feed(readings_batch(one.readings, one.ontology)) + runner.finish()
+    mine = [item for item in found if item.policy == "p"]
+    doubts = [item for item in runner.take_undecided() if item.policy == "p"]
+    together = verdict_of(mine, doubts, runner.suppressed()["p"])
+    assert outcome_lines(together) == outcome_lines(run_locally(one))
+
+
+def plan_of(trial: Trial, name: str) -> Plan:
+    return compile_policy(
+        trial.text, name=name, ontology=trial.ontology, window_ms=trial.window_ms
+    ).plan
+
+
+def test_varied_policies_are_of_every_kind_and_find_something() -> None:
+    """Else the comparison would prove nothing."""
+    kinds: Counter[str] = Counter()
+    for seed in range(300):
+        trial = varied_trial(Chance(seed))
+        verdict = judged_trial(trial)
+        kinds["detected"] += bool(verdict.detections)
+        kinds["undecided"] += bool(verdict.undecided)
+        kinds["left out"] += bool(verdict.suppressed)
+        if verdict.detections:
+            kinds.update(kinds_in(plan_of(trial, "p")))
+    rare = {name: count for name, count in kinds.items() if count < 3}
+    assert rare == {}
+    assert kinds.keys() >= EVERY_KIND
+
+
+EVERY_KIND = {
+    "query",
+    "correlation",
+    "constraint",
+    "reading",
+    "lasting",
+    "silent",
+    "compared",
+    "absent",
+    "followed-by",
+    "not followed-by",
+    "followed-by not",
+    "mixed",
+    "own window",
+}
+
+
+def kinds_in(plan: Plan) -> set[str]:
+    """Names of what a plan has."""
+    kinds = {type(term).__struct_config__.tag for term in plan.terms}
+    kinds |= {"compared" for term in plan.terms if getattr(term, "compared", None) is not None}
+    for clause in plan.clauses:
+        absent = [child for child in clause.children if isinstance(child, Absent)]
+        kinds |= {"absent"} if absent else set()
+        kinds |= {"mixed"} if 0 < len(absent) < len(clause.children) else set()
+        kinds |= {"own window"} if clause.window_ms is not None else set()
+        for child in clause.children:
+            if isinstance(child, Sequence):
+                before = "not " if child.first_negated else ""
+                kinds.add(f"{before}followed-by{' not' if child.second_negated else ''}")
+                kinds |= {"own window"} if child.window_ms is not None else set()
+    return kinds
+
+
+@pytest.mark.long
+def test_thousands_of_policies_mean_what_the_evaluator_says() -> None:
+    for seed in range(10_000):
+        chance = Chance(seed)
+        agrees(chance, events=chance.randint(1, 60))

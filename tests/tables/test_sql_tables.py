@@ -9,11 +9,7 @@ from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.toml import TomlFile
 from rapport.tables.declare import TableDeclaration, tables_from_site
 from rapport.tables.tables import Tables
-from rapport.testing.postgres import (  # noqa: F401 - fixtures
-    PostgresAddress,
-    postgres,
-    postgres_server,
-)
+from rapport.testing.postgres import PostgresAddress
 
 CONCEPTS = {"person": {"status": "text", "age": "number", "armed": "boolean"}}
 PERSONS = TableDeclaration(
@@ -126,7 +122,7 @@ def test_a_query_without_end_is_ended(site: Path, monkeypatch: pytest.MonkeyPatc
 def test_more_rows_than_can_be_held_are_refused(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rapport.tables.sql_query.MOST_ROWS", 1)
+    monkeypatch.setattr("rapport.tables.row_file.MOST_ROWS", 1)
     assert code_of(site) == "tables.too_many_rows"
 
 
@@ -179,7 +175,8 @@ def test_queries_and_keys_of_several_columns_are_declared(site: Path) -> None:
         ('database = "people.sqlite"', "site.missing_key"),
         ('sql = "SELECT 1"\ndatabase = "absent.sqlite"', "site.no_file"),
         ('sql = "SELECT 1"\ndatabase = "postgresql://u:p@h/d"', "settings.bare_secret"),
-        ('http = "x"', "feature.unsupported"),
+        ('http = "x"', "site.missing_key"),
+        ('context = "people near"', "feature.unsupported"),
         ("", "site.missing_key"),
     ],
 )
@@ -192,7 +189,7 @@ def test_faults_of_a_declaration_are_told(site: Path, lines: str, code: str) -> 
 @pytest.mark.slow
 def test_a_query_of_postgresql_gives_the_same(
     site: Path,
-    postgres: PostgresAddress,  # noqa: F811 - the fixture
+    postgres: PostgresAddress,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PEOPLE_DSN", postgres.dsn)

@@ -50,6 +50,7 @@ COMMANDS = (
     ("mediate", "rapport.cli.mediate:app", "Look at interpretations and what is held back."),
     ("interpretation", "rapport.cli.interpretation:app", "Look at interpretations; change them."),
     ("policy", "rapport.cli.policy:app", "Look at policies as the compiler sees them."),
+    ("ontology", "rapport.cli.ontology:app", "Look at what a site speaks of; exchange it."),
     ("pipeline", "rapport.cli.pipeline:app", "History on Spark: export, report."),
     ("bench", "rapport.cli.bench:bench", "Measure this machine."),
     ("doctor", "rapport.cli.doctor:doctor", "Tell what this installation can do."),

@@ -29,6 +29,7 @@ async def _run(site: Path, work: Callable[[Node], Awaitable[T]], record: bool) -
     node = await asyncio.to_thread(_open, site)
     try:
         await node.meanings.begin(record=record)
+        await node.policies.begin(record=record)
         return await work(node)
     finally:
         await node.stop()
@@ -39,6 +40,6 @@ def _open(site: Path) -> Node:
     from rapport.node.wiring import make_node
     from rapport.site.site import load_site
 
-    loaded = load_site(site)
+    loaded = load_site(site, refusing_policies=False)
     settings = load_settings(loaded.file.section("node"), flags={})
     return make_node(loaded, settings, SystemClock())

@@ -5,6 +5,7 @@ changed in between. [ME-5, ME-6, ME-12]
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
@@ -49,6 +50,10 @@ class Meanings:
         self._site, self.updating = site, updating
         self._bindings = source_bindings(site.ontology, site.file)
         self._begun = False
+        self.reload_checks: list[Callable[[Site], list[Problem]]] = []
+        """What other rooms have against the site as it is now in its files."""
+        self.reloaded: list[Callable[[Site], None]] = []
+        """Who else takes something over from it, once it is in force."""
 
     async def begin(self, *, record: bool = True) -> None:
         """Takes in the site's files and all changes on record. Once; later calls do nothing."""
@@ -72,14 +77,14 @@ class Meanings:
         await self.updating.run()
 
     async def reload(self) -> Reloaded:
-        """Takes over interpretations, bindings of sources and tables for look-ups from the site's
-        files; policies keep their tables. A file that was changed wins over earlier changes of what
-        it declares.
+        """Takes over interpretations, bindings of sources and tables from the site's files. A file
+        that was changed wins over earlier changes of what it declares.
 
         Raises SiteError with every fault; then everything stays as it was.
         """
         site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
         problems = [*site.faults, *self._other_streams(site)]
+        problems += [problem for check in self.reload_checks for problem in check(site)]
         if problems:
             raise SiteError(problems)
         found = await asyncio.to_thread(in_site, site)
@@ -88,6 +93,8 @@ class Meanings:
         sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
         changed = await self.updating.take_files(found.files, bindings, site.tables)
         self._bindings = bindings
+        for take_over in self.reloaded:
+            take_over(site)
         return Reloaded(sorted(changed), sorted(sources))
 
     def _other_streams(self, site: Site) -> list[Problem]:

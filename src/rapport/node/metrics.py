@@ -32,6 +32,7 @@ class _NodeCollector(Collector):
         yield from self._mediation()
         yield from self._outgoing()
         yield self._policy()
+        yield from self._policies()
 
     def _channels(self) -> Metric:
         events = CounterMetricFamily(
@@ -117,3 +118,18 @@ class _NodeCollector(Collector):
         for what, count in msgspec.structs.asdict(self._node.policy.counts).items():
             policy.add_metric([what], count)
         return policy
+
+    def _policies(self) -> Iterator[Metric]:
+        did = CounterMetricFamily(
+            "rapport_policy_events",
+            "What one policy did since the start.",
+            labels=["policy", "what"],
+        )
+        cost = CounterMetricFamily(
+            "rapport_policy_seconds", "Time spent on one policy.", labels=["policy"]
+        )
+        for name, counts in sorted(self._node.policy.counts_by_policy().items()):
+            for what in ("read", "detections", "undecided", "suppressed", "errors"):
+                did.add_metric([name, what], getattr(counts, what))
+            cost.add_metric([name], counts.cost_ms / 1_000)
+        yield from (did, cost)

@@ -31,9 +31,11 @@ from rapport.mediation.holding.release import Releasing
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
+from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.links import Links
 from rapport.node.meanings import Meanings
 from rapport.node.mqtt.bridges import Bridges
+from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.second_looker import SecondLooker
@@ -53,9 +55,11 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     bindings: dict[str, SourceBinding]
     mediation: MediationReader
     meanings: Meanings
+    fresh_tables: FreshTables
     outgoing: Outgoing
     releasing: Releasing
     policy: PolicyEngine
+    policies: Policies
     second_looker: SecondLooker
     communication: Assembly
     care: ChannelCare
@@ -79,7 +83,8 @@ class Node:
         self.admission = parts.admission
         self.care = parts.care
         self.meanings, self.releasing = parts.meanings, parts.releasing
-        self.outgoing = parts.outgoing
+        self.fresh_tables = parts.fresh_tables
+        self.outgoing, self.policies = parts.outgoing, parts.policies
         self.ledger = Ledger(parts.channels)
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
@@ -90,6 +95,7 @@ class Node:
     async def start(self) -> None:
         """Starts the readers; events that wait from before are taken up at once."""
         await self.meanings.begin()
+        await self.policies.begin()
         await self.care.start()
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
@@ -97,12 +103,13 @@ class Node:
         self._tasks.start("policy.second_look", self._parts.second_looker.run)
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)
+        self._tasks.start("mediation.tables", self.fresh_tables.run)
         self._parts.mediation.start()
         self.links.start()
         self.bridges.start()
         await self.pushing.start()
         self._started = True
-        _log.info("node started", site=self.site.name, policies=sorted(self.site.policies))
+        _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
 
     async def stop(self) -> None:
         """Stops the readers, first stage first, and closes the channels."""

@@ -12,6 +12,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import LATE
 from rapport.node.node import Node
+from rapport.policy.life.versions import ShownPolicy
 
 _NEWEST = 12
 _LOOK_BACK = 500
@@ -73,6 +74,7 @@ class Overview(msgspec.Struct, frozen=True):
     deliveries: list[DeliveryLine]
     quarantine: list[HeldBackLine]
     held: list[HeldCount] = []
+    policies: list[ShownPolicy] = []
 
 
 class _Rejected(msgspec.Struct):
@@ -91,7 +93,14 @@ async def overview(node: Node) -> Overview:
         deliveries=_deliveries(node),
         quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
         held=await _held_counts(node),
+        policies=_costliest(node),
     )
+
+
+def _costliest(node: Node) -> list[ShownPolicy]:
+    """The policies that cost most, with what they did."""
+    policies = node.policies.life.policies()
+    return sorted(policies, key=lambda one: (-one.counts.cost_ms, one.name))[:_NEWEST]
 
 
 async def _held_counts(node: Node) -> list[HeldCount]:

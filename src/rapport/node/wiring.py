@@ -33,15 +33,18 @@ from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.care import ChannelCare
 from rapport.node.exporting import Exporting
+from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.link import LinkParts
 from rapport.node.links.links import Links
 from rapport.node.meanings import Meanings, meanings_of
 from rapport.node.mqtt.bridge import RunningBridge
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.node import Node, NodeParts
+from rapport.node.policies import Policies, SiteCompiler
 from rapport.node.pushing import Pushing
 from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
+from rapport.policy.life.life import PolicyLife
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.facts import SiteFacts
 from rapport.site.site import Site
@@ -79,6 +82,11 @@ def make_node(
     outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
     serve_own_terms(opened, outgoing)
     policy = _policy(site, opened, clock, mediation)
+    life = PolicyLife(opened, policy, clock, SiteCompiler(site, people).compile)
+    meanings = Meanings(site, _updating(opened, repository, mediation, clock))
+    fresh_tables = FreshTables(site, mediation, policy, clock, Chance.from_machine())
+    meanings.reload_checks.append(fresh_tables.losses)
+    meanings.reloaded.append(fresh_tables.take_over)
     lake = data_directory(site, settings) / "lake"
     exporting = Exporting(opened, _channels(site), lake, clock)
     parts = NodeParts(
@@ -91,7 +99,8 @@ def make_node(
         signatures=signatures,
         bindings=bindings,
         mediation=mediation,
-        meanings=Meanings(site, _updating(opened, repository, mediation, clock)),
+        meanings=meanings,
+        fresh_tables=fresh_tables,
         outgoing=outgoing,
         releasing=Releasing(
             opened,
@@ -101,16 +110,17 @@ def make_node(
             sign=sign,
         ),
         policy=policy,
+        policies=Policies(site, people, life, policy),
         second_looker=SecondLooker(opened, policy, clock),
         communication=Assembly(
             opened,
             opened.records,
             clock,
             people,
-            phrases={name: compiled.plan.actions for name, compiled in site.policies.items()},
+            phrases=life.phrases,
             public_url=lambda: node[0].public_url if node else "",
             plugins=plugins,
-            facts=SiteFacts(site.file, site.tables, site.policies).find,
+            facts=SiteFacts(site.tables, life.compiled).find,
         ),
         care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
         pushing=Pushing(
@@ -229,7 +239,6 @@ def _policy(
         name=site.name,
         ontology=site.ontology,
         pull=site.tables,
-        plans=[compiled.plan for compiled in site.policies.values()],
         lateness_ms=site.lateness_ms,
         upstream_is_idle=mediation.is_idle,
     )

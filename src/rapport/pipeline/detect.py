@@ -32,6 +32,7 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, encode_plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators import make_operator
+from rapport.policy.runners.operators.predicate import looked_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,9 @@ def replay_spark(
     RapportErrors for whatever goes wrong on Spark.
     """
     for plan in plans:
-        make_operator(plan, pull)  # a plan that cannot run is refused here, not on a worker
+        make_operator(
+            plan, pull, sources=sources
+        )  # a plan that cannot run is refused here, not on a worker
     with tempfile.TemporaryDirectory(prefix="rapport-replay-", dir=directory) as folder:
         path = Path(folder) / "readings.parquet"
         ingestion = Ingestion(lateness_ms)
@@ -79,8 +82,8 @@ def replay_spark(
         with spark_faults("replaying on Spark"):
             parts = _checked(partitions, spark)
             end = ingestion.watermark() if goes_on() else END_OF_TIME
-            watched = {name: one for name, one in (sources or {}).items() if one.period_ms}
-            layout = lay_out(plans, ingestion.sampled_times(), parts, end, watched)
+            known = dict(sources or {})
+            layout = lay_out(plans, ingestion.sampled_times(), parts, end, known)
             found = pa.Table.from_batches([encode_detections([])])
             if schema is not None and layout.tasks:
                 rows = _readings(spark, path, plans).where(f"time < {end}L")
@@ -89,7 +92,7 @@ def replay_spark(
                     plans=[encode_plan(plan) for plan in plans],
                     tasks=layout.tasks,
                     schema=schema.serialize().to_pybytes(),
-                    sources=watched,
+                    sources=known,
                     began=ingestion.first,
                 )
                 found = _detect(rows, plans, pull, job)
@@ -140,11 +143,14 @@ def _readings(spark: SparkSession, path: Path, plans: Sequence[Plan]) -> DataFra
 def _detect(rows: DataFrame, plans: Sequence[Plan], pull: PullData, job: Job) -> pa.Table:
     concepts = sorted({concept for plan in plans for concept in plan.concepts()})
     instances = {concept: pull.instances(concept) for concept in concepts}
+    functions = sorted({name for plan in plans for name in looked_up(plan)})
+    pairs = {name: dict(pull.pairs(name)) for name in functions}
     # Tables travel once per worker, not once per task.
-    shared = rows.sparkSession.sparkContext.broadcast(instances)
+    shared = rows.sparkSession.sparkContext.broadcast((instances, pairs))
 
     def detect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_tasks(job, shared.value, batches)
+        known, numbers = shared.value
+        return run_tasks(job, known, batches, numbers)
 
     try:
         return rows.mapInArrow(detect, DETECTIONS).toArrow()

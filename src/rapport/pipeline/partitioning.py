@@ -4,7 +4,9 @@ A plan that uses nothing up is cut into slices of time. A slice owns the detecti
 in it, and reads as much before and after it as can have a part in them. A plan that uses events up
 (rule 1 of the meaning) runs in one piece: which pairs are left depends on everything before. So
 does a plan whose absence a silent source makes undecided (rule 8): how long a source has been
-silent may depend on events much further back.
+silent may depend on events much further back. So do durations and silence (rule 6): when a state
+began, or the last event came, may lie anywhere before; and `at most once per`: what is left out
+depends on what was reported, which depends on what was before.
 """
 
 from __future__ import annotations
@@ -18,12 +20,23 @@ import numpy.typing as npt
 
 from rapport.core.times import format_duration
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import Absent, Clause, CorrelationTerm, Plan, Positive
+from rapport.policy.plan import (
+    Absent,
+    Clause,
+    CorrelationTerm,
+    LastingTerm,
+    Plan,
+    Positive,
+    SilentTerm,
+)
 from rapport.policy.plan import Sequence as FollowedBy
 from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
 from rapport.policy.runners.silence import watched_sources
 
 BEGIN_OF_TIME = -(2**63)
+_CLOCKS = 4
+"""Each end of a followed-by may be wrong either way, and so may what must not lie between."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +71,32 @@ def used_up_terms(plan: Plan) -> tuple[int, ...]:
     return tuple(sorted(t for t in positive if isinstance(plan.terms[t], CorrelationTerm)))
 
 
-def look_back_ms(plan: Plan) -> int:
+def why_in_one_piece(plan: Plan, sources: Mapping[str, PushSource]) -> str:
+    """The reason why a plan is not cut; empty when it is."""
+    used_up = used_up_terms(plan)
+    if used_up:
+        term = plan.terms[used_up[0]]
+        name = f"{term.first.alias} {term.function or 'compared with'} {term.second.alias}"
+        return (
+            f"'{name}' uses each event once per pair ({plan.consumption}), so what is left depends "
+            "on the whole history before"
+        )
+    lasting = [term for term in plan.terms if isinstance(term, LastingTerm | SilentTerm)]
+    if lasting:
+        what = "the silence" if isinstance(lasting[0], SilentTerm) else "the state"
+        return f"{what} of {lasting[0].first.alias} may have begun long before"
+    if plan.once_per_ms is not None:
+        return "'at most once per' depends on what was reported before"
+    watched = watched_sources(plan, sources)
+    if watched:
+        return (
+            f"its absence is undecided while {' or '.join(watched)} is silent, and that may have "
+            "begun long before"
+        )
+    return ""
+
+
+def look_back_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> int:
     """How long before a detection's time an event can lie that has a part in it (exclusive).
 
     Ends of a match lie within one window before its `t0`. The other part of a followed-by lies up
@@ -73,10 +111,11 @@ def look_back_ms(plan: Plan) -> int:
         for child in sequences
         for term in _negated_terms(child)
     )
-    return (windows + _delay_windows(plan)) * plan.window_ms
+    reach_ms = (windows + _delay_windows(plan)) * longest_window_ms(plan)
+    return reach_ms + _CLOCKS * uncertainty_ms(plan, sources or {})
 
 
-def look_ahead_ms(plan: Plan) -> int:
+def look_ahead_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> int:
     """How long after a detection's time an event can lie that has a part in it (exclusive).
 
     Mostly none. But a match may turn out not to be minimal, or a mixed clause may have an earlier
@@ -84,31 +123,24 @@ def look_ahead_ms(plan: Plan) -> int:
     mixed clause is satisfied by an absence among tables, that holds from `t0` on, but counts only
     when nothing positive came within a window.
     """
+    unsure_ms = _CLOCKS * uncertainty_ms(plan, sources or {})
     awaited = any(isinstance(c, FollowedBy) and c.second_negated for c in _children(plan))
     if awaited:
-        return 2 * plan.window_ms
-    return plan.window_ms if any(_is_mixed(clause) for clause in plan.clauses) else 0
+        return 2 * longest_window_ms(plan) + unsure_ms
+    windows = any(_is_mixed(clause) for clause in plan.clauses)
+    return windows * longest_window_ms(plan) + unsure_ms
 
 
 def explain_partitioning(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> str:
     """One sentence for people: how this plan is spread over Spark and why."""
-    used_up = used_up_terms(plan)
-    if used_up:
-        term = plan.terms[used_up[0]]
-        name = f"{term.first.alias} {term.function} {term.second.alias}"
-        return (
-            f"{plan.policy}: one partition, because '{name}' uses each event once per pair "
-            f"({plan.consumption}), so what is left depends on the whole history before"
-        )
-    watched = watched_sources(plan, sources or {})
-    if watched:
-        return (
-            f"{plan.policy}: one partition, because its absence is undecided while "
-            f"{' or '.join(watched)} is silent, and that may have begun long before"
-        )
-    overlap = f"{format_duration(look_back_ms(plan))} before its begin"
-    if look_ahead_ms(plan):
-        overlap += f" and {format_duration(look_ahead_ms(plan))} after its end"
+    known = sources or {}
+    reason = why_in_one_piece(plan, known)
+    if reason:
+        return f"{plan.policy}: one partition, because {reason}"
+    back_ms, ahead_ms = look_back_ms(plan, known), look_ahead_ms(plan, known)
+    overlap = f"{format_duration(back_ms)} before its begin"
+    if ahead_ms:
+        overlap += f" and {format_duration(ahead_ms)} after its end"
     return (
         f"{plan.policy}: slices of time, each reading {overlap}, because nothing is used up "
         "and no event further away has a part in a detection"
@@ -126,15 +158,12 @@ def lay_out(
 
     Everything is decided up to before `end`.
     """
-    sliced = tuple(
-        i
-        for i, plan in enumerate(plans)
-        if not used_up_terms(plan) and not watched_sources(plan, sources or {})
-    )
+    known = sources or {}
+    sliced = tuple(i for i, plan in enumerate(plans) if not why_in_one_piece(plan, known))
     whole = tuple(i for i in range(len(plans)) if i not in sliced)
     bounds = _bounds(times, partitions) if sliced else ()
-    back = max((look_back_ms(plans[i]) for i in sliced), default=0)
-    ahead = max((look_ahead_ms(plans[i]) for i in sliced), default=0)
+    back = max((look_back_ms(plans[i], known) for i in sliced), default=0)
+    ahead = max((look_ahead_ms(plans[i], known) for i in sliced), default=0)
     tasks = [
         Task(plans=sliced, begin=begin, until=until, read_until=min(until + ahead, end))
         for begin, until in _between(bounds)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
+from rapport.core.errors import UnknownName
 from rapport.pipeline.partitioning import Task
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import decode_plan
@@ -51,7 +52,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     schema: bytes
     """Arrow schema of the readings."""
     sources: dict[str, PushSource] = {}
-    """Those whose silence matters."""
+    """Those of the site."""
     began: int | None = None
     """Time of the first event of any source; tasks may not see it."""
 
@@ -59,12 +60,23 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class _Tables:
     """Tables that came with the job, in the form operators ask for."""
 
-    def __init__(self, instances: Mapping[str, Instances]) -> None:
-        self._instances = instances
+    def __init__(
+        self,
+        instances: Mapping[str, Instances],
+        pairs: Mapping[str, Mapping[tuple[str, ...], float]],
+    ) -> None:
+        self._instances, self._pairs = instances, pairs
 
     def instances(self, concept: str) -> Instances:
+        """The instances of a concept, empty when no table gives any."""
         known = self._instances.get(concept)
         return Instances(concept, [], {}) if known is None else known
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        """What a looked-up function gives; raises UnknownName."""
+        if function not in self._pairs:
+            raise UnknownName("looked-up function", function, list(self._pairs))
+        return self._pairs[function]
 
 
 Found = Detection | Undecided
@@ -105,9 +117,15 @@ class TaskRun:
 
 
 def run_tasks(
-    job: Job, instances: Mapping[str, Instances], batches: Iterable[pa.RecordBatch]
+    job: Job,
+    instances: Mapping[str, Instances],
+    batches: Iterable[pa.RecordBatch],
+    pairs: Mapping[str, Mapping[tuple[str, ...], float]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Detections of all tasks whose readings come in `batches`, sorted by (task, time, id)."""
+    """Detections of all tasks whose readings come in `batches`, sorted by (task, time, id);
+    `pairs` are what looked-up functions give.
+    """
+    tables = _Tables(instances, pairs or {})
     schema = pa.ipc.read_schema(pa.py_buffer(job.schema))
     running: TaskRun | None = None
     current = -1
@@ -116,7 +134,7 @@ def run_tasks(
             if running is None or number != current:
                 if running is not None:
                     yield encode_detections(running.finish())
-                running, current = _start(job, number, instances), number
+                running, current = _start(job, number, tables), number
             yield encode_detections(running.feed(_named(rows, schema)))
     if running is not None:
         yield encode_detections(running.finish())
@@ -163,11 +181,14 @@ def _detection(row: Mapping[str, Any]) -> Detection:
     )
 
 
-def _start(job: Job, number: int, instances: Mapping[str, Instances]) -> TaskRun:
-    task, tables = job.tasks[number], _Tables(instances)
+def _start(job: Job, number: int, tables: _Tables) -> TaskRun:
+    task = job.tasks[number]
     plans = [decode_plan(job.plans[index]) for index in task.plans]
     silence = Silence(job.sources, began=job.began)
-    return TaskRun(task, [make_operator(plan, tables, silence) for plan in plans], silence)
+    operators = [
+        make_operator(plan, tables, silence, sources=job.sources, began=job.began) for plan in plans
+    ]
+    return TaskRun(task, operators, silence)
 
 
 def _named(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

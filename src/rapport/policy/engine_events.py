@@ -12,7 +12,7 @@ import msgspec
 from rapport.core.codec import to_cloudevent
 from rapport.core.detection import Cause
 from rapport.core.errors import Problem
-from rapport.core.event import CAUSE, Event, cause_text, make_event
+from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 
 LATE_TYPE = "rapport.policy.late"
@@ -48,6 +48,16 @@ def time_event(source: str, moved: TimeMoved) -> Event:
         type=TIME_TYPE,
         time=moved.time,
         data=moved,
+    )
+
+
+def ahead_problem(stored: StoredEvent) -> Problem:
+    """Why a reading whose time lies ahead of the clock is set aside."""
+    ahead_ms = stored.event.time - stored.received
+    return Problem(
+        code="policy.ahead_of_clock",
+        message=f"the reading's time lies {ahead_ms} ms ahead of the clock",
+        hint="set the source's clock, or allow more skew",
     )
 
 

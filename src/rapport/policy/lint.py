@@ -3,14 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from rapport.core.times import format_duration
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place, PolicyTree
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Constraint, Plan
+from rapport.policy.plan import (
+    Absent,
+    Child,
+    Constraint,
+    LastingTerm,
+    Plan,
+    Sequence,
+    Side,
+    SilentTerm,
+    TermStep,
+)
 
 Constraints = Mapping[str, tuple[Constraint, ...]]
 
@@ -34,11 +44,11 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
     """Warns, at the absence, when it is decided sooner than a source it depends on promises to be
     heard.
     """
-    streams = plan.absent_streams()
     for name, source in ontology.sources.items():
-        if not source.streams & streams or source.period_ms <= plan.window_ms:
+        windows = [window for stream, window in _waits(plan) if stream in source.streams]
+        if not windows or source.period_ms <= min(windows):
             continue
-        window, period = format_duration(plan.window_ms), format_duration(source.period_ms)
+        window, period = format_duration(min(windows)), format_duration(source.period_ms)
         faults.add(
             "policy.window_shorter_than_period",
             f"the window of {window} is shorter than the period of {name!r}, {period}",
@@ -46,6 +56,73 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
             hint=f"{name} need not report within it; widen the window to at least {period}",
             severity="warning",
         )
+
+
+def lint_silence(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
+    """Warns when a silence is shorter than the period in which a source promises to be heard."""
+    for term in (term for term in plan.terms if isinstance(term, SilentTerm)):
+        for name, source in ontology.sources.items():
+            if not source.streams & set(term.streams) or source.period_ms < term.duration_ms:
+                continue
+            silence, period = format_duration(term.duration_ms), format_duration(source.period_ms)
+            faults.add(
+                "policy.window_shorter_than_period",
+                f"a silence of {silence} is usual for {name!r}, whose period is {period}",
+                place,
+                hint=f"wait longer than {period}",
+                severity="warning",
+            )
+
+
+def lint_following_silence(plan: Plan, place: Place | None, faults: Faults) -> None:
+    """Warns of `X FOLLOWED-BY no event of S for D` that never holds: X is an event of S itself, so
+    its silence takes at least D, and the window is over by then.
+    """
+    for clause in plan.clauses:
+        for child in clause.children:
+            if not isinstance(child, Sequence) or child.first_negated or child.second_negated:
+                continue
+            first, second = plan.terms[child.first], plan.terms[child.second]
+            window = next(w for w in (child.window_ms, clause.window_ms, plan.window_ms) if w)
+            own = {side.stream for side in _given(first) if side.alias == second.first.alias}
+            if not isinstance(second, SilentTerm) or not own & set(second.streams):
+                continue
+            if second.duration_ms >= window:
+                silence, shown = format_duration(second.duration_ms), format_duration(window)
+                faults.add(
+                    "policy.never_follows",
+                    f"a silence of {silence} never follows within {shown}",
+                    place,
+                    hint=f"give it more time: ... for {silence} within TIME, longer than {silence}",
+                    severity="warning",
+                )
+
+
+def _given(term: TermStep) -> tuple[Side, ...]:
+    """The sides whose events a term ends with; a duration and a silence end later than theirs."""
+    is_later = isinstance(term, LastingTerm | SilentTerm)
+    return () if is_later else (term.first, term.second)
+
+
+def _waits(plan: Plan) -> Iterator[tuple[str, int]]:
+    """Each stream whose absence is asked for, with the time that is waited for it."""
+    for clause in plan.clauses:
+        around = plan.window_ms if clause.window_ms is None else clause.window_ms
+        for child in clause.children:
+            own = child.window_ms if isinstance(child, Sequence) else None
+            wait = around if own is None else own
+            yield from ((stream, wait) for stream in plan.streams_of(_absent(child)))
+
+
+def _absent(child: Child) -> list[int]:
+    match child:
+        case Absent(term):
+            return [term]
+        case Sequence():
+            sides = ((child.first, child.first_negated), (child.second, child.second_negated))
+            return [number for number, negated in sides if negated]
+        case _:
+            return []
 
 
 def can_coincide(first: tuple[Constraint, ...], second: tuple[Constraint, ...]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.schema import AttributeType
+from rapport.policy.plan import Constraint
 
 
 class Relationship(msgspec.Struct, frozen=True):
@@ -16,6 +17,16 @@ class Relationship(msgspec.Struct, frozen=True):
     first: tuple[str, str]
     second: tuple[str, str]
     function: str
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What a definition may say: a concept, or `employee` for a person with status='employee'."""
+
+    name: str
+    concept: str
+    """The concept whose instances, attributes, streams and relationships it has."""
+    constraints: tuple[Constraint, ...] = ()
+    """What makes an instance of the concept one of this kind; they come before an alias's own."""
 
 
 class PairTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +49,37 @@ class SiteFunction(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a measuring function (`policy/measures.py`); empty: it is looked up."""
     lookup: PairTable | None = None
     unit: str = ""
+
+
+class AnyOf(msgspec.Struct, frozen=True, tag="any-of"):
+    """`yes` for an instance that satisfies all constraints of one alternative, else `no`."""
+
+    alternatives: tuple[tuple[Constraint, ...], ...]
+
+
+class Identity(msgspec.Struct, frozen=True, tag="identity"):
+    """The identity as a text, so that a relationship can compare it."""
+
+
+class Enclosing(msgspec.Struct, frozen=True, tag="enclosing"):
+    """`concept/id` of everything that contains the instance, one per line, nearest first."""
+
+    container: str
+
+
+class Enclosed(msgspec.Struct, frozen=True, tag="enclosed"):
+    """The instance as `concept/id`, by which it is found among those that contain another."""
+
+
+Derivation = AnyOf | Identity | Enclosing | Enclosed
+
+
+class Link(msgspec.Struct, frozen=True):
+    """`room.floor in floor`: the attribute of the inner names the identity of the outer."""
+
+    inner: str
+    attribute: str
+    outer: str
 
 
 class PushSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,11 +128,27 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
 
     concepts: dict[str, dict[str, AttributeType]]
     relationships: dict[str, Relationship]
+    """By name; of those between several pairs of concepts the further ones have keys of their own,
+    so ask `relationships_named` or `relationship_between`.
+    """
     sources: dict[str, PushSource]
     units: dict[str, dict[str, str]] = {}
     """Units of number attributes in root, by concept, where the site says them."""
     functions: dict[str, SiteFunction] = {}
     """What comparisons may call."""
+    kinds: dict[str, Kind] = {}
+    """Specialised concepts and groups, which are no concepts of their own; see `resolve_kind`."""
+    groups: dict[str, tuple[str, ...]] = {}
+    """The members of each group as declared; one of several concepts is no kind, but can stand in
+    a relationship.
+    """
+    parents: dict[str, str] = {}
+    """Of each specialised concept what it `is`."""
+    containers: dict[str, tuple[Link, ...]] = {}
+    derived: dict[str, dict[str, Derivation]] = {}
+    """By concept and attribute: columns that follow from the tables' (`policy/derived.py`). Their
+    names have a space or are `id`, so no policy and no file can mean them by accident.
+    """
 
     def streams(self) -> dict[str, AttributeType]:
         """Every `concept.attribute` that some push source gives, with its type."""
@@ -99,3 +157,59 @@ class Ontology(msgspec.Struct, frozen=True, kw_only=True):
             for source in self.sources.values()
             for attribute in source.attributes
         }
+
+
+def resolve_kind(ontology: Ontology, name: str) -> Kind | None:
+    """What `name` stands for before an alias: a concept, a specialised one, or a group; None when
+    there is no such name. `known_kinds` gives all names, for hints.
+    """
+    if name in ontology.concepts:
+        return Kind(name, name)
+    return ontology.kinds.get(name)
+
+
+def known_kinds(ontology: Ontology) -> list[str]:
+    """Every name that may stand before an alias, concepts first."""
+    return [*ontology.concepts, *ontology.kinds]
+
+
+def why_no_kind(ontology: Ontology, name: str) -> str:
+    """A hint for a name that may not stand before an alias although the site knows it."""
+    if name not in ontology.groups or name in ontology.kinds:
+        return ""
+    members = " or ".join(ontology.groups[name])
+    return f"{name!r} is a group of several concepts; write {members}"
+
+
+def relationships_named(ontology: Ontology, name: str) -> list[Relationship]:
+    """All relationships of that name, as written or else by `common_name`, as declared; one per
+    pair of concepts. A term's aliases (their `Kind.concept`) say which of them is meant.
+    """
+    declared = list(ontology.relationships.values())
+    exact = [relationship for relationship in declared if relationship.name == name]
+    if exact:
+        return exact
+    wanted = common_name(name)
+    found = [each for each in declared if common_name(each.name) == wanted]
+    return [each for each in found if each.name == found[0].name]
+
+
+def relationship_between(
+    ontology: Ontology, name: str, first: str, second: str
+) -> Relationship | None:
+    """The relationship of that name between these two concepts in this order, None without one."""
+    for relationship in relationships_named(ontology, name):
+        if (relationship.first[0], relationship.second[0]) == (first, second):
+            return relationship
+    return None
+
+
+def common_name(name: str) -> str:
+    """How names of relationships are compared: without case, with one space between words, without
+    `of`.
+
+    >>> common_name("Belongs_To"), common_name("part of")
+    ('belongs to', 'part')
+    """
+    words = name.casefold().replace("_", " ").replace("-", " ").split()
+    return " ".join(words[:-1] if len(words) > 1 and words[-1] == "of" else words)

@@ -8,9 +8,7 @@ bulk. [PO-1]
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
 import msgspec
@@ -20,31 +18,15 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
+from rapport.policy.parameters import ParameterKind, parse_parameter
 
-ParameterKind = Literal["none", "length", "number"]
+__all__ = ["BUILT_IN", "ParameterKind", "Relation", "get", "names", "parse_parameter", "relation"]
+
 Shape = Literal["contains", "distance", "opaque"]
 Value = Sequence[Any]
 Mask = npt.NDArray[np.bool_]
 Holds = Callable[[Value, Value, float | None], bool]
 HoldsMany = Callable[[npt.NDArray[Any], npt.NDArray[Any], float | None], Mask]
-
-LENGTHS_METRES = {
-    "m": Decimal(1),
-    "metre": Decimal(1),
-    "metres": Decimal(1),
-    "meter": Decimal(1),
-    "meters": Decimal(1),
-    "cm": Decimal("0.01"),
-    "mm": Decimal("0.001"),
-    "km": Decimal(1000),
-    "ft": Decimal("0.3048"),
-    "in": Decimal("0.0254"),
-    "yd": Decimal("0.9144"),
-    "mi": Decimal("1609.344"),
-}
-"""Exact, so that `3 ft` and `0.9144 m` are one number."""
-_LARGEST = Decimal("1e12")
-_PARAMETER = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([^\W\d]\w*)?\Z")
 
 
 class Relation(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +90,19 @@ def _same_many(first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: flo
     return np.asarray(known & (first[:, 0] == second[:, 0]), np.bool_)
 
 
+def _contained(first: Value, second: Value, parameter: float | None) -> bool:
+    if first[0] is None or second[0] is None:
+        return False
+    return second[0] in first[0].split("\n")
+
+
+def _contained_many(
+    first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+) -> Mask:
+    rows = zip(first[:, :1].tolist(), second[:, :1].tolist(), strict=True)
+    return np.fromiter((_contained(a, b, None) for a, b in rows), np.bool_, len(first))
+
+
 INSIDE = Relation(
     name="inside",
     first_type="point",
@@ -136,8 +131,17 @@ SAME = Relation(
     holds_many=_same_many,
     symmetric=True,
 )
+CONTAINED = Relation(
+    name="contained",
+    first_type="text",
+    second_type="text",
+    parameter_kind="none",
+    holds=_contained,
+    holds_many=_contained_many,
+)
+"""The second is one of the lines of the first: what `[containers]` are decided by."""
 
-BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME)}
+BUILT_IN = {relation.name: relation for relation in (INSIDE, WITHIN, SAME, CONTAINED)}
 _loaded: dict[str, Relation] = {}
 
 
@@ -189,52 +193,6 @@ def get(name: str) -> Relation:
 def names() -> list[str]:
     """Built-in and installed names, sorted; loads nothing."""
     return sorted({*BUILT_IN, *Plugins().names("relations")})
-
-
-def parse_parameter(text: str, kind: ParameterKind) -> float:
-    """The parameter in base units; raises InvalidInput with what was expected.
-
-    >>> parse_parameter("5m", "length"), parse_parameter("2 ft", "length")
-    (5.0, 0.6096)
-    >>> parse_parameter("3", "number")
-    3.0
-    """
-    found = _PARAMETER.match(text.strip())
-    number = _finite(found[1]) if found else None
-    if found is None or number is None:
-        raise _bad_parameter(
-            text, f"write a number{' and a length unit, such as 5m' * (kind == 'length')}"
-        )
-    unit = found[2]
-    if kind == "number":
-        if unit is not None:
-            raise _bad_parameter(text, f"write {found[1]} without a unit")
-        return float(number)
-    if unit is None:
-        raise _bad_parameter(text, f"add a length unit, such as {found[1]}m")
-    if unit not in LENGTHS_METRES:
-        error = UnknownName(
-            "length unit", unit, list(LENGTHS_METRES), code="relations.unknown_unit"
-        )
-        error.hint = error.hint or f"known: {', '.join(LENGTHS_METRES)}"
-        raise error
-    if number < 0:
-        raise _bad_parameter(text, "a length is not negative")
-    return float(number * LENGTHS_METRES[unit])
-
-
-def _finite(text: str) -> Decimal | None:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return None
-    return number if abs(number) <= _LARGEST else None
-
-
-def _bad_parameter(text: str, hint: str) -> InvalidInput:
-    return InvalidInput(
-        f"{text!r} is not a fitting parameter", code="relations.bad_parameter", hint=hint
-    )
 
 
 def _row_by_row(function: Holds) -> HoldsMany:

@@ -8,7 +8,7 @@ bit with a comparison of converted values. What properties cannot say is refused
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 
@@ -18,22 +18,27 @@ from rapport.core.errors import InvalidInput
 from rapport.core.schema import PARTS
 from rapport.core.terms import Constant, Linear, Members, Path, Same, Term, at
 from rapport.policy import relations
-from rapport.policy.compiler.check import common_name
 from rapport.policy.compiler.draft import Rewritten
 from rapport.policy.language.faults import Faults, did_you_mean
-from rapport.policy.language.printer import print_term, print_value
+from rapport.policy.language.printer import print_expression, print_term, print_value
 from rapport.policy.language.tree import (
     And,
+    AttributeOf,
+    Comparison,
     ConceptDef,
     Expression,
     FollowedBy,
+    Lasting,
     Or,
     Place,
     PolicyTree,
     Property,
+    Silent,
+    Within,
 )
 from rapport.policy.language.tree import Term as Relation
-from rapport.policy.ontology import Ontology, Relationship
+from rapport.policy.ontology import Ontology, Relationship, relationships_named, resolve_kind
+from rapport.policy.terms_comparisons import ComparisonTerms, OwnConcept, UnknownAttribute
 from rapport.policy.terms_properties import Unsayable, in_root
 
 
@@ -76,6 +81,12 @@ class _Rewriter:
         self._terms, self._ontology, self._faults = terms, ontology, faults
         self._of_alias = {each.alias: self._concept(each.concept) for each in tree.concepts}
         self.rewritten: list[Rewritten] = []
+        known = {
+            alias: OwnConcept(each.concept, each.whole)
+            for alias, each in self._of_alias.items()
+            if each is not None
+        }
+        self._comparisons = ComparisonTerms(known, ontology, self._scale)
 
     def definition(self, concept: ConceptDef) -> ConceptDef:
         """The definition with root's name of the concept and its properties."""
@@ -86,26 +97,62 @@ class _Rewriter:
         properties = tuple(
             changed for item in concept.properties for changed in self._property(found, item)
         )
-        return msgspec.structs.replace(concept, concept=found.concept, properties=properties)
+        # A kind of root's (`employee`) keeps its name, which says more than its concept.
+        name = concept.concept if concept.concept in self._ontology.kinds else found.concept
+        return msgspec.structs.replace(concept, concept=name, properties=properties)
 
     def expression(self, expression: Expression) -> Expression:
-        """The expression with lengths in metres."""
+        """The expression with root's names and numbers."""
         match expression:
             case And(parts):
                 return And(tuple(self.expression(part) for part in parts))
             case Or(parts):
                 return Or(tuple(self.expression(part) for part in parts))
-            case FollowedBy(first, second, place):
-                return FollowedBy(self.expression(first), self.expression(second), place)
-            case _:
+            case FollowedBy(first, second):
+                first, second = self.expression(first), self.expression(second)
+                return msgspec.structs.replace(expression, first=first, second=second)
+            case Within(inner) | Lasting(inner):
+                return msgspec.structs.replace(expression, inner=self.expression(inner))
+            case Comparison() | Silent():
+                return self._compared(expression)
+            case Relation():
                 return self._relation(expression)
+
+    def _compared(self, expression: Comparison | Silent) -> Comparison | Silent:
+        """A comparison or a silence of root's attributes; as it was when faults were noted."""
+        try:
+            if isinstance(expression, Comparison):
+                changed: Comparison | Silent = self._comparisons.rewritten(expression)
+            else:
+                changed = self._silence(expression)
+        except Unsayable as error:
+            shown = print_expression(expression)
+            message = f"{shown!r} in the terms of {self._terms.interpretation}: {error}"
+            self._faults.add("policy.untranslatable", message, expression.place, hint=error.hint)
+            return expression
+        except UnknownAttribute as error:
+            concept = self._of_alias[error.operand.alias]
+            assert concept is not None, "an attribute of it was looked for"
+            self._unknown_attribute(concept, error.operand.attribute, error.operand.place)
+            return expression
+        self._note(print_expression(expression), print_expression(changed), expression.place)
+        return changed
+
+    def _silence(self, silent: Silent) -> Silent:
+        if not silent.attribute:
+            return silent
+        wanted = AttributeOf(silent.attribute, silent.alias, silent.place, silent.alias_place)
+        attribute = self._comparisons.root_attribute(wanted)
+        return msgspec.structs.replace(silent, attribute=attribute)
 
     def _concept(self, name: str) -> ConceptTerms | None:
         """By the interpretation's name; root's is understood where it is nobody else's."""
         known = self._terms.concepts
         if name in known:
             return known[name]
-        return next((each for each in known.values() if each.concept == name), None)
+        kind = resolve_kind(self._ontology, name)
+        wanted = name if kind is None else kind.concept
+        return next((each for each in known.values() if each.concept == wanted), None)
 
     def _unknown(self, concept: ConceptDef) -> None:
         """One of root's that the interpretation cannot be given; others the check names."""
@@ -117,10 +164,7 @@ class _Rewriter:
     def _property(self, concept: ConceptTerms, item: Property) -> tuple[Property, ...]:
         term = at(concept.whole, (item.attribute,))
         if term == Constant(None):
-            names = sorted(_names(concept.whole, self._ontology.concepts.get(concept.concept, {})))
-            message = f"{self._terms.interpretation} knows no attribute {item.attribute!r} here"
-            hint = did_you_mean(item.attribute, names)
-            self._faults.add("policy.unknown_attribute", message, item.place, hint=hint)
+            self._unknown_attribute(concept, item.attribute, item.place)
             return ()
         try:
             found = in_root(item, term)
@@ -131,18 +175,27 @@ class _Rewriter:
         self._note(_shown((item,)), _shown(found), item.place)
         return found
 
+    def _unknown_attribute(self, concept: ConceptTerms, name: str, place: Place) -> None:
+        names = sorted(_names(concept.whole, self._ontology.concepts.get(concept.concept, {})))
+        message = f"{self._terms.interpretation} knows no attribute {name!r} here"
+        hint = did_you_mean(name, names)
+        self._faults.add("policy.unknown_attribute", message, place, hint=hint)
+
     def _relation(self, term: Relation) -> Relation:
         """A length without a unit in metres; anything else as it is."""
-        relationship = self._relationship(term.function)
-        if relationship is None or not _is_bare(term.parameter):
+        declared = self._fitting(term)
+        if not declared or not _is_bare(term.parameter):
             return term
         try:
-            needs_length = relations.get(relationship.function).parameter_kind == "length"
+            needs_length = all(
+                relations.get(each.function).parameter_kind == "length" for each in declared
+            )
         except InvalidInput:
             return term  # the check says why
         if not needs_length:
             return term
-        metres = self._metres(term, relationship)
+        ends = [end for each in declared for end in (each.first, each.second)]
+        metres = self._metres(term, ends)
         if metres is None:
             self._faults.add(
                 "policy.untranslatable",
@@ -155,16 +208,16 @@ class _Rewriter:
         self._note(print_term(term), print_term(changed), term.place)
         return changed
 
-    def _relationship(self, name: str) -> Relationship | None:
-        wanted = common_name(name)
-        for relationship in self._ontology.relationships.values():
-            if common_name(relationship.name) == wanted:
-                return relationship
-        return None
+    def _fitting(self, term: Relation) -> list[Relationship]:
+        """The relationships of the term's name between the concepts of its aliases."""
+        known = [self._of_alias.get(alias) for alias in (term.first, term.second)]
+        concepts = {each.concept for each in known if each is not None}
+        declared = relationships_named(self._ontology, term.function)
+        return [each for each in declared if {each.first[0], each.second[0]} == concepts]
 
-    def _metres(self, term: Relation, relationship: Relationship) -> float | None:
+    def _metres(self, term: Relation, ends: Iterable[tuple[str, str]]) -> float | None:
         """The length by the scale of the positions on both sides, which must be one."""
-        scales = {self._scale(*side) for side in (relationship.first, relationship.second)}
+        scales = {self._scale(*end) for end in ends}
         scale = scales.pop()
         return None if scales or scale is None else float(Fraction(term.parameter) / scale)
 

@@ -9,14 +9,20 @@ from rapport.core.errors import Problem, nearest_names
 from rapport.kernel.fields import Fields
 from rapport.kernel.paths import is_file, is_inside
 from rapport.policy.compiler.compile import Compiled
+from rapport.policy.compiler.reads import named_at, table_attributes
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place
+from rapport.policy.life.commands import lint_commands, stop_of
 from rapport.site.parts import Checker, SiteParts
+from rapport.site.policies import policy_files
 
 TABLES_OF_A_SITE = (
     "site",
     "concepts",
     "relationships",
+    "groups",
+    "containers",
+    "functions",
     "tables",
     "sources",
     "interpretations",
@@ -66,7 +72,7 @@ def check_actions(parts: SiteParts) -> list[Problem]:
     for name, compiled in parts.policies.items():
         faults = Faults(name, parts.texts[name])
         for action in compiled.tree.actions:
-            if action.phrase in known:
+            if action.phrase in known or stop_of(action.phrase) is not None:
                 continue
             near = nearest_names(action.phrase, known, limit=1)
             hint = f"did you mean {near[0]!r}?" if near else f'add [actions."{action.phrase}"]'
@@ -74,6 +80,17 @@ def check_actions(parts: SiteParts) -> list[Problem]:
             faults.add(
                 "policy.unmapped_action", message, action.place, hint=hint, severity="warning"
             )
+        problems.extend(faults.problems())
+    return problems
+
+
+def check_commands(parts: SiteParts) -> list[Problem]:
+    """A policy that an action stops is there."""
+    problems: list[Problem] = []
+    known, _window, _problems = policy_files(parts.file, parts.directory)
+    for name, compiled in parts.policies.items():
+        faults = Faults(name, parts.texts[name])
+        lint_commands(compiled.tree, known, faults)
         problems.extend(faults.problems())
     return problems
 
@@ -112,6 +129,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_sources,
     check_recorded_events,
     check_actions,
+    check_commands,
     check_data,
 )
 
@@ -126,12 +144,16 @@ def _no_events(parts: SiteParts, name: str, events: str) -> Problem:
 def _needed(compiled: Compiled) -> list[tuple[str, str, Place]]:
     """What the plan reads from tables: (concept, attribute, place in the policy), each once."""
     definitions = {definition.alias: definition for definition in compiled.tree.concepts}
+    named = named_at(compiled.tree.condition)
     needed: dict[tuple[str, str, Place], None] = {}
     for term in compiled.plan.terms:
+        for side, attribute in table_attributes(term):
+            place = named.get((side.alias, attribute), definitions[side.alias].place)
+            needed[side.concept, attribute, place] = None
         for side in (term.first, term.second):
             definition = definitions[side.alias]
-            if side.stream is None:
-                needed[side.concept, side.attribute, definition.place] = None
-            for item in definition.properties:
-                needed[side.concept, item.attribute, item.place] = None
+            places = {item.attribute: item.place for item in definition.properties}
+            for each in side.constraints:
+                place = places.get(each.attribute, definition.place)
+                needed[side.concept, each.attribute, place] = None
     return list(needed)

@@ -19,7 +19,7 @@ from rapport.kernel.plugins import Plugins
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
 from rapport.mediation.sources import sources_into_channels
-from rapport.policy.compiler.normalize import terms_of
+from rapport.policy.compiler.normalize import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
@@ -101,7 +101,7 @@ def check_runnable(parts: SiteParts) -> list[Problem]:
     """Every plan can be executed; the reason stands at the policy's first condition."""
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
-        place = next(terms_of(compiled.tree.condition)).place
+        place = next(atoms_of_expression(compiled.tree.condition)).place
         faults = Faults(name, parts.texts[name])
         for reason in check_supported(compiled.plan):
             faults.add("policy.unsupported", reason, place)
@@ -117,7 +117,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
     phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
     if parts.tables is None:
         return problems
-    facts = SiteFacts(parts.file, parts.tables, parts.policies)
+    facts = SiteFacts(parts.tables, parts.policies)
     known = {name: facts.fields(name) for name in parts.policies}
     return problems + check_action_texts(parts.file, people, phrases, known)
 

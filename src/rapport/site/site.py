@@ -17,10 +17,12 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.declare import ontology_from_site
+from rapport.policy.derived import DerivedColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import choose, compile_text, policy_files, read_policy
+from rapport.site.pulling import looked_up, needed_of_tables
 from rapport.site.rooms import REFUSING_THEMSELVES, ROOM_CHECKERS
 from rapport.site.terms import TermsOfPolicies, terms_of_policies
 from rapport.tables.declare import tables_from_site
@@ -55,7 +57,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_site(
-    directory: Path, *, policies: Sequence[str] | None = None, trusted: bool = True
+    directory: Path,
+    *,
+    policies: Sequence[str] | None = None,
+    trusted: bool = True,
+    refusing_policies: bool = True,
 ) -> Site:
     """Reads a site; raises SiteError with every error of every file, unless all of them refuse only
     what they are about: then they are in `faults`.
@@ -63,13 +69,24 @@ def load_site(
     Args:
         policies: only these, others are not even looked at; raises UnknownName for one that does
         not exist. trusted: whether relationship functions the site names
-        (`package.module:function`) may be imported.
+        (`package.module:function`) may be imported. refusing_policies: whether a policy with errors
+        refuses the site; else it refuses itself.
     """
     site, problems = _read(Path(directory), policies, trusted)
     errors = [problem for problem in problems if problem.severity == "error"]
+    if site is not None and not refusing_policies:
+        site = _with_broken_policies(site, errors)
     if site is None or set(errors) - set(site.faults):
         raise SiteError(errors)
     return site
+
+
+def _with_broken_policies(site: Site, errors: list[Problem]) -> Site:
+    """Errors at a policy's place are faults of that policy alone."""
+    files, _window, _problems = policy_files(site.file, site.directory)
+    places = {file.shown for file in files.values()} | {f"{name}.dpl" for name in files}
+    own = [problem for problem in errors if problem.file in places]
+    return msgspec.structs.replace(site, faults=(*site.faults, *own))
 
 
 def check_site(directory: Path, *, trusted: bool = True) -> list[Problem]:
@@ -151,7 +168,14 @@ def _tables(
         # What names a concept that was refused is not refused once more.
         problems = [fault for fault in problems if fault.code not in _FOLLOWING_FROM_ONTOLOGY]
     try:
-        tables = Tables.load(directory, declarations, ontology.concepts)
+        tables = Tables.load(
+            directory,
+            declarations,
+            ontology.concepts,
+            needed=needed_of_tables(ontology),
+            pairs=looked_up(ontology, {declared.name for declared in declarations}),
+        )
+        tables.deriving = DerivedColumns(ontology)
     except SiteError as error:
         return None, [*problems, *error.problems]
     return (None if has_errors(problems) or not sound else tables), problems

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.core.schema import AttributeType
+from rapport.tables.cover import smallest_cover
 from rapport.tables.instances import Instances
 from rapport.tables.values import empty_column
 
@@ -39,6 +40,22 @@ def join(
                 )
                 columns[attribute] = column
     return Instances(concept, ids, columns)
+
+
+def join_fewest(
+    concept: str,
+    tables: Sequence[TypedTable],
+    attributes: Mapping[str, AttributeType],
+    needed: frozenset[str],
+) -> Instances:
+    """The same of the fewest tables that give every needed attribute that some give.
+
+    A table that gives none of them says which instances exist; it is always joined.
+    """
+    offers = {table.name: frozenset(table.columns) for table in tables}
+    chosen = smallest_cover(offers, needed)
+    used = [each for each in tables if each.name in chosen or not offers[each.name] & needed]
+    return join(concept, used, attributes)
 
 
 def _spread(

@@ -1,74 +1,141 @@
 """Pull data, loaded: instances of concepts for policies, look-ups for mediation. [PO-2]
 
 Each change of a concept's instances is a version with the time from which it holds, so that a
-back-test can join the roster of that time.
+back-test can join the roster of that time. What was read is never changed, only replaced as a
+whole: `prepared` does the work, in any thread; `switch` puts it in force, in one step.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import msgspec
 
 from rapport.core.errors import Problem, SiteError, UnknownName
 from rapport.core.ids import content_id
-from rapport.tables.cover import smallest_cover
-from rapport.tables.csv_file import MAX_FAULTS, CsvFile, check_heading, read_csv
-from rapport.tables.declare import Concepts, TableDeclaration
+from rapport.tables.asking import ask
+from rapport.tables.context import ContextSource
+from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
+from rapport.tables.held import (
+    Changed,
+    Deriving,
+    Held,
+    Prepared,
+    digest_of,
+    digests_by_concept,
+    prepare,
+)
 from rapport.tables.instances import Instances
-from rapport.tables.joined import TypedTable, join
-from rapport.tables.sql_query import read_query
-from rapport.tables.values import empty_column, typed_column
+from rapport.tables.loaded import LoadedTable, Lookup, load_again, load_table
+from rapport.tables.pairs import Pairs
+from rapport.tables.values import empty_column
 
 BEGINNING_OF_TIME = -(2**62)
+_MOST_VERSIONS = 32
+"""Of one concept; older ones are let go, and the oldest that is left holds from the beginning."""
 
 
 class Tables:
-    """All tables of a site. Reading is free of I/O; a look-up and an instance cost O(1)."""
+    """All tables of a site. Reading is free of I/O; a look-up and an instance cost O(1).
 
-    def __init__(self, concepts: Concepts) -> None:
-        self._concepts = concepts
-        self._lookups: dict[str, _Lookup] = {}
-        self._digests: dict[str, str] = {}
-        self.versions: dict[str, list[tuple[int, Instances]]] = {}
-        """Of each concept (valid from, instances), oldest first."""
+    Calls that change what is held belong to one thread, the event loop's.
+    """
+
+    def __init__(
+        self,
+        concepts: Concepts,
+        *,
+        directory: Path | None = None,
+        needed: Concepts | None = None,
+        pairs: Sequence[PairDeclaration] = (),
+        context: ContextSource | None = None,
+    ) -> None:
+        """See `load`."""
+        self._held = Held(concepts, concepts if needed is None else needed, pairs)
+        self._directory, self._context = directory or Path(), context
+        self.deriving: Deriving | None = None
+        """Completes all instances that are asked for."""
+        self.changed: list[Callable[[Changed], None]] = []
+        """Called after every switch, in the order in which they were added."""
 
     @staticmethod
     def load(
-        directory: Path, declarations: Sequence[TableDeclaration], concepts: Concepts
+        directory: Path,
+        declarations: Sequence[TableDeclaration],
+        concepts: Concepts,
+        *,
+        needed: Concepts | None = None,
+        pairs: Sequence[PairDeclaration] = (),
+        context: ContextSource | None = None,
     ) -> Tables:
         """Reads every table; raises SiteError with the faults of all files. 100,000 rows take under
-        a second."""
-        tables = Tables(concepts)
+        a second.
+
+        Args:
+            needed: per concept the attributes for which tables are chosen, by default all; those
+                that come as events need no table.
+            pairs: functions that are looked up.
+        """
+        tables = Tables(concepts, directory=directory, needed=needed, pairs=pairs, context=context)
         problems: list[Problem] = []
-        typed = [tables._read(directory, declared, problems) for declared in declarations]
+        read: list[LoadedTable] = []
+        for declared in declarations:
+            try:
+                read.append(tables.read(declared))
+            except SiteError as error:
+                problems += error.problems
         if problems:
             raise SiteError(problems)
-        for concept in concepts:
-            own = [table for table in typed if table is not None and table.concept == concept]
-            if own:
-                tables.add_version(BEGINNING_OF_TIME, _joined(concept, own, concepts))
+        tables.switch(tables.prepared(read), BEGINNING_OF_TIME)
         return tables
+
+    # --- reading ---
 
     def add_version(self, valid_from_ms: int, instances: Instances) -> None:
         """From `valid_from_ms` on these are the instances of their concept; times must rise."""
-        self.versions.setdefault(instances.concept, []).append((valid_from_ms, instances))
+        versions = self._held.versions.setdefault(instances.concept, [])
+        versions.append((valid_from_ms, instances))
+        if len(versions) > _MOST_VERSIONS:
+            del versions[0]
+            versions[0] = (BEGINNING_OF_TIME, versions[0][1])
+
+    @property
+    def versions(self) -> Mapping[str, Sequence[tuple[int, Instances]]]:
+        """Of each concept (valid from, instances), oldest first."""
+        return self._held.versions
 
     def instances(self, concept: str, at_ms: int | None = None) -> Instances:
         """The instances valid at a time, by default the newest; empty when no table gives any."""
-        if concept not in self._concepts:
-            raise UnknownName("concept", concept, list(self._concepts))
-        for valid_from_ms, instances in reversed(self.versions.get(concept, [])):
+        plain = self._plain(concept, at_ms)
+        if self.deriving is None:
+            return plain
+        return self.deriving.complete(plain, lambda other: self._plain(other, at_ms))
+
+    def _plain(self, concept: str, at_ms: int | None) -> Instances:
+        """As the tables give them."""
+        held = self._held
+        if concept not in held.concepts:
+            raise UnknownName("concept", concept, list(held.concepts))
+        for valid_from_ms, instances in reversed(held.versions.get(concept, [])):
             if at_ms is None or valid_from_ms <= at_ms:
                 return instances
-        columns = {name: empty_column(kind, 0) for name, kind in self._concepts[concept].items()}
+        columns = {name: empty_column(kind, 0) for name, kind in held.concepts[concept].items()}
         return Instances(concept, [], columns)
 
+    def pairs(self, function: str) -> Pairs:
+        """What a looked-up function of the site gives, by one or two texts; raises UnknownName.
+
+        A symmetric one is given in both orders.
+        """
+        found = self._held.pairs.get(function)
+        if found is None:
+            raise UnknownName("function of a table", function, list(self._held.pairs))
+        return found
+
     def gives(self, concept: str, attribute: str) -> bool:
-        """True when some table gives the attribute."""
-        versions = self.versions.get(concept, [])
+        """True when some table gives the attribute, or it follows from what they give."""
+        if self.deriving is not None and self.deriving.gives(concept, attribute):
+            return True
+        versions = self._held.versions.get(concept, [])
         return any(attribute in instances.columns for _from, instances in versions)
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
@@ -76,114 +143,122 @@ class Tables:
 
         Raises UnknownName for a table or column that does not exist.
         """
-        found = self._lookups.get(table)
-        if found is None:
-            raise UnknownName("table", table, list(self._lookups))
-        return found.get(key, column)
+        return self._lookup(table).get(key, column)
 
     def rows(self, table: str, columns: Sequence[str]) -> list[tuple[str, ...]]:
         """The fields of some columns in every row, top to bottom; raises UnknownName."""
-        found = self._lookups.get(table)
-        if found is None:
-            raise UnknownName("table", table, list(self._lookups))
+        found = self._lookup(table)
         return list(zip(*(found.column(name) for name in columns), strict=True))
+
+    def _lookup(self, table: str) -> Lookup:
+        found = self._held.loaded.get(table)
+        if found is None:
+            raise UnknownName("table", table, list(self._held.loaded))
+        return found.lookup
 
     def columns(self) -> dict[str, tuple[str, ...]]:
         """Every table with the headings of its columns."""
-        return {name: found.headings() for name, found in self._lookups.items()}
+        return {name: found.lookup.headings() for name, found in self._held.loaded.items()}
+
+    def loaded(self) -> Mapping[str, LoadedTable]:
+        """Every table as it was read last."""
+        return self._held.loaded
+
+    def declarations(self) -> dict[str, TableDeclaration]:
+        """Every table as it was declared."""
+        return {name: found.declared for name, found in self._held.loaded.items()}
 
     def version(self) -> str:
         """A name for exactly this content: changes when any file or declaration does."""
-        return content_id(*(f"{name}={self._digests[name]}" for name in sorted(self._digests)))
+        loaded = self._held.loaded
+        parts = [f"{name}={loaded[name].digest}" for name in sorted(loaded)]
+        derived = self.deriving.version() if self.deriving is not None else ""
+        return content_id(*parts, *([derived] if derived else []))
 
-    def _read(
-        self, directory: Path, declared: TableDeclaration, problems: list[Problem]
-    ) -> TypedTable | None:
-        try:
-            file = _read_file(directory, declared)
-        except SiteError as error:
-            problems.extend(error.problems)
+    @property
+    def revision(self) -> int:
+        """Rises with every switch: who keeps something of the tables sees that it is old."""
+        return self._held.revision
+
+    # --- changing ---
+
+    def read(self, declared: TableDeclaration) -> LoadedTable:
+        """Asks a source that is new; raises SiteError. Blocking, in any thread."""
+        held = self._held
+        answer = ask(declared, self._directory, context=self._context)
+        assert answer.file is not None, "without a tag there is always an answer"
+        repeating = held.repeats(declared.name)
+        return load_table(declared, answer.file, held.concepts, repeating=repeating, tag=answer.tag)
+
+    def read_again(self, name: str) -> LoadedTable | None:
+        """Asks a source again; None when its rows are the same. Raises UnknownName, or SiteError
+        when it fails or gives what cannot be used, such as rows without a column they had.
+        Blocking, in any thread.
+        """
+        held = self._held
+        former = held.loaded.get(name)
+        if former is None:
+            raise UnknownName("table", name, list(held.loaded))
+        answer = ask(former.declared, self._directory, tag=former.tag, context=self._context)
+        if answer.file is None or answer.file.digest == former.file.digest:
             return None
-        named = [declared.key, *declared.further_keys]
-        named += [name for names in declared.columns.values() for name in names]
-        missing = [fault for name in dict.fromkeys(named) if (fault := check_heading(file, name))]
-        if missing:
-            problems.extend(missing)
-            return None
-        parts = [file.column(name) for name in (declared.key, *declared.further_keys)]
-        keys = parts[0] if len(parts) == 1 else ["/".join(row) for row in zip(*parts, strict=True)]
-        problems.extend(_key_faults(file, declared.key, keys))
-        self._lookups[declared.name] = _Lookup(declared.name, file, keys)
-        self._digests[declared.name] = _digest(file, declared)
-        if not declared.concept:
-            return None
-        columns = {
-            attribute: typed_column(
-                file, names, self._concepts[declared.concept][attribute], problems
-            )
-            for attribute, names in declared.columns.items()
-        }
-        return TypedTable(declared.name, declared.concept, keys, columns)
+        repeating = held.repeats(name)
+        return load_again(former, answer.file, held.concepts, repeating=repeating, tag=answer.tag)
 
+    def prepared(self, read: Sequence[LoadedTable]) -> Prepared:
+        """Tables with these in the place of, or besides, those of now: the fewest are chosen anew,
+        joined, and pairs collected. Raises SiteError. In any thread.
+        """
+        return prepare(self._held, read)
 
-class _Lookup:
-    """One table as text, by key; columns are cut out when first asked for."""
+    def switch(self, prepared: Prepared, valid_from_ms: int) -> bool:
+        """Puts in force what was prepared, in one step; False, and nothing done, when the tables
+        changed since then."""
+        held = self._held
+        if prepared.revision != held.revision:
+            return False
+        before = held.loaded
+        held.loaded = prepared.loaded
+        held.pairs = {**held.pairs, **prepared.pairs}
+        for instances in prepared.instances.values():
+            self.add_version(self._rising(instances.concept, valid_from_ms), instances)
+        held.revision += 1
+        tables = [name for name, one in held.loaded.items() if before.get(name) is not one]
+        self._tell(tables, prepared.instances, prepared.pairs, valid_from_ms)
+        return True
 
-    def __init__(self, name: str, file: CsvFile, keys: list[str]) -> None:
-        self.name, self.file = name, file
-        self.rows = {key: row for row, key in enumerate(keys)}
-        self.cut: dict[str, list[str]] = {}
+    def take_over(self, other: Tables, valid_from_ms: int) -> None:
+        """Goes on with what was read anew from the site's files; versions from before are kept, and
+        both objects hold the same from now on.
+        """
+        old, new = self._held, other._held
+        names = old.loaded.keys() | new.loaded.keys()
+        tables = sorted(name for name in names if digest_of(old, name) != digest_of(new, name))
+        former, now = digests_by_concept(old), digests_by_concept(new)
+        concepts = sorted(c for c in new.concepts if former.get(c) != now.get(c))
+        pairs = [name for name in new.pairs if new.pairs[name] != old.pairs.get(name)]
+        gained = {concept: other._plain(concept, None) for concept in concepts}
+        new.versions = {name: list(kept) for name, kept in old.versions.items()}
+        new.revision = old.revision + 1
+        self._held, self.deriving = new, other.deriving
+        for instances in gained.values():
+            self.add_version(self._rising(instances.concept, valid_from_ms), instances)
+        self._tell(tables, concepts, pairs, valid_from_ms)
 
-    def get(self, key: str, column: str) -> str | None:
-        fields = self.column(column)
-        row = self.rows.get(key)
-        return None if row is None else fields[row] or None
+    def _rising(self, concept: str, time: int) -> int:
+        """Also when the clock was set back."""
+        versions = self._held.versions.get(concept, [])
+        return max(time, versions[-1][0]) if versions else time
 
-    def column(self, name: str) -> list[str]:
-        if name not in self.cut:
-            if name not in self.file.header:
-                raise UnknownName(f"column of {self.name}", name, self.file.header)
-            self.cut[name] = self.file.column(name)
-        return self.cut[name]
-
-    def headings(self) -> tuple[str, ...]:
-        return tuple(self.file.header)
-
-
-def _read_file(directory: Path, declared: TableDeclaration) -> CsvFile:
-    if declared.csv:
-        return read_csv(directory / declared.csv, name=declared.csv)
-    name = f"[tables.{declared.name}]"
-    return read_query(declared.database, declared.sql, directory, name=name)
-
-
-def _joined(concept: str, tables: list[TypedTable], concepts: Concepts) -> Instances:
-    chosen = smallest_cover({table.name: frozenset(table.columns) for table in tables})
-    # A table without columns says which instances exist; it is always asked.
-    used = [table for table in tables if table.name in chosen or not table.columns]
-    return join(concept, used, concepts[concept])
-
-
-def _key_faults(file: CsvFile, column: str, keys: list[str]) -> list[Problem]:
-    faults: list[Problem] = []
-    if len(set(keys)) == len(keys) and "" not in keys:
-        return faults
-    first: dict[str, int] = {}
-    for row, key in enumerate(keys):
-        if len(faults) >= MAX_FAULTS:
-            break
-        if not key:
-            hint = "give the row a key or leave it out"
-            faults.append(file.problem(row, column, "tables.empty_key", "the key is empty", hint))
-        elif key in first:
-            message = f"the key {key[:40]!r} stands already in line {file.line_of(first[key])}"
-            hint = "each instance has one row"
-            faults.append(file.problem(row, column, "tables.duplicate_key", message, hint))
-        first.setdefault(key, row)
-    return faults
-
-
-def _digest(file: CsvFile, declared: TableDeclaration) -> str:
-    digest = hashlib.blake2b(msgspec.json.encode(declared), digest_size=16)
-    digest.update(file.text.encode("utf-8"))
-    return digest.hexdigest()
+    def _tell(
+        self,
+        tables: Sequence[str],
+        concepts: Sequence[str] | Mapping[str, object],
+        functions: Sequence[str] | Mapping[str, object],
+        time: int,
+    ) -> None:
+        changed = Changed(
+            tables=tuple(tables), concepts=tuple(concepts), functions=tuple(functions), time=time
+        )
+        for told in self.changed:
+            told(changed)

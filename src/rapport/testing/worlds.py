@@ -6,18 +6,19 @@ hit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from rapport.core.errors import UnknownName
 from rapport.core.schema import PARTS
 from rapport.kernel.chance import Chance
 from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.relations import relation
 from rapport.tables.instances import Instances
-from rapport.testing.occurrences import Reading
+from rapport.testing.holding import Reading
 
 WINDOW_MS = 100
 
@@ -64,13 +65,22 @@ ONTOLOGY = Ontology(
 
 
 class Pull:
-    """Instances by concept, as wiring hands them to runners."""
+    """Instances by concept and looked-up numbers by function, as wiring hands them to runners."""
 
-    def __init__(self, instances: dict[str, Instances]) -> None:
-        self._instances = instances
+    def __init__(
+        self,
+        instances: dict[str, Instances],
+        pairs: Mapping[str, Mapping[tuple[str, ...], float]] | None = None,
+    ) -> None:
+        self._instances, self._pairs = instances, pairs or {}
 
     def instances(self, concept: str) -> Instances:
         return self._instances.get(concept) or Instances(concept, [], {})
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        if function not in self._pairs:
+            raise UnknownName("looked-up function", function, list(self._pairs))
+        return self._pairs[function]
 
 
 class World(msgspec.Struct, frozen=True):
@@ -214,7 +224,9 @@ def readings_batch(readings: Sequence[Reading], ontology: Ontology = ONTOLOGY) -
     """Readings as the record batch that runners take, in the order given."""
     from rapport.policy.readings import readings_schema
 
-    given_by = {source.stream: name for name, source in ontology.sources.items()}
+    given_by = {
+        stream: name for name, source in ontology.sources.items() for stream in source.streams
+    }
     columns: dict[str, list[object]] = {
         "time": [reading.time for reading in readings],
         "id": [reading.id for reading in readings],

@@ -44,6 +44,14 @@ EXAMPLE_EVENT: Members = {
     "time": "2026-03-02T09:14:05.210Z",
     "data": {"room": "R123"},
 }
+EXAMPLE_POLICY = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+conditions
+  A is inside R
+actions
+  raise alarm
+"""
 _JSON = "application/json"
 _HTML, _TEXT = "text/html; charset=utf-8", "text/plain; version=1.0.0; charset=utf-8"
 _REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
@@ -148,6 +156,18 @@ DOORS: dict[tuple[str, str], Told] = {
         bodies=_CHANGE_BODIES,
         example={"changes": [{"type": "remove", "name": "us"}]},
         answer=reference(Done),
+    ),
+    ("post", "/policies/{policy}"): Told(
+        summary="Register, replace or shadow a policy; answered when it runs",
+        tag="policies",
+        bodies={"text/plain": {"type": "string"}},
+        example=EXAMPLE_POLICY,
+    ),
+    ("post", "/policies/{policy}/check"): Told(
+        summary="Say every problem of a policy",
+        tag="policies",
+        bodies={"text/plain": {"type": "string"}},
+        example=EXAMPLE_POLICY,
     ),
     ("get", "/healthz"): Told(summary="Whether the process runs", tag="service"),
     ("get", "/readyz"): Told(

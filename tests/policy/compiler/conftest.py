@@ -19,6 +19,15 @@ def ontology() -> Ontology:
 
 
 @pytest.fixture(scope="session")
+def every_form() -> Ontology:
+    """An ontology that all forms of the language can speak of."""
+    path = TESTS / "golden" / "policy" / "stages" / "site.toml"
+    found, problems = ontology_from_site(TomlFile.load(path))
+    assert problems == []
+    return found
+
+
+@pytest.fixture(scope="session")
 def checks() -> Path:
     """The recorded cases."""
     return TESTS / "data" / "checks"

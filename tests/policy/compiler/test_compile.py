@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
-from rapport.policy.compiler import check as check_module
+from rapport.policy import ontology as ontology_module
 from rapport.policy.compiler.compile import STAGES, compile_draft, compile_policy
 from rapport.policy.compiler.planner import is_positive
 from rapport.policy.ontology import Ontology
@@ -182,4 +182,4 @@ def test_the_stages_are_data() -> None:
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    assert doctest.testmod(check_module).failed == 0
+    assert doctest.testmod(ontology_module).failed == 0

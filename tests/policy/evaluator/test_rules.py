@@ -180,6 +180,16 @@ def test_a_mixed_clause_takes_the_earliest_positive_occurrence_near_the_match() 
     assert times_and_causes(both(conditions, late)) == [(70, ["2", "4"])]
 
 
+def test_ties_in_a_mixed_clause_go_to_what_the_condition_says_first() -> None:
+    concepts = CONCEPTS.replace("  person C\n", "  person C\n  person D\n")
+    conditions = """A is inside R
+        C is inside Q OR A is not inside Q
+        D is inside Q OR C is inside Q OR B is not inside R"""
+    events = [(0, "1", "g", IN), (1, "2", "e", PUBLIC)]
+    [found] = both(conditions, events, concepts)
+    assert found.bindings == {"A": "g", "C": "e", "Q": "r2", "R": "r1"}
+
+
 def test_a_mixed_clause_falls_back_on_absence() -> None:
     conditions = "A is inside R\nB is inside Q or A is not inside Q"
     assert times_and_causes(both(conditions, [(0, "1", "g", IN)])) == [(100, ["1"])]

@@ -8,7 +8,20 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import PolicyError
 from rapport.policy.language.parser import parse_expression, parse_policy
-from rapport.policy.language.tree import And, FollowedBy, Or, Term
+from rapport.policy.language.printer import print_expression
+from rapport.policy.language.tree import (
+    And,
+    AttributeOf,
+    Call,
+    Comparison,
+    FollowedBy,
+    Lasting,
+    Or,
+    Quantity,
+    Silent,
+    Term,
+    Within,
+)
 
 CHECKS = Path(__file__).parents[2] / "data" / "checks"
 HEAD = "concepts\n  person A\n  person B\n  room R\nconditions\n"
@@ -155,6 +168,199 @@ def test_excerpts_of_very_long_lines_stay_short() -> None:
         parse_policy(HEAD + "  " + "A is inside R AND " * 2000 + "?\n" + TAIL, name="t")
     assert all(len(problem.excerpt) < 400 for problem in caught.value.problems)
     assert caught.value.problems[0].excerpt.splitlines()[1].endswith("^")
+
+
+def test_the_logistics_listing_has_the_tree_it_should() -> None:
+    text = """concepts
+    truck T
+    substance A (dangerous='yes')
+    substance B (dangerous='yes')
+conditions
+    A is inside T
+    B is inside T
+    distance(A, B) < minimumDistance(A, B)
+actions
+    notify headquarters
+"""
+    tree = parse_policy(text, name="dangerous-goods")
+    assert isinstance(tree.condition, And)
+    compared = tree.condition.parts[2]
+    assert isinstance(compared, Comparison)
+    assert isinstance(compared.left, Call)
+    assert isinstance(compared.right, Call)
+    assert (compared.left.function, compared.operator, compared.right.function) == (
+        "distance",
+        "<",
+        "minimumDistance",
+    )
+    assert compared.left.aliases == compared.right.aliases == ("A", "B")
+    assert (compared.place.line, compared.place.column, compared.place.length) == (8, 5, 38)
+
+
+@pytest.mark.parametrize(
+    ("said", "operator", "negated"),
+    [
+        ("above", ">", False),
+        ("is over", ">", False),
+        ("> ", ">", False),
+        ("is > ", ">", False),
+        ("below", "<", False),
+        ("UNDER", "<", False),
+        ("at least", ">=", False),
+        ("is at most", "<=", False),
+        ("is", "=", False),
+        ("equals", "=", False),
+        ("is not", "!=", False),
+        ("!=", "!=", False),
+        ("is not above", ">", True),
+        ("not at least", ">=", True),
+        ("is not =", "=", True),
+    ],
+)
+def test_comparisons_may_be_said_in_words_and_signs(
+    said: str, operator: str, negated: bool
+) -> None:
+    found = parse_expression(f"temperature of S {said} 30 degC")
+    assert isinstance(found, Comparison)
+    assert (found.operator, found.negated) == (operator, negated)
+    assert isinstance(found.left, AttributeOf)
+    assert (found.left.attribute, found.left.alias) == ("temperature", "S")
+    assert isinstance(found.right, Quantity)
+    assert (found.right.value, found.right.unit) == (30.0, "degC")
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "unit"),
+    [
+        ("30degC", 30.0, "degC"),
+        ("-3.5 °C", -3.5, "°C"),
+        ("15 %", 15.0, "%"),
+        ("15%", 15.0, "%"),
+        ("50 km/h", 50.0, "km/h"),
+        ("9 m/s # fast", 9.0, "m/s"),
+        ("9 m// fast", 9.0, "m"),
+        ("60 dB(A)", 60.0, "dB(A)"),
+        ("5 µg/m³", 5.0, "µg/m³"),
+        ("1e3 V.A", 1000.0, "V.A"),
+        ("7", 7.0, ""),
+        ("'open'", "open", ""),
+        ("TRUE", "true", ""),
+    ],
+)
+def test_constants_have_any_unit(written: str, value: str | float, unit: str) -> None:
+    found = parse_expression(f"temperature of S is {written}")
+    assert isinstance(found, Comparison)
+    assert isinstance(found.right, Quantity)
+    assert (found.right.value, found.right.unit) == (value, unit)
+
+
+def test_for_belongs_to_what_stands_right_before_it() -> None:
+    found = parse_expression("A is inside R FOLLOWED-BY B is inside R for 2 hours")
+    assert isinstance(found, FollowedBy)
+    assert isinstance(found.second, Lasting)
+    assert found.second.duration_ms == 7_200_000
+    group = parse_expression("(A is inside R AND t of A above 3 m) for 90 minutes")
+    assert isinstance(group, Lasting)
+    assert isinstance(group.inner, And)
+
+
+def test_the_contrary_may_last() -> None:
+    for text in ("A is not inside R for 5 s", "(NOT A is inside R) for 5 s"):
+        found = parse_expression(text)
+        assert isinstance(found, Lasting)
+        assert isinstance(found.inner, Term)
+        assert found.inner.negated
+
+
+def test_silence_is_that_of_an_attribute_or_of_all() -> None:
+    one, all_of_it = (parse_expression(f"no {what} of S for 3 h") for what in ("position", "event"))
+    assert isinstance(one, Silent)
+    assert isinstance(all_of_it, Silent)
+    assert (one.attribute, one.alias, one.duration_ms) == ("position", "S", 10_800_000)
+    assert all_of_it.attribute == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "windows"),
+    [
+        ("A x R FOLLOWED-BY B x R", [None]),
+        ("A x R FOLLOWED-BY B x R within 10 s", [10_000]),
+        ("(A x R FOLLOWED-BY B x R) within 10 s", [10_000]),
+        ("A x R FOLLOWED-BY B x R FOLLOWED-BY C x R within 10 s", [10_000, 10_000]),
+        ("(A x R FOLLOWED-BY B x R FOLLOWED-BY C x R) within 10 s", [10_000, 10_000]),
+        ("(A x R FOLLOWED-BY B x R) FOLLOWED-BY C x R within 10 s", [None, 10_000]),
+        ("A x R FOLLOWED-BY B x R within 5 s FOLLOWED-BY C x R", [5_000, None]),
+        ("(A x R FOLLOWED-BY B x R) within 5 s FOLLOWED-BY C x R", [5_000, None]),
+        ("A x R FOLLOWED-BY B x R within 5 s FOLLOWED-BY C x R within 9 s", [5_000, 9_000]),
+    ],
+)
+def test_a_window_is_that_of_its_followed_by_and_those_before_it(
+    text: str, windows: list[int | None]
+) -> None:
+    found = parse_expression(text)
+    assert print_expression(parse_expression(print_expression(found))) == print_expression(found)
+    seen: list[int | None] = []
+    while isinstance(found, FollowedBy):
+        seen.append(found.window_ms)
+        found = found.first
+    assert seen[::-1] == windows
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(A x R OR B x R) within 10 s", "A is not x R within 10 s", "t of S above 3 within 10 s"],
+)
+def test_a_window_after_a_whole_line_is_that_of_the_line(text: str) -> None:
+    found = parse_expression(text)
+    assert isinstance(found, Within)
+    assert found.window_ms == 10_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A x R within 5 s AND B x R",
+        "A x R OR B x R within 5 s",
+        "(A x R within 5 s)",
+        "(A x R OR B x R) within 5 s FOLLOWED-BY C x R",
+    ],
+)
+def test_a_window_anywhere_else_is_refused(text: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_expression(text)
+    assert [problem.code for problem in caught.value.problems] == ["policy.misplaced_window"]
+
+
+def test_a_relationship_may_be_called_within_and_have_a_window() -> None:
+    tree = parse_policy(HEAD + "  A is within 5m of B within 10 s\n" + TAIL, name="t")
+    assert isinstance(tree.condition, Within)
+    assert isinstance(tree.condition.inner, Term)
+    assert tree.condition.inner.parameter == "5m"
+
+
+def test_options_may_be_said_in_words() -> None:
+    lines = "  A is inside R\n  use the newest first\n  at most once per 10 min\n"
+    tree = parse_policy(HEAD + lines + TAIL, name="t")
+    assert (tree.consumption, tree.once_per_ms) == ("recent", 600_000)
+    oldest = parse_policy(HEAD + "  A is inside R\n  use the oldest\n" + TAIL, name="t")
+    assert oldest.consumption == "chronicle"
+
+
+def test_lines_further_to_the_right_belong_to_the_action_above() -> None:
+    actions = "actions\n  raise alarm  # now\n    to guards\n\tanswer within 60 s\n  call home\n"
+    tree = parse_policy(HEAD + "  A is inside R\n" + actions, name="t")
+    assert [action.phrase for action in tree.actions] == ["raise alarm", "call home"]
+    assert [line.text for line in tree.actions[0].delivery] == ["to guards", "answer within 60 s"]
+    assert (tree.actions[0].delivery[0].place.line, tree.actions[0].delivery[0].place.column) == (
+        9,
+        5,
+    )
+    assert tree.actions[1].delivery == ()
+
+
+def test_an_action_beside_its_header_takes_no_lines_that_stand_left_of_it() -> None:
+    tree = parse_policy(HEAD + "  A is inside R\nactions raise alarm\n  call home\n", name="t")
+    assert [action.phrase for action in tree.actions] == ["raise alarm", "call home"]
 
 
 PIECES = (

@@ -15,8 +15,9 @@ CHECKS = Path(__file__).parents[2] / "data" / "checks"
 Strip = Callable[[PolicyTree], PolicyTree]
 
 
+@pytest.mark.slow
 @settings(
-    max_examples=300,
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

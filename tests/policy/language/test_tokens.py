@@ -6,7 +6,7 @@ import pytest
 
 from rapport.policy.language import printer, tokens
 from rapport.policy.language.faults import Faults
-from rapport.policy.language.tokens import tokenize_line
+from rapport.policy.language.tokens import comment_at, tokenize_line
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
@@ -21,6 +21,23 @@ def test_a_quantity_is_a_number_with_a_glued_word() -> None:
         ("5", False),
         ("m", False),
     ]
+
+
+def test_units_that_are_more_than_a_word_stand_after_a_number_only() -> None:
+    assert kinds("5m/s 5 °C 15% 3 [in_i'Hg] 60 dB(A)") == [
+        *[("number", "5"), ("unit", "m/s"), ("number", "5"), ("unit", "°C")],
+        *[("number", "15"), ("unit", "%"), ("number", "3"), ("unit", "[in_i'Hg]")],
+        *[("number", "60"), ("unit", "dB(A)")],
+    ]
+    assert kinds("5 and 5 m // why") == [
+        *[("number", "5"), ("keyword", "and"), ("number", "5"), ("word", "m")]
+    ]
+
+
+def test_a_comment_begins_neither_in_quotes_nor_in_units() -> None:
+    assert comment_at("p of S above 3 [in_i'Hg] # it's") == 25
+    assert comment_at("p of S above 3 m/s// fast") == 18
+    assert comment_at("actions call http://x # now") == 22
 
 
 def test_exponents_are_numbers_and_units_that_begin_with_e_are_not() -> None:

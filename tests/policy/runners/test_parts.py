@@ -138,8 +138,8 @@ def test_what_must_not_follow_the_same_thing_is_decided_together() -> None:
     clause = (Sequence(0, 1, False, True), Sequence(0, 0, False, True), Sequence(0, 1))
     shape = shape_of(plan(clause))
     assert {part for item in shape.combinations for part in item.parts()} == {
-        NotFollowed(0, (1, 0)),
-        Ordered(0, 1),
+        NotFollowed(0, (1, 0), 100),
+        Ordered(0, 1, 100),
     }
 
 

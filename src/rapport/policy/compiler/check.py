@@ -1,184 +1,134 @@
-"""Names and types of a parsed policy against the ontology; every fault with the nearest known name.
-[PO-3]"""
+"""Names, types and units of a parsed policy against the ontology; every fault with the nearest
+known name. [PO-3]"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from rapport.core.errors import InvalidInput, RapportError
-from rapport.policy import relations
+from rapport.policy.compiler.check_comparison import ComparisonCheck
+from rapport.policy.compiler.check_state import check_lasting, check_silent
+from rapport.policy.compiler.check_term import TermCheck
 from rapport.policy.compiler.draft import Draft
 from rapport.policy.compiler.properties import check_property
+from rapport.policy.compiler.scope import Scope
 from rapport.policy.language.faults import Faults, did_you_mean
-from rapport.policy.language.printer import print_term
-from rapport.policy.language.tree import And, ConceptDef, Expression, FollowedBy, Or, Place, Term
-from rapport.policy.ontology import Relationship
+from rapport.policy.language.printer import print_expression
+from rapport.policy.language.tree import (
+    And,
+    Atomic,
+    Comparison,
+    ConceptDef,
+    Expression,
+    FollowedBy,
+    Lasting,
+    Or,
+    Silent,
+    Term,
+    Within,
+)
+from rapport.policy.ontology import Ontology, known_kinds, resolve_kind, why_no_kind
 from rapport.policy.plan import Constraint
 
 
 def check(draft: Draft, faults: Faults) -> Draft:
-    """The draft with names as declared and constraints typed; faults are noted."""
-    checker = _Checker(draft, faults)
-    constraints = {concept.alias: checker.definition(concept) for concept in draft.tree.concepts}
-    condition = checker.expression(draft.condition)
-    return msgspec.structs.replace(draft, condition=condition, constraints=constraints)
-
-
-def common_name(name: str) -> str:
-    """How names of relationships are compared: without case, with one space between words, without
-    `of`.
-
-    >>> common_name("Belongs_To"), common_name("part of")
-    ('belongs to', 'part')
+    """The draft with names as declared, constants in root's units and constraints typed; faults
+    are noted.
     """
-    words = name.casefold().replace("_", " ").replace("-", " ").split()
-    return " ".join(words[:-1] if len(words) > 1 and words[-1] == "of" else words)
+    constraints = {
+        concept.alias: _definition(concept, draft.ontology, faults)
+        for concept in draft.tree.concepts
+    }
+    checker = _Checker(draft, faults)
+    condition = checker.expression(draft.condition)
+    return msgspec.structs.replace(
+        draft, condition=condition, constraints=constraints, stated=checker.stated
+    )
 
 
-def _two(names: tuple[str, str]) -> str:
-    return f"{names[0]!r} and {names[1]!r}"
+def positive_text(atomic: Atomic) -> str:
+    """The canonical text of an atomic part without its NOT, by which it is known."""
+    if isinstance(atomic, Term | Comparison):
+        atomic = msgspec.structs.replace(atomic, negated=False)
+    return print_expression(atomic)
+
+
+def _definition(concept: ConceptDef, ontology: Ontology, faults: Faults) -> tuple[Constraint, ...]:
+    """The constraints of an alias, typed; those of its kind come first."""
+    kind = resolve_kind(ontology, concept.concept)
+    if kind is None:
+        message = f"there is no concept named {concept.concept!r}"
+        hint = why_no_kind(ontology, concept.concept)
+        hint = hint or did_you_mean(concept.concept, known_kinds(ontology))
+        faults.add("policy.unknown_concept", message, concept.place, hint=hint)
+        return ()
+    resolved = msgspec.structs.replace(concept, concept=kind.concept)
+    attributes, streams = ontology.concepts[kind.concept], ontology.streams()
+    found = (
+        check_property(resolved, item, attributes, streams, faults) for item in concept.properties
+    )
+    own = (constraint for constraint in found if constraint is not None)
+    return tuple(dict.fromkeys((*kind.constraints, *own)))
 
 
 class _Checker:
-    """The checks of one policy."""
+    """Walks the condition of one policy."""
 
     def __init__(self, draft: Draft, faults: Faults) -> None:
-        self.draft, self.faults = draft, faults
-        self.ontology = draft.ontology
-        self.aliases = {concept.alias: concept for concept in draft.tree.concepts}
-
-    def definition(self, concept: ConceptDef) -> tuple[Constraint, ...]:
-        """The constraints of an alias, typed."""
-        attributes = self.ontology.concepts.get(concept.concept)
-        if attributes is None:
-            message = f"there is no concept named {concept.concept!r}"
-            hint = did_you_mean(concept.concept, self.ontology.concepts)
-            self.faults.add("policy.unknown_concept", message, concept.place, hint=hint)
-            return ()
-        streams = self.ontology.streams()
-        found = (
-            check_property(concept, item, attributes, streams, self.faults)
-            for item in concept.properties
-        )
-        return tuple(constraint for constraint in found if constraint is not None)
+        self.scope = Scope(draft.tree.concepts, draft.ontology)
+        self.faults = faults
+        self.terms = TermCheck(self.scope, draft.tree.concepts, faults)
+        self.comparisons = ComparisonCheck(self.scope, draft.tree.concepts, faults)
+        self.stated: dict[str, Atomic] = {}
 
     def expression(self, expression: Expression) -> Expression:
-        """The expression with its terms as declared."""
+        """The expression with its parts as declared."""
         match expression:
             case Term():
-                return self._term(expression)
+                return self.terms.checked(expression)
+            case Comparison() | Lasting() | Silent():
+                return self._stated(expression)
             case And(parts):
                 return And(tuple(self.expression(part) for part in parts))
             case Or(parts):
                 return Or(tuple(self.expression(part) for part in parts))
-            case FollowedBy(first, second, place):
-                return FollowedBy(self.expression(first), self.expression(second), place)
+            case FollowedBy(first, second):
+                first, second = self.expression(first), self.expression(second)
+                return msgspec.structs.replace(expression, first=first, second=second)
+            case Within(inner):
+                return msgspec.structs.replace(expression, inner=self.expression(inner))
 
-    def _term(self, term: Term) -> Term:
-        known = [
-            self._alias(term.first, term.first_place),
-            self._alias(term.second, term.second_place),
-        ]
-        relationship = self._relationship(term)
-        if relationship is None or None in known:
-            return term
-        if term.first == term.second:
-            self.faults.add(
-                "policy.same_alias",
-                f"{term.first!r} stands on both sides",
-                term.second_place,
-                hint="define a second alias of the same concept",
-            )
-            return term
-        try:
-            relation = relations.get(relationship.function)
-        except RapportError as error:
-            self.faults.add(error.code, error.message, term.function_place, hint=error.hint)
-            return term
-        term = self._ordered(term, relationship, relation)
-        return self._with_parameter(term, relationship, relation)
+    def _stated(self, atomic: Comparison | Lasting | Silent) -> Comparison | Lasting | Silent:
+        """The part as declared, kept under its text."""
+        match atomic:
+            case Comparison():
+                found: Comparison | Lasting | Silent = self.comparisons.checked(atomic)
+            case Lasting():
+                found = self._lasting(atomic)
+            case Silent():
+                self.comparisons.alias(atomic.alias, atomic.alias_place)
+                found = check_silent(atomic, self.scope, self.faults)
+        kept = found
+        if isinstance(kept, Comparison):
+            kept = msgspec.structs.replace(kept, negated=False)
+        self.stated.setdefault(positive_text(found), kept)
+        return found
 
-    def _alias(self, alias: str, place: Place) -> ConceptDef | None:
-        concept = self.aliases.get(alias)
-        if concept is None:
-            hint = did_you_mean(alias, self.aliases)
-            message = f"there is no alias {alias!r}"
-            self.faults.add("policy.unknown_alias", message, place, hint=hint)
-        return concept
+    def _lasting(self, lasting: Lasting) -> Lasting:
+        before = self.faults.count
+        inner = self._state(lasting.inner)
+        lasting = msgspec.structs.replace(lasting, inner=inner)
+        if self.faults.count == before:
+            check_lasting(lasting, self.scope, self.faults)
+        return lasting
 
-    def _relationship(self, term: Term) -> Relationship | None:
-        declared = self.ontology.relationships
-        if term.function in declared:
-            return declared[term.function]
-        wanted = common_name(term.function)
-        for name, relationship in declared.items():
-            if common_name(name) == wanted:
-                return relationship
-        message = f"there is no relationship named {term.function!r}"
-        # With their negations, so that a misspelt NOT is not advised away.
-        hint = did_you_mean(term.function, [*declared, *(f"not {name}" for name in declared)])
-        self.faults.add("policy.unknown_relationship", message, term.function_place, hint=hint)
-        return None
-
-    def _ordered(
-        self, term: Term, relationship: Relationship, relation: relations.Relation
-    ) -> Term:
-        """The term with its aliases in the order of the declaration."""
-        concepts = (self.aliases[term.first].concept, self.aliases[term.second].concept)
-        declared = (relationship.first[0], relationship.second[0])
-        if not all(concept in self.ontology.concepts for concept in concepts):
-            return term  # the definition was faulted already
-        term = msgspec.structs.replace(term, function=relationship.name)
-        turned = msgspec.structs.replace(term, first=term.second, second=term.first)
-        if concepts == declared:
-            return term
-        if concepts == declared[::-1] and relation.symmetric:
-            return turned
-        message = f"{relationship.name!r} is between {_two(declared)}, not between {_two(concepts)}"
-        hint = (
-            f"write: {print_term(turned)}"
-            if concepts == declared[::-1]
-            else self._fitting(declared)
-        )
-        self.faults.add("policy.wrong_concepts", message, term.place, hint=hint)
-        return term
-
-    def _fitting(self, declared: tuple[str, str]) -> str:
-        def aliases_of(concept: str) -> Iterable[str]:
-            return (alias for alias, known in self.aliases.items() if known.concept == concept)
-
-        found = [
-            f"{name}: {', '.join(aliases_of(name)) or 'none'}" for name in dict.fromkeys(declared)
-        ]
-        return f"aliases of fitting concepts are {'; '.join(found)}"
-
-    def _with_parameter(
-        self, term: Term, relationship: Relationship, relation: relations.Relation
-    ) -> Term:
-        kind = relation.parameter_kind
-        if kind == "none":
-            if term.parameter:
-                message = f"{relationship.name!r} takes no parameter"
-                hint = f"leave {term.parameter!r} out"
-                self.faults.add(
-                    "policy.needless_parameter", message, term.function_place, hint=hint
-                )
-            return term
-        if not term.parameter:
-            example = "5m of" if kind == "length" else "5"
-            message = f"{relationship.name!r} needs a {kind}"
-            hint = f"write: {relationship.name} {example} {term.second}"
-            self.faults.add("policy.missing_parameter", message, term.function_place, hint=hint)
-            return term
-        try:
-            value = relations.parse_parameter(term.parameter, kind)
-        except InvalidInput as error:
-            self.faults.add(
-                "policy.bad_parameter", error.message, term.function_place, hint=error.hint
-            )
-            return term
-        # One spelling for one value, so that 5m and 500cm are the same term.
-        unit = "m" if kind == "length" else ""
-        return msgspec.structs.replace(term, parameter=f"{value!r}{unit}".replace(".0m", "m"))
+    def _state(self, expression: Expression) -> Expression:
+        """What is inside a `for`: as elsewhere, but its parts are none of the condition's own."""
+        match expression:
+            case Comparison():
+                return self.comparisons.checked(expression)
+            case And(parts):
+                return And(tuple(self._state(part) for part in parts))
+            case Or(parts):
+                return Or(tuple(self._state(part) for part in parts))
+            case _:
+                return self.expression(expression)

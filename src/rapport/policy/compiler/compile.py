@@ -11,12 +11,18 @@ from rapport.core.errors import InvalidInput, PolicyError, Problem
 from rapport.policy.compiler.check import check
 from rapport.policy.compiler.draft import Draft, Rewritten
 from rapport.policy.compiler.logic_tree import build_logic_tree
-from rapport.policy.compiler.normalize import normalize, terms_of
+from rapport.policy.compiler.normalize import atoms_of_expression, normalize
 from rapport.policy.compiler.planner import make_plan
+from rapport.policy.compiler.scope import aliases_of
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.parser import parse_policy
-from rapport.policy.language.tree import PolicyTree
-from rapport.policy.lint import lint_periods, lint_policy
+from rapport.policy.language.tree import PolicyTree, Silent
+from rapport.policy.lint import (
+    lint_following_silence,
+    lint_periods,
+    lint_policy,
+    lint_silence,
+)
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.terms import PolicyTerms, rewrite
@@ -93,25 +99,36 @@ def _normalize(draft: Draft, faults: Faults) -> Draft:
     try:
         return msgspec.structs.replace(draft, ecnf=normalize(draft.condition))
     except InvalidInput as error:
-        place = next(terms_of(draft.condition)).place
+        place = next(atoms_of_expression(draft.condition)).place
         faults.add(error.code, error.message, place, hint=error.hint)
         return draft
 
 
 def _logic_tree(draft: Draft, faults: Faults) -> Draft:
-    definitions = {concept.alias: concept for concept in draft.tree.concepts}
-    tree = build_logic_tree(draft.ecnf, definitions, draft.constraints, draft.ontology)
+    tree = build_logic_tree(draft.ecnf, draft.stated, draft.constraints, draft.scope)
     return msgspec.structs.replace(draft, logic_tree=tree)
 
 
 def _lint(draft: Draft, faults: Faults) -> Draft:
-    terms = list(terms_of(draft.condition))
-    used = frozenset(alias for term in terms for alias in (term.first, term.second))
-    lint_policy(draft.tree, draft.constraints, used, faults)
+    used = frozenset(aliases_of(draft.condition))
+    lint_policy(_by_concepts(draft), draft.constraints, used, faults)
     assert draft.plan is not None
-    absence = next((term.place for term in terms if term.negated), None)
+    atoms = list(atoms_of_expression(draft.condition))
+    absence = next((atom.place for atom in atoms if getattr(atom, "negated", False)), None)
+    silence = next((atom.place for atom in atoms if isinstance(atom, Silent)), None)
     lint_periods(draft.plan, draft.ontology, absence, faults)
+    lint_silence(draft.plan, draft.ontology, silence, faults)
+    lint_following_silence(draft.plan, silence, faults)
     return draft
+
+
+def _by_concepts(draft: Draft) -> PolicyTree:
+    """The tree with concepts in place of kinds, which may name the same instances."""
+    concepts = draft.scope.concepts
+    resolved = tuple(
+        msgspec.structs.replace(each, concept=concepts[each.alias]) for each in draft.tree.concepts
+    )
+    return msgspec.structs.replace(draft.tree, concepts=resolved)
 
 
 STAGES: tuple[Stage, ...] = (check, _normalize, _logic_tree, make_plan, _lint)

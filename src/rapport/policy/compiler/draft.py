@@ -7,7 +7,8 @@ import msgspec
 
 from rapport.policy.compiler.logic_tree import LogicTree
 from rapport.policy.compiler.normalize import Ecnf
-from rapport.policy.language.tree import Expression, Place, PolicyTree
+from rapport.policy.compiler.scope import Scope
+from rapport.policy.language.tree import Atomic, Expression, Place, PolicyTree
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Constraint, Plan
 
@@ -27,12 +28,24 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ontology: Ontology
     window_ms: int
     condition: Expression
-    """As written at first; after the check with the names as declared and parameters in base
+    """As written at first; after the check with the names as declared and numbers in root's
     units."""
     constraints: dict[str, tuple[Constraint, ...]] = {}
-    """Of each alias, after the check."""
+    """Of each alias, after the check; those of its kind included."""
+    stated: dict[str, Atomic] = {}
+    """Comparisons, durations and silences by their text in the normal form, after the check."""
     ecnf: Ecnf = ()
     logic_tree: LogicTree | None = None
     plan: Plan | None = None
     rewritten: tuple[Rewritten, ...] = ()
     """What was said in an interpretation's own terms."""
+
+    @property
+    def scope(self) -> Scope:
+        """What the policy's names stand for."""
+        return Scope(self.tree.concepts, self.ontology)
+
+    @property
+    def own_window_ms(self) -> int:
+        """The policy's window, or else the site's."""
+        return self.tree.window_ms or self.window_ms

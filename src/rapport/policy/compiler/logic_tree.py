@@ -8,10 +8,11 @@ from typing import Literal as Choice
 
 import msgspec
 
-from rapport.policy.compiler.normalize import Atom, Ecnf, Literal, Pair
+from rapport.core.times import format_duration
+from rapport.policy.compiler.normalize import Atom, Ecnf, Literal, NormalClause, Pair, Stated
+from rapport.policy.compiler.scope import IDENTITY, End, Scope
 from rapport.policy.language.printer import print_value
-from rapport.policy.language.tree import ConceptDef
-from rapport.policy.ontology import Ontology
+from rapport.policy.language.tree import Atomic
 from rapport.policy.plan import Constraint
 
 Provision = Choice["event-based", "query"]
@@ -39,26 +40,51 @@ class Edge(msgspec.Struct, frozen=True):
     provision: Provision
     leaf: Leaf
 
+    def text(self) -> str:
+        """`position (event-based) of person A`."""
+        return f"{self.attribute} ({self.provision}) of {self.leaf.text()}"
+
 
 class RelationshipBranch(msgspec.Struct, frozen=True):
     """A relationship between two leaves, perhaps negated."""
 
-    relationship: str
+    atom: Literal
     function: str
-    parameter: str
-    negated: bool
-    first: Edge
-    second: Edge
+    edges: tuple[Edge, ...]
+
+    def text(self) -> str:
+        """`not within 5m`, and by which function where the name does not say it."""
+        words = ["not"] * self.atom.negated + [self.atom.function]
+        words += [self.atom.parameter] if self.atom.parameter else []
+        words += [f"[{self.function}]"] if self.function != self.atom.function else []
+        return " ".join(words)
+
+
+class StatedBranch(msgspec.Struct, frozen=True):
+    """A comparison, a duration or a silence, with the leaves it reads; stands where relationships
+    do.
+    """
+
+    atom: Stated
+    edges: tuple[Edge, ...]
+
+    def text(self) -> str:
+        """As a policy would say it."""
+        return f"{'not ' * self.atom.negated}{self.atom.text}"
+
+
+TermBranch = RelationshipBranch | StatedBranch
 
 
 class FollowedByBranch(msgspec.Struct, frozen=True):
-    """Two relationships in this order."""
+    """Two relationships in this order, perhaps within a window of their own."""
 
-    first: RelationshipBranch
-    second: RelationshipBranch
+    first: TermBranch
+    second: TermBranch
+    window_ms: int | None = None
 
 
-AtomBranch = RelationshipBranch | FollowedByBranch
+AtomBranch = TermBranch | FollowedByBranch
 
 
 class OrBranch(msgspec.Struct, frozen=True):
@@ -67,10 +93,14 @@ class OrBranch(msgspec.Struct, frozen=True):
     children: tuple[AtomBranch, ...]
 
 
-class LogicTree(msgspec.Struct, frozen=True):
-    """The root: an AND of all children."""
+Branch = OrBranch | AtomBranch
 
-    children: tuple[OrBranch | AtomBranch, ...]
+
+class LogicTree(msgspec.Struct, frozen=True):
+    """The root: an AND of all children; `windows` are their own ones, None for the policy's."""
+
+    children: tuple[Branch, ...]
+    windows: tuple[int | None, ...]
 
     def height(self) -> int:
         """Levels from the root to the leaves; three to five."""
@@ -78,74 +108,83 @@ class LogicTree(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """The tree as indented lines."""
-        return "\n".join(["and", *(line for child in self.children for line in _lines(child, 1))])
+        lines = ["and"]
+        for child, window_ms in zip(self.children, self.windows, strict=True):
+            first, *more = _lines(child, 1)
+            lines += [first + within(window_ms), *more]
+        return "\n".join(lines)
 
 
 def build_logic_tree(
     ecnf: Ecnf,
-    definitions: Mapping[str, ConceptDef],
+    stated: Mapping[str, Atomic],
     constraints: Mapping[str, tuple[Constraint, ...]],
-    ontology: Ontology,
+    scope: Scope,
 ) -> LogicTree:
     """Leaves first, then relationships, then what joins them, as the paper does."""
     leaves = {
-        alias: Leaf(alias, concept.concept, constraints.get(alias, ()))
-        for alias, concept in definitions.items()
+        alias: Leaf(alias, concept, constraints.get(alias, ()))
+        for alias, concept in scope.concepts.items()
     }
-    streams = ontology.streams()
 
-    def edge(alias: str, end: tuple[str, str]) -> Edge:
-        provision: Provision = "event-based" if ".".join(end) in streams else "query"
-        return Edge(end[1], provision, leaves[alias])
-
-    def relationship(literal: Literal) -> RelationshipBranch:
-        declared = ontology.relationships[literal.function]
-        return RelationshipBranch(
-            relationship=literal.function,
-            function=declared.function,
-            parameter=literal.parameter,
-            negated=literal.negated,
-            first=edge(literal.first, declared.first),
-            second=edge(literal.second, declared.second),
+    def edges(ends: tuple[End, ...]) -> tuple[Edge, ...]:
+        return tuple(
+            Edge(end.attribute, "event-based" if end.from_events else "query", leaves[end.alias])
+            for end in ends
+            # Which instance it is, its leaf says already.
+            if end.attribute != IDENTITY or not _reads_more(end, ends)
         )
+
+    def term(found: Literal | Stated) -> TermBranch:
+        if isinstance(found, Stated):
+            return StatedBranch(found, edges(scope.ends(stated[found.text])))
+        function = scope.relationship(found).function
+        return RelationshipBranch(found, function, edges(scope.ends_of_term(found)))
 
     def atom(found: Atom) -> AtomBranch:
         if isinstance(found, Pair):
-            return FollowedByBranch(relationship(found.first), relationship(found.second))
-        return relationship(found)
+            return FollowedByBranch(term(found.first), term(found.second), found.window_ms)
+        return term(found)
 
-    def clause(atoms: tuple[Atom, ...]) -> OrBranch | AtomBranch:
-        branches = tuple(atom(found) for found in atoms)
+    def clause(found: NormalClause) -> Branch:
+        branches = tuple(atom(each) for each in found.atoms)
         return branches[0] if len(branches) == 1 else OrBranch(branches)
 
-    return LogicTree(tuple(clause(atoms) for atoms in ecnf))
+    windows = tuple(each.window_ms for each in ecnf)
+    return LogicTree(tuple(clause(each) for each in ecnf), windows)
 
 
-def _height(branch: OrBranch | AtomBranch) -> int:
+def within(window_ms: int | None) -> str:
+    """` within 10s`, or nothing."""
+    return "" if window_ms is None else f" within {format_duration(window_ms)}"
+
+
+def _reads_more(end: End, ends: tuple[End, ...]) -> bool:
+    return any(other.alias == end.alias and other != end for other in ends)
+
+
+def _height(branch: Branch) -> int:
     match branch:
         case OrBranch(children):
             return 1 + max(_height(child) for child in children)
         case FollowedByBranch():
             return 3
-        case RelationshipBranch():
+        case _:
             return 2
 
 
-def _lines(branch: OrBranch | AtomBranch, depth: int) -> Iterator[str]:
+def _lines(branch: Branch, depth: int) -> Iterator[str]:
     indent = "  " * depth
     match branch:
         case OrBranch(children):
             yield f"{indent}or"
             for child in children:
                 yield from _lines(child, depth + 1)
-        case FollowedByBranch(first, second):
-            yield f"{indent}followed-by"
+        case FollowedByBranch(first, second, window_ms):
+            yield f"{indent}followed-by{within(window_ms)}"
             yield from _lines(first, depth + 1)
             yield from _lines(second, depth + 1)
-        case RelationshipBranch():
-            words = ["not"] * branch.negated + [branch.relationship]
-            words += [branch.parameter] if branch.parameter else []
-            words += [f"[{branch.function}]"] if branch.function != branch.relationship else []
-            yield indent + " ".join(words)
-            for edge in (branch.first, branch.second):
-                yield f"{indent}  {edge.attribute} ({edge.provision}) of {edge.leaf.text()}"
+        case _:
+            yield indent + branch.text()
+            for edge in branch.edges:
+                yield f"{indent}  {edge.text()}"

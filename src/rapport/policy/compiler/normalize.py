@@ -1,8 +1,8 @@
-"""ECNF: an AND of clauses, each an OR of terms, negated terms and followed-bys of two terms. [PO-4]
+"""ECNF: an AND of clauses, each an OR of single conditions and followed-bys of two of them. [PO-4]
 
 Table 5.1 of the paper says how FOLLOWED-BY is distributed; then AND over OR as usual. Duplicate
-clauses and clauses that another one implies are left out. Clauses are sets of atoms kept as bits of
-an integer.
+clauses and clauses that another one of the same window implies are left out. Clauses are sets of
+atoms kept as bits of an integer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,21 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 from rapport.core.errors import InvalidInput
-from rapport.policy.language.tree import And, Expression, FollowedBy, Or, Term
+from rapport.core.times import format_duration
+from rapport.policy.language.printer import print_expression
+from rapport.policy.language.tree import (
+    And,
+    Atomic,
+    Comparison,
+    Expression,
+    FollowedBy,
+    Or,
+    Term,
+    Within,
+)
 
 MAX_CLAUSES = 1_000
 _MAX_PRODUCT = 4 * MAX_CLAUSES
@@ -30,16 +43,47 @@ class Literal(NamedTuple):
     negated: bool
 
 
+class Stated(NamedTuple):
+    """A comparison, a duration or a silence by its canonical text, without NOT; the draft's
+    `stated` has the tree of each text."""
+
+    text: str
+    negated: bool
+
+
+Single = Literal | Stated
+
+
 class Pair(NamedTuple):
     """`first FOLLOWED-BY second`, treated as one atom."""
 
-    first: Literal
-    second: Literal
+    first: Single
+    second: Single
+    window_ms: int | None = None
+    """Its own; None: that of its clause."""
 
 
-Atom = Literal | Pair
-Ecnf = tuple[tuple[Atom, ...], ...]
-_Chain = tuple[Literal, ...]
+Atom = Literal | Stated | Pair
+
+
+class NormalClause(NamedTuple):
+    """At least one of the atoms holds."""
+
+    atoms: tuple[Atom, ...]
+    window_ms: int | None = None
+    """Its own; None: that of the policy."""
+
+
+Ecnf = tuple[NormalClause, ...]
+
+
+class _Chain(NamedTuple):
+    """Conditions one after the other, with the window of each step between two."""
+
+    steps: tuple[Single, ...]
+    windows: tuple[int | None, ...] = ()
+
+
 _Choice = tuple[_Chain, ...]
 
 
@@ -68,23 +112,46 @@ def normalize(condition: Expression) -> Ecnf:
     >>> show("a is x r OR (b is x r AND c is x r)")
     a is x r OR b is x r
     a is x r OR c is x r
+    >>> show("(a is x r AND b is x r) FOLLOWED-BY c is x r within 2 s")
+    a is x r FOLLOWED-BY c is x r within 2s
+    b is x r FOLLOWED-BY c is x r within 2s
+    >>> show("(a is x r OR (b is x r AND v of s above 3 m)) within 9 s")
+    (a is x r OR b is x r) within 9s
+    (a is x r OR v of s above 3 m) within 9s
     """
     table = _Clauses()
-    return tuple(table.atoms_of(clause) for clause in table.of(condition))
+    found = table.lines(condition)
+    return tuple(NormalClause(table.atoms_of(clause), window_ms) for clause, window_ms in found)
 
 
 def ecnf_text(ecnf: Ecnf) -> str:
     """One clause per line."""
-    return "\n".join(" OR ".join(atom_text(atom) for atom in clause) for clause in ecnf)
+    return "\n".join(clause_text(clause) for clause in ecnf)
+
+
+def clause_text(clause: NormalClause) -> str:
+    """The clause as a line of a policy would say it."""
+    text = " OR ".join(atom_text(atom) for atom in clause.atoms)
+    if clause.window_ms is None:
+        return text
+    whole = f"({text})" if len(clause.atoms) > 1 or isinstance(clause.atoms[0], Pair) else text
+    return whole + _within(clause.window_ms)
 
 
 def atom_text(atom: Atom) -> str:
     """The atom as a policy would say it."""
     if isinstance(atom, Pair):
-        return f"{atom_text(atom.first)} FOLLOWED-BY {atom_text(atom.second)}"
+        both = f"{atom_text(atom.first)} FOLLOWED-BY {atom_text(atom.second)}"
+        return both + _within(atom.window_ms)
+    if isinstance(atom, Stated):
+        return f"{'NOT ' * atom.negated}{atom.text}"
     negation = "not " if atom.negated else ""
     parameter = f" {atom.parameter} of" if atom.parameter else ""
     return f"{atom.first} is {negation}{atom.function}{parameter} {atom.second}"
+
+
+def _within(window_ms: int | None) -> str:
+    return "" if window_ms is None else f" within {format_duration(window_ms)}"
 
 
 def literal_of(term: Term) -> Literal:
@@ -92,17 +159,34 @@ def literal_of(term: Term) -> Literal:
     return Literal(term.first, term.function, term.second, term.parameter, term.negated)
 
 
-def terms_of(expression: Expression) -> Iterator[Term]:
-    """All terms, in the order written."""
+def single_of(atomic: Atomic) -> Single:
+    """What stands for the condition in the normal form, equal wherever the same is said."""
+    if isinstance(atomic, Term):
+        return literal_of(atomic)
+    if isinstance(atomic, Comparison):
+        positive = msgspec.structs.replace(atomic, negated=False)
+        return Stated(print_expression(positive), atomic.negated)
+    return Stated(print_expression(atomic), False)
+
+
+def atoms_of_expression(expression: Expression) -> Iterator[Atomic]:
+    """All that is never taken apart, in the order written; a `for` is one, whatever it holds."""
     match expression:
-        case Term():
-            yield expression
         case And(parts) | Or(parts):
             for part in parts:
-                yield from terms_of(part)
+                yield from atoms_of_expression(part)
         case FollowedBy(first, second):
-            yield from terms_of(first)
-            yield from terms_of(second)
+            yield from atoms_of_expression(first)
+            yield from atoms_of_expression(second)
+        case Within(inner):
+            yield from atoms_of_expression(inner)
+        case _:
+            yield expression
+
+
+def terms_of(expression: Expression) -> Iterator[Term]:
+    """The relationships among them."""
+    return (atom for atom in atoms_of_expression(expression) if isinstance(atom, Term))
 
 
 def _too_many() -> InvalidInput:
@@ -110,6 +194,14 @@ def _too_many() -> InvalidInput:
         f"the condition has more than {MAX_CLAUSES:,} clauses in normal form",
         code="policy.too_many_clauses",
         hint="split the policy, or join fewer ANDs by OR",
+    )
+
+
+def _misplaced_window() -> InvalidInput:
+    return InvalidInput(
+        "a window stands inside a condition",
+        code="policy.misplaced_window",
+        hint="a window is that of a FOLLOWED-BY, of a whole line, or of the policy",
     )
 
 
@@ -125,11 +217,28 @@ class _Clauses:
         """The atoms of a clause in the order of their numbers."""
         return tuple(atom for atom, number in self.numbers.items() if clause >> number & 1)
 
+    def lines(self, condition: Expression) -> list[tuple[int, int | None]]:
+        """The clauses of all lines with their windows; one implies another only under the same
+        window."""
+        lines = condition.parts if isinstance(condition, And) else (condition,)
+        found: dict[tuple[int, int | None], None] = {}
+        for line in lines:
+            inner, window_ms = line, None
+            if isinstance(line, Within):
+                inner, window_ms = line.inner, line.window_ms
+            found.update(dict.fromkeys((clause, window_ms) for clause in self.of(inner)))
+        kept = {
+            (clause, window_ms)
+            for window_ms in {own for _clause, own in found}
+            for clause in self._absorbed([clause for clause, own in found if own == window_ms])
+        }
+        if len(kept) > MAX_CLAUSES:
+            raise _too_many()
+        return [each for each in found if each in kept]
+
     def of(self, expression: Expression) -> list[int]:
         """The clauses of an expression."""
         match expression:
-            case Term():
-                return [self._bit(literal_of(expression))]
             case And(parts):
                 return self._all([self.of(part) for part in parts])
             case Or(parts):
@@ -137,13 +246,18 @@ class _Clauses:
             case FollowedBy():
                 choices = _choices(expression)
                 return self._any([self._all([self._links(c) for c in ch]) for ch in choices])
+            case Within():
+                raise _misplaced_window()
+            case _:
+                return [self._bit(single_of(expression))]
 
     def _bit(self, atom: Atom) -> int:
         return 1 << self.numbers.setdefault(atom, len(self.numbers))
 
     def _links(self, chain: _Chain) -> list[int]:
         """A chain a, b, c is the two followed-bys a, b and b, c (last row of table 5.1)."""
-        return [self._bit(Pair(*link)) for link in pairwise(chain)]
+        links = zip(pairwise(chain.steps), chain.windows, strict=True)
+        return [self._bit(Pair(*link, window_ms)) for link, window_ms in links]
 
     def _all(self, parts: list[list[int]]) -> list[int]:
         return self._absorbed([clause for part in parts for clause in part])
@@ -183,8 +297,6 @@ def _choices(expression: Expression) -> list[_Choice]:
     that one choice is made for the whole operand and not one per part of an AND.
     """
     match expression:
-        case Term():
-            return [((literal_of(expression),),)]
         case Or(parts):
             return _bounded([choice for part in parts for choice in _choices(part)])
         case And(parts):
@@ -192,8 +304,17 @@ def _choices(expression: Expression) -> list[_Choice]:
             for part in parts:
                 found = _merged(found, _choices(part))
             return found
-        case FollowedBy(first, second):
-            return _followed(_choices(first), _choices(second))
+        case FollowedBy(first, second, _place, window_ms):
+            return _followed(_choices(first), _choices(second), window_ms)
+        case Within():
+            raise _misplaced_window()
+        case _:
+            return [(_Chain((single_of(expression),)),)]
+
+
+def _joined(before: _Chain, after: _Chain, window_ms: int | None) -> _Chain:
+    windows = (*before.windows, window_ms, *after.windows)
+    return _Chain(before.steps + after.steps, windows)
 
 
 def _merged(some: list[_Choice], others: list[_Choice]) -> list[_Choice]:
@@ -201,11 +322,11 @@ def _merged(some: list[_Choice], others: list[_Choice]) -> list[_Choice]:
     return _bounded([tuple(dict.fromkeys(one + other)) for one in some for other in others])
 
 
-def _followed(some: list[_Choice], others: list[_Choice]) -> list[_Choice]:
+def _followed(some: list[_Choice], others: list[_Choice], window_ms: int | None) -> list[_Choice]:
     _check_product(some, others)
     return _bounded(
         [
-            tuple(dict.fromkeys(before + after for before in one for after in other))
+            tuple(dict.fromkeys(_joined(x, y, window_ms) for x in one for y in other))
             for one in some
             for other in others
         ]

@@ -3,53 +3,146 @@
 from __future__ import annotations
 
 from rapport.core.times import format_duration
+from rapport.policy.compiler.logic_tree import within
 from rapport.policy.language.printer import print_value
 from rapport.policy.plan import (
     Absent,
     Child,
+    Clause,
+    Compared,
+    Constant,
     ConstraintTerm,
     CorrelationTerm,
+    LastingTerm,
+    LookedUp,
+    Measure,
+    Operand,
     Plan,
     Positive,
     QueryTerm,
+    ReadingTerm,
     Sequence,
     Side,
+    SideValue,
+    SilentTerm,
+    StateAll,
+    StateAtom,
+    StateExpression,
+    StateTerm,
     TermStep,
 )
 
 
 def plan_text(plan: Plan) -> str:
     """The plan as lines: window, terms with their numbers, one clause per line, actions."""
-    lines = [f"policy {plan.policy}", f"window {format_duration(plan.window_ms)}"]
-    lines += [f"consume {plan.consumption}"]
-    lines += [f"distinct {first}, {second}" for first, second in plan.distinct]
-    lines += [f"when unsure {plan.when_unsure}"] if plan.when_unsure != "hold" else []
+    lines = [f"policy {plan.policy}", *option_lines(plan)]
     lines += ["terms", *(f"  {number} {_term(term)}" for number, term in enumerate(plan.terms))]
-    clauses = (" or ".join(map(_child, clause.children)) for clause in plan.clauses)
-    lines += ["clauses", *(f"  {clause}" for clause in clauses)]
+    lines += ["clauses", *(f"  {clause_text(clause)}" for clause in plan.clauses)]
     return "\n".join([*lines, "actions", *(f"  {action}" for action in plan.actions)])
 
 
-def _term(term: TermStep) -> str:
+def option_lines(plan: Plan) -> list[str]:
+    """What holds for the whole policy: window, consumption, and what else it says."""
+    lines = [f"window {format_duration(plan.window_ms)}", f"consume {plan.consumption}"]
+    lines += [f"distinct {first}, {second}" for first, second in plan.distinct]
+    lines += [f"when unsure {plan.when_unsure}"] if plan.when_unsure != "hold" else []
+    if plan.once_per_ms is not None:
+        lines.append(f"at most once per {format_duration(plan.once_per_ms)}")
+    return lines
+
+
+def kind_of(term: TermStep) -> str:
+    """How the occurrences of a term are found, in a word."""
     match term:
         case QueryTerm():
-            kind = "query"
+            return "query"
         case CorrelationTerm():
-            kind = "correlation"
+            return "correlation"
         case ConstraintTerm():
-            kind = "constraint"
-    ends = [_side(term.first), _side(term.second)]
-    if term.parameter is not None:
-        ends.append(print_value(term.parameter))
-    return f"{kind} {term.function}({', '.join(ends)})"
+            return "constraint"
+        case ReadingTerm():
+            return "reading"
+        case LastingTerm():
+            return f"lasting {format_duration(term.duration_ms)}"
+        case SilentTerm():
+            return f"silent {format_duration(term.duration_ms)}"
 
 
-def _side(side: Side) -> str:
+def predicate_text(term: TermStep) -> str:
+    """What a term says of its sides: `inside(position of A, area of R)`, `wind of S > 30`."""
+    match term:
+        case LastingTerm():
+            return _state(term.state)
+        case SilentTerm():
+            return f"{', '.join(term.streams)} of {term.first.alias}"
+        case _:
+            return _holds(term)
+
+
+def sides_of(term: TermStep) -> tuple[Side, ...]:
+    """The sides of a term, a side that stands on both once."""
+    return tuple(dict.fromkeys((term.first, term.second)))
+
+
+def side_text(side: Side) -> str:
+    """`A: person.position from events where status='guest'`."""
     given = (f"{c.attribute}{c.operator}{print_value(c.value)}" for c in side.constraints)
     constraints = " ".join(given)
     shown = f"{side.alias}: {side.concept}.{side.attribute}"
     shown += " from events" if side.stream is not None else " from tables"
     return f"{shown} where {constraints}" if constraints else shown
+
+
+def clause_text(clause: Clause) -> str:
+    """`0 or not 1 within 10s`, by the numbers of the terms."""
+    return " or ".join(map(_child, clause.children)) + within(clause.window_ms)
+
+
+def _term(term: TermStep) -> str:
+    sides = ", ".join(map(side_text, sides_of(term)))
+    if isinstance(term, LastingTerm | SilentTerm) or term.compared is not None:
+        return f"{kind_of(term)} {predicate_text(term)} [{sides}]{_window(term)}"
+    parameter = "" if term.parameter is None else f", {print_value(term.parameter)}"
+    return f"{kind_of(term)} {term.function}({sides}{parameter}){_window(term)}"
+
+
+def _window(term: TermStep) -> str:
+    return within(term.window_ms) if isinstance(term, CorrelationTerm) else ""
+
+
+def _holds(term: StateTerm) -> str:
+    if term.compared is not None:
+        return _compared(term.compared, term)
+    ends = [f"{side.attribute} of {side.alias}" for side in (term.first, term.second)]
+    ends += [] if term.parameter is None else [print_value(term.parameter)]
+    return f"{term.function}({', '.join(ends)})"
+
+
+def _compared(compared: Compared, term: StateTerm) -> str:
+    left, right = (_operand(each, term) for each in (compared.left, compared.right))
+    return f"{left} {compared.operator} {right}"
+
+
+def _operand(operand: Operand, term: StateTerm) -> str:
+    match operand:
+        case Constant(value):
+            return print_value(value)
+        case SideValue(side, attribute):
+            return f"{attribute} of {(term.first, term.second)[side].alias}"
+        case Measure(function, of) | LookedUp(function, of):
+            return f"{function}({', '.join(_operand(each, term) for each in of)})"
+
+
+def _state(state: StateExpression) -> str:
+    if isinstance(state, StateAtom):
+        return f"{'not ' * state.negated}{_holds(state.term)}"
+    joined = " and " if isinstance(state, StateAll) else " or "
+    return joined.join(_inner(part) for part in state.parts)
+
+
+def _inner(state: StateExpression) -> str:
+    text = _state(state)
+    return text if isinstance(state, StateAtom) else f"({text})"
 
 
 def _child(child: Child) -> str:
@@ -61,4 +154,4 @@ def _child(child: Child) -> str:
         case Sequence():
             first = f"{'not ' * child.first_negated}{child.first}"
             second = f"{'not ' * child.second_negated}{child.second}"
-            return f"({first} then {second})"
+            return f"({first} then {second}{within(child.window_ms)})"

@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.policy import relations
+from rapport.policy.compiler.check import positive_text
 from rapport.policy.compiler.draft import Draft
 from rapport.policy.compiler.logic_tree import (
-    Edge,
+    AtomBranch,
     FollowedByBranch,
     LogicTree,
     OrBranch,
-    RelationshipBranch,
+    TermBranch,
 )
-from rapport.policy.compiler.normalize import terms_of
+from rapport.policy.compiler.normalize import (
+    Literal,
+    Stated,
+    atoms_of_expression,
+    literal_of,
+)
+from rapport.policy.compiler.plan_terms import TermMaker
 from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Place
+from rapport.policy.language.tree import Atomic, Place, Term
 from rapport.policy.plan import (
     Absent,
     Child,
@@ -25,9 +31,7 @@ from rapport.policy.plan import (
     CorrelationTerm,
     Plan,
     Positive,
-    QueryTerm,
     Sequence,
-    Side,
     TermStep,
 )
 
@@ -35,80 +39,77 @@ from rapport.policy.plan import (
 def make_plan(draft: Draft, faults: Faults) -> Draft:
     """The draft with its plan; notes conditions that can never come true."""
     assert draft.logic_tree is not None
-    steps = _Steps()
+    steps = _Steps(draft)
     clauses = steps.clauses(draft.logic_tree)
     plan = Plan(
         policy=draft.tree.name,
         terms=tuple(steps.terms),
         clauses=_openable(draft, clauses, steps, faults),
         actions=tuple(action.phrase for action in draft.tree.actions),
-        window_ms=draft.tree.window_ms or draft.window_ms,
+        window_ms=draft.own_window_ms,
         consumption=draft.tree.consumption,
         distinct=draft.tree.distinct,
         when_unsure=draft.tree.when_unsure,
+        once_per_ms=draft.tree.once_per_ms,
     )
     _check_sequences(draft, plan, steps, faults)
     return msgspec.structs.replace(draft, plan=_without_unused(plan))
 
 
 class _Steps:
-    """Gives each relationship, in its positive form, one number."""
+    """Gives each term, in its positive form, one number; a correlation one per window."""
 
-    def __init__(self) -> None:
+    def __init__(self, draft: Draft) -> None:
         self.terms: list[TermStep] = []
-        self._numbers: dict[tuple[str, str, str, str], int] = {}
+        self.atoms: list[Literal | Stated] = []
+        """Of each term, without its NOT."""
+        self._maker = TermMaker(draft.scope, draft.constraints, draft.stated)
+        self._policy_window_ms = draft.own_window_ms
+        self._made: dict[Literal | Stated, TermStep] = {}
+        self._numbers: dict[tuple[Literal | Stated, int | None], int] = {}
 
     def clauses(self, tree: LogicTree) -> list[Clause]:
         """The clauses of the tree, in its order."""
         found = []
-        for branch in tree.children:
+        for branch, window_ms in zip(tree.children, tree.windows, strict=True):
             children = branch.children if isinstance(branch, OrBranch) else (branch,)
-            found.append(Clause(tuple(self._child(child) for child in children)))
+            made = tuple(self._child(child, window_ms) for child in children)
+            found.append(Clause(made, window_ms))
         return found
 
     def has_events(self, number: int) -> bool:
         """False for a term that only tables decide."""
         return not isinstance(self.terms[number], ConstraintTerm)
 
-    def key(self, number: int) -> tuple[str, str, str, str]:
-        """Aliases, relationship and parameter of a term."""
-        return next(key for key, found in self._numbers.items() if found == number)
-
-    def _child(self, branch: RelationshipBranch | FollowedByBranch) -> Child:
+    def _child(self, branch: AtomBranch, window_ms: int | None) -> Child:
         if isinstance(branch, FollowedByBranch):
+            around = window_ms if branch.window_ms is None else branch.window_ms
             first, second = branch.first, branch.second
             return Sequence(
-                self._number(first), self._number(second), first.negated, second.negated
+                self._number(first, around),
+                self._number(second, around),
+                first.atom.negated,
+                second.atom.negated,
+                branch.window_ms,
             )
-        number = self._number(branch)
-        return Absent(number) if branch.negated else Positive(number)
+        number = self._number(branch, window_ms)
+        return Absent(number) if branch.atom.negated else Positive(number)
 
-    def _number(self, branch: RelationshipBranch) -> int:
-        key = (
-            branch.first.leaf.alias,
-            branch.relationship,
-            branch.second.leaf.alias,
-            branch.parameter,
-        )
-        if key not in self._numbers:
-            self._numbers[key] = len(self.terms)
-            self.terms.append(_term(branch))
-        return self._numbers[key]
-
-
-def _term(branch: RelationshipBranch) -> TermStep:
-    kind = relations.get(branch.function).parameter_kind
-    parameter = relations.parse_parameter(branch.parameter, kind) if branch.parameter else None
-    first, second = _side(branch.first), _side(branch.second)
-    given = (first.stream is not None) + (second.stream is not None)
-    make = (ConstraintTerm, QueryTerm, CorrelationTerm)[given]
-    return make(first, second, branch.function, parameter)
-
-
-def _side(edge: Edge) -> Side:
-    leaf = edge.leaf
-    stream = f"{leaf.concept}.{edge.attribute}" if edge.provision == "event-based" else None
-    return Side(leaf.alias, leaf.concept, edge.attribute, leaf.constraints, stream)
+    def _number(self, branch: TermBranch, window_ms: int | None) -> int:
+        atom = branch.atom._replace(negated=False)
+        if atom not in self._made:
+            self._made[atom] = self._maker.make(atom)
+        term = self._made[atom]
+        # Only pairs of events depend on the window around them.
+        pairs = isinstance(term, CorrelationTerm) and window_ms != self._policy_window_ms
+        own = window_ms if pairs else None
+        if (atom, own) not in self._numbers:
+            self._numbers[atom, own] = len(self.terms)
+            self.atoms.append(atom)
+            if isinstance(term, CorrelationTerm):
+                term = msgspec.structs.replace(term, window_ms=own)
+            self.terms.append(term)
+        return self._numbers[atom, own]
 
 
 def is_positive(child: Child) -> bool:
@@ -147,13 +148,13 @@ def _openable(
         dropped = [child for child in clause.children if child not in left]
         for child in dropped:
             _report_unopenable(draft, child, steps, faults, alone=not left)
-        kept.append(Clause(left or clause.children))
+        kept.append(Clause(left or clause.children, clause.window_ms))
     happens = any(occurs(child) for clause in clauses for child in clause.children)
     if not happens and not faults.has_errors():
         faults.add(
             "policy.no_events",
             "nothing in the conditions comes as events, so the policy can never fire",
-            next(terms_of(draft.condition)).place,
+            next(atoms_of_expression(draft.condition)).place,
             hint="add a condition on an attribute that a [sources.*] table of the site gives",
         )
     return tuple(kept)
@@ -163,7 +164,7 @@ def _report_unopenable(
     draft: Draft, child: Child, steps: _Steps, faults: Faults, *, alone: bool
 ) -> None:
     number = child.first if isinstance(child, Sequence) else child.term
-    place = _place(draft, steps.key(number), negated=True)
+    place = _place(draft, steps.atoms[number], negated=True)
     if alone:
         message = "nothing says when to begin waiting for this absence"
         hint = "add a condition that something happens, such as: A is inside R"
@@ -189,18 +190,22 @@ def _check_sequences(draft: Draft, plan: Plan, steps: _Steps, faults: Faults) ->
                     faults.add(
                         "policy.sequence_without_events",
                         "FOLLOWED-BY needs events on both sides, but only tables decide this one",
-                        _place(draft, steps.key(number), negated=negated),
+                        _place(draft, steps.atoms[number], negated=negated),
                         hint="put it on a line of its own",
                     )
 
 
-def _place(draft: Draft, key: tuple[str, str, str, str], *, negated: bool) -> Place | None:
-    first, relationship, second, parameter = key
-    for term in terms_of(draft.condition):
-        same = (term.first, term.function, term.second, term.parameter, term.negated)
-        if same == (first, relationship, second, parameter, negated):
-            return term.place
+def _place(draft: Draft, atom: Literal | Stated, *, negated: bool) -> Place | None:
+    for atomic in atoms_of_expression(draft.condition):
+        if _atom_of(atomic) == atom._replace(negated=negated):
+            return atomic.place
     return None
+
+
+def _atom_of(atomic: Atomic) -> Literal | Stated:
+    if isinstance(atomic, Term):
+        return literal_of(atomic)
+    return Stated(positive_text(atomic), getattr(atomic, "negated", False))
 
 
 def _without_unused(plan: Plan) -> Plan:
@@ -222,7 +227,8 @@ def _without_unused(plan: Plan) -> Plan:
         return msgspec.structs.replace(child, term=numbers[child.term])
 
     clauses = tuple(
-        Clause(tuple(renumbered(c) for c in clause.children)) for clause in plan.clauses
+        Clause(tuple(renumbered(c) for c in clause.children), clause.window_ms)
+        for clause in plan.clauses
     )
     terms = tuple(plan.terms[old] for old in sorted(used))
     return msgspec.structs.replace(plan, terms=terms, clauses=clauses)

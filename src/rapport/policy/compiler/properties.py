@@ -10,7 +10,7 @@ from rapport.policy.language.faults import Faults, did_you_mean
 from rapport.policy.language.tree import ConceptDef, Property
 from rapport.policy.plan import Constraint
 
-_TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 def check_property(
@@ -31,6 +31,9 @@ def check_property(
         given = f"{item.attribute!r} of {concept.concept!r}"
         message = f"{given} comes as events; a property comes from a table"
         hint = "use it in a relationship instead"
+        if kind in ("number", "text", "boolean"):
+            example = f"{item.attribute} of {concept.alias} {item.operator} ..."
+            hint = f"put it on a line of its own in the conditions: {example}"
         faults.add("policy.unsupported", message, item.place, hint=hint)
         return None
     match kind:
@@ -64,7 +67,7 @@ def _number(item: Property, faults: Faults) -> Constraint | None:
 
 
 def _boolean(item: Property, faults: Faults) -> Constraint | None:
-    truth = _TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
+    truth = TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
     if truth is None:
         message = f"{item.attribute!r} is either true or false"
         faults.add("policy.wrong_type", message, item.place, hint=f"write {item.attribute}=true")

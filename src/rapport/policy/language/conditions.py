@@ -1,6 +1,7 @@
 """One logical line of the `conditions` section as an expression. [PO-3]
 
-FOLLOWED-BY binds tightest; AND beside OR needs parentheses; NOT stands before terms only.
+FOLLOWED-BY binds tightest; AND beside OR needs parentheses; NOT stands before single conditions
+only; `for` belongs to what stands right before it.
 """
 
 from __future__ import annotations
@@ -10,17 +11,42 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.errors import nearest_names
-from rapport.policy.language.cursor import Cursor, SyntaxFault
-from rapport.policy.language.later import refuse_later_forms
-from rapport.policy.language.options import OPTION_WORDS
+from rapport.core.times import format_duration
+from rapport.policy.language.chains import Link, chain_of, spread, with_window
+from rapport.policy.language.comparisons import begins_comparison, read_comparison
+from rapport.policy.language.cursor import Cursor, SyntaxFault, span
+from rapport.policy.language.durations import WINDOW, read_duration
 from rapport.policy.language.printer import print_expression
+from rapport.policy.language.relationships import JOINING, read_term
 from rapport.policy.language.rewrite import negate
+from rapport.policy.language.states import (
+    LONGEST_HINT,
+    begins_silence,
+    read_lasting,
+    read_silence,
+    refuse_not,
+)
 from rapport.policy.language.tokens import Token
-from rapport.policy.language.tree import And, Expression, FollowedBy, Or, Place, Term
+from rapport.policy.language.tree import (
+    And,
+    Atomic,
+    Comparison,
+    Expression,
+    FollowedBy,
+    Lasting,
+    Or,
+    Place,
+    Silent,
+    Term,
+    Within,
+)
 
 MAX_DEPTH = 50
-_LONGEST_HINT = 300
-_OPERATORS = ("and", "or", "followed-by")
+_MEANT = {
+    **dict.fromkeys(("then", "before"), "FOLLOWED-BY"),
+    **dict.fromkeys(("but", "while", ",", "also"), "AND"),
+    **dict.fromkeys(("during", "lasting", "since"), "for"),
+}
 
 
 class _Part(NamedTuple):
@@ -46,9 +72,17 @@ def _joined(operator: str, parts: tuple[Expression, ...]) -> Expression:
     return And(parts) if operator == "and" else Or(parts)
 
 
+def _contrary(expression: Expression) -> str:
+    """What to write instead of NOT before several conditions."""
+    contrary = negate(expression)
+    if contrary is None:
+        return "say it without 'for' and 'no': they have no contrary"
+    return _short(f"write {print_expression(contrary)}")
+
+
 def _short(hint: str) -> str:
     """The hint, or a general one when the condition is too long to be written out again."""
-    if len(hint) <= _LONGEST_HINT:
+    if len(hint) <= LONGEST_HINT:
         return hint
     return "put NOT before each single condition; AND becomes OR and OR becomes AND"
 
@@ -72,16 +106,18 @@ class _ConditionParser:
                 hint="leave it out, or open one before",
             )
         hint = "put the next condition on a line of its own, or join it with AND or OR"
-        meant = nearest_names(token.text.lower(), _OPERATORS, limit=1)
+        word = token.text.lower()
+        nearest = nearest_names(word, JOINING, limit=1)
+        meant = _MEANT.get(word) or (nearest[0].upper() if nearest else "")
         raise self.cursor.fault(
             "policy.expected_operator",
             f"expected AND, OR, FOLLOWED-BY or the end of the line, found {token.text!r}",
-            hint=f"did you mean {meant[0].upper()}?" if meant else hint,
+            hint=f"did you mean {meant}?" if meant else hint,
         )
 
     def any_of(self, level: int) -> _Part:
         """Operands joined by AND, or by OR."""
-        parts = [self._sequence(level)]
+        parts = [self._sequence(level, alone=level == 0)]
         joined = ""
         while (operator := self.cursor.take_if("keyword", "and", "or")) is not None:
             if joined and operator.text != joined:
@@ -101,35 +137,70 @@ class _ConditionParser:
         last = _joined(operator.text, (so_far[-1], rest.expression))
         right = _joined(joined, (*so_far[:-1], last))
         hint = f"write {print_expression(left)}  -or-  {print_expression(right)}"
-        if len(hint) > _LONGEST_HINT:
+        if len(hint) > LONGEST_HINT:
             hint = "put parentheses around the parts that belong together"
         message = "AND and OR in one line need parentheses to say what belongs together"
         return SyntaxFault("policy.mixed_and_or", message, operator.place, hint)
 
-    def _sequence(self, level: int) -> _Part:
-        """Operands joined by FOLLOWED-BY, leaning to the left."""
-        part = self._operand(level)
-        while True:
-            negated = self._not_before_followed_by()
-            operator = self.cursor.take_if("keyword", "followed-by")
-            if operator is None:
-                return part
-            second = self._operand(level)
-            if negated is not None:
-                second = self._not_following(part, second, operator, negated)
-            depth = self._deeper(max(part.depth, second.depth))
-            joined = FollowedBy(part.expression, second.expression, operator.place)
-            part = _Part(joined, depth)
+    def _sequence(self, level: int, *, alone: bool = False) -> _Part:
+        """Operands joined by FOLLOWED-BY, leaning to the left.
+
+        `alone`: nothing stands before it in the line, so a window may be that of the line.
+        """
+        first = self._operand(level)
+        if self.cursor.reads("within"):
+            first = self._window_of_operand(first, alone)
+        links: list[Link] = []
+        depth = first.depth
+        while (link := self._link(first.expression, level)) is not None:
+            depth = self._deeper(max(depth, link[1]))
+            links.append(link[0])
+        return _Part(chain_of(first.expression, spread(links)), depth)
+
+    def _link(self, first: Expression, level: int) -> tuple[Link, int] | None:
+        """The next FOLLOWED-BY with what follows, and how deep that is."""
+        negated = self._not_before_followed_by()
+        operator = self.cursor.take_if("keyword", "followed-by")
+        if operator is None:
+            return None
+        second = self._operand(level)
+        if negated is not None:
+            second = self._not_following(first, second, operator, negated)
+        window_ms = None
+        if self.cursor.reads("within"):
+            self.cursor.take()
+            window_ms = read_duration(self.cursor, WINDOW)
+        return Link(second.expression, operator.place, window_ms), second.depth
+
+    def _window_of_operand(self, part: _Part, alone: bool) -> _Part:
+        """`within 10 s` after a parenthesis around a chain, or after all of a line."""
+        word = self.cursor.take()
+        window_ms = read_duration(self.cursor, WINDOW)
+        if isinstance(part.expression, FollowedBy):
+            return _Part(with_window(part.expression, window_ms, word.place), part.depth)
+        if alone and self.cursor.peek() is None:
+            place = span(word.place, self.cursor.last_place())
+            return _Part(Within(part.expression, window_ms, place), part.depth + 1)
+        raise SyntaxFault(
+            "policy.misplaced_window",
+            "a window stands after a FOLLOWED-BY, after a whole line, or on a line of its own",
+            word.place,
+            f"put the condition on a line of its own, or all of the line in parentheses: "
+            f"(...) within {format_duration(window_ms)}",
+        )
 
     def _not_following(
-        self, first: _Part, second: _Part, operator: Token, negation: Place
+        self, first: Expression, second: _Part, operator: Token, negation: Place
     ) -> _Part:
         """`X NOT FOLLOWED-BY Y` is `X FOLLOWED-BY NOT Y`."""
-        if isinstance(second.expression, Term):
+        if isinstance(second.expression, Term | Comparison | Lasting | Silent):
             return _Part(self._negated(second.expression, negation), second.depth)
-        meant = FollowedBy(first.expression, negate(second.expression), operator.place)
+        contrary = negate(second.expression)
         message = "NOT FOLLOWED-BY cannot stand before several conditions"
-        hint = _short(f"write {print_expression(meant)}")
+        hint = "say it without 'for' and 'no': they have no contrary"
+        if contrary is not None:
+            meant = FollowedBy(first, contrary, operator.place)
+            hint = _short(f"write {print_expression(meant)}")
         raise SyntaxFault("policy.not_before_parenthesis", message, negation, hint)
 
     def _not_before_followed_by(self) -> Place | None:
@@ -140,17 +211,28 @@ class _ConditionParser:
         return None
 
     def _operand(self, level: int) -> _Part:
-        opening = self.cursor.take_if("mark", "(")
-        if opening is not None:
-            return self._group(opening, level)
+        start = self.cursor.place()
         negation = self.cursor.take_if("keyword", "not")
-        if negation is None:
-            return _Part(self._term(), 1)
         opening = self.cursor.take_if("mark", "(")
         if opening is not None:
-            inner = self._group(opening, level)
-            raise self._not_before_parenthesis(inner.expression, negation.place)
-        return _Part(self._negated(self._term(), negation.place), 1)
+            part = self._group(opening, level)
+            if negation is not None:
+                raise self._not_before_parenthesis(part.expression, negation.place)
+        else:
+            part = _Part(self._single(), 1)
+        if self.cursor.reads("for"):
+            part = _Part(read_lasting(self.cursor, part.expression, start), part.depth + 1)
+        if negation is None:
+            return part
+        assert isinstance(part.expression, Term | Comparison | Lasting | Silent)
+        return _Part(self._negated(part.expression, negation.place), part.depth)
+
+    def _single(self) -> Term | Comparison | Silent:
+        if begins_silence(self.cursor, self.aliases):
+            return read_silence(self.cursor, self.aliases)
+        if begins_comparison(self.cursor, self.aliases):
+            return read_comparison(self.cursor, self.aliases)
+        return read_term(self.cursor, self.aliases)
 
     def _group(self, opening: Token, level: int) -> _Part:
         if level >= MAX_DEPTH:
@@ -181,101 +263,26 @@ class _ConditionParser:
             )
         return depth + 1
 
-    def _negated(self, expression: Term, place: Place) -> Term:
+    def _negated(self, expression: Atomic, place: Place) -> Expression:
+        if isinstance(expression, Lasting | Silent):
+            raise refuse_not(expression, place)
+        contrary = msgspec.structs.replace(expression, negated=not expression.negated)
         if expression.negated:
             raise SyntaxFault(
                 "policy.double_negation",
                 "a condition is negated once",
                 place,
-                f"leave one NOT out: {print_expression(negate(expression))}",
+                f"leave one NOT out: {print_expression(contrary)}",
             )
-        return msgspec.structs.replace(expression, negated=True)
+        return contrary
 
     def _not_before_parenthesis(self, expression: Expression, place: Place) -> SyntaxFault:
-        written = print_expression(negate(expression))
-        hint = f"write {written}"
+        hint = _contrary(expression)
         if isinstance(expression, FollowedBy):
-            followed = FollowedBy(expression.first, negate(expression.second), place)
-            weaker = f"if the first may not happen either-  {written}"
-            hint = f"write {print_expression(followed)}  -or, {weaker}"
+            second = negate(expression.second)
+            if second is not None:
+                followed = msgspec.structs.replace(expression, second=second)
+                weaker = f"if the first may not happen either-  {hint.removeprefix('write ')}"
+                hint = f"write {print_expression(followed)}  -or, {weaker}"
         message = "NOT cannot stand before a parenthesis"
         return SyntaxFault("policy.not_before_parenthesis", message, place, _short(hint))
-
-    def _term(self) -> Term:
-        refuse_later_forms(self.cursor, self.aliases)
-        first = self.cursor.take_if("word")
-        if first is None:
-            raise self._expected_condition()
-        self.cursor.take_if("keyword", "is")
-        negated = self.cursor.take_if("keyword", "not") is not None
-        names = self._relationship_words()
-        parameter = self._parameter()
-        of = self.cursor.take_if("keyword", "of")
-        second = self.cursor.take_if("word")
-        if second is None and len(names) > 1 and not parameter and of is None:
-            second = names.pop()  # an alias nobody defined; the checker names the nearest
-        if not names or second is None:
-            raise self._expected_rest(first, names, second)
-        last = second.place
-        refuse_later_forms(self.cursor, self.aliases, after_term=True)
-        start = first.place
-        length = last.column + last.length - start.column if last.line == start.line else 1
-        return Term(
-            first=first.text,
-            function=" ".join(name.text for name in names),
-            second=second.text,
-            negated=negated,
-            parameter=parameter,
-            place=Place(start.line, start.column, length),
-            function_place=names[0].place,
-            first_place=first.place,
-            second_place=second.place,
-        )
-
-    def _relationship_words(self) -> list[Token]:
-        """Words up to a number, a keyword, the end, or an alias the policy defines."""
-        names: list[Token] = []
-        while (token := self.cursor.peek()) is not None and token.kind == "word":
-            if names and token.text in self.aliases:
-                break
-            names.append(self.cursor.take())
-        return names
-
-    def _parameter(self) -> str:
-        """`5m` or `5 m` as `5m`; a word is a unit when it is glued on or more words follow it."""
-        number = self.cursor.take_if("number")
-        if number is None:
-            return ""
-        unit = self.cursor.peek()
-        if unit is None or unit.kind != "word":
-            return number.text
-        followed = self.cursor.sees("word", ahead=1) or self.cursor.sees("keyword", "of", ahead=1)
-        if not unit.glued and (not followed or unit.text in self.aliases):
-            return number.text
-        return number.text + self.cursor.take().text
-
-    def _expected_condition(self) -> SyntaxFault:
-        token = self.cursor.peek()
-        message = "expected a condition such as A is inside R"
-        hint = "write two aliases with a relationship between them"
-        if token is not None and token.kind == "keyword" and token.text in _OPERATORS:
-            message = f"{token.text.upper()} needs a condition before it"
-            hint = "to go on from the line above, put it at the end of that line"
-        elif token is not None:
-            message += f", found {token.text!r}"
-        return self.cursor.fault("policy.expected_condition", message, hint=hint)
-
-    def _expected_rest(self, first: Token, names: list[Token], second: Token | None) -> SyntaxFault:
-        example = f"such as: {first.text} is inside R"
-        if first.text not in self.aliases:
-            meant = nearest_names(first.text.lower(), OPTION_WORDS, limit=1)
-            example = f"did you mean {meant[0]!r}?" if meant else "such as: A is inside R"
-        if not names:
-            message = f"expected a relationship after {first.text!r}"
-            return self.cursor.fault("policy.expected_relationship", message, hint=example)
-        name = " ".join(token.text for token in names)
-        if name in self.aliases and second is None:
-            message = f"expected a relationship between {first.text!r} and {name!r}"
-            return SyntaxFault("policy.expected_relationship", message, names[0].place, example)
-        message = f"expected a second alias after {name!r}"
-        return self.cursor.fault("policy.missing_alias", message, hint=example)

@@ -16,6 +16,14 @@ class SyntaxFault(Exception):
         self.code, self.message, self.place, self.hint = code, message, place, hint
 
 
+def span(first: Place, last: Place) -> Place:
+    """From the beginning of `first` to the end of `last`; one character when that is in another
+    line."""
+    if first.line != last.line:
+        return Place(first.line, first.column)
+    return Place(first.line, first.column, last.column + last.length - first.column)
+
+
 class Cursor:
     """A position in a sequence of at least one token."""
 
@@ -51,6 +59,10 @@ class Cursor:
     def take_if(self, kind: Kind, *texts: str) -> Token | None:
         """The next token when `sees` says so; otherwise None, and the position stays."""
         return self.take() if self.sees(kind, *texts) else None
+
+    def last_place(self) -> Place:
+        """Where the token stands that was taken last; the first one's before any."""
+        return self._tokens[max(self._next - 1, 0)].place
 
     def place(self) -> Place:
         """Where the next token stands; just past the last one at the end."""

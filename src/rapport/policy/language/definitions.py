@@ -5,20 +5,11 @@ from __future__ import annotations
 
 import math
 
+from rapport.policy.language.comparisons import OPERATORS, read_operator
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tokens import Token
-from rapport.policy.language.tree import ConceptDef, Operator, Property
-
-_OPERATORS: dict[str, Operator] = {
-    "=": "=",
-    "!=": "!=",
-    "<": "<",
-    ">": ">",
-    "<=": "<=",
-    ">=": ">=",
-}
-_MISWRITTEN = {"==": "=", "<>": "!=", "=<": "<=", "=>": ">="}
+from rapport.policy.language.tree import ConceptDef, Property
 
 
 def parse_definitions(lines: list[list[Token]], faults: Faults) -> tuple[ConceptDef, ...]:
@@ -99,23 +90,15 @@ def _property(cursor: Cursor) -> Property:
     attribute = _name(
         cursor, "policy.expected_property", "an attribute", "write a property as status='guest'"
     )
-    operator = cursor.take_if("operator")
-    if operator is None:
-        known = ", ".join(_OPERATORS)
+    if not cursor.sees("operator"):
+        known = ", ".join(OPERATORS)
         raise cursor.fault(
             "policy.expected_operator",
             f"expected one of {known} after {attribute.text!r}",
             hint="write a property as status='guest'",
         )
-    if operator.text in _MISWRITTEN:
-        raise SyntaxFault(
-            "policy.bad_operator",
-            f"there is no operator {operator.text}",
-            operator.place,
-            f"did you mean {_MISWRITTEN[operator.text]}?",
-        )
-    value = _value(cursor)
-    return Property(attribute.text, _OPERATORS[operator.text], value, attribute.place)
+    operator = read_operator(cursor)
+    return Property(attribute.text, operator, _value(cursor), attribute.place)
 
 
 def _value(cursor: Cursor) -> str | float:
@@ -140,10 +123,11 @@ def _number(cursor: Cursor) -> float:
             "policy.bad_number", "the number is too large", token.place, "at most 1e308"
         )
     after = cursor.peek()
-    if after is not None and after.glued and after.kind == "word":
+    glued = after is not None and after.glued and after.kind == "word"
+    if glued or cursor.sees("unit") or (cursor.sees("word") and cursor.sees("mark", ")", ahead=1)):
         raise cursor.fault(
             "policy.unsupported",
-            "a property with a unit is not supported yet",
-            hint=f"write {token.text} in the unit of the table",
+            "a property takes no unit",
+            hint=f"write {token.text} in the unit of the table, or a comparison in the conditions",
         )
     return number

@@ -1,5 +1,5 @@
 """The optional lines of ours among the conditions: `within 5 s`, `consume recent`, `distinct A, B`,
-`when unsure fire`. [PO-3]
+`when unsure fire`, `at most once per 10 min`. [PO-3]
 """
 
 from __future__ import annotations
@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 
-from rapport.core.errors import InvalidInput
-from rapport.core.times import parse_duration
+from rapport.core.times import format_duration
 from rapport.policy.language.cursor import Cursor, SyntaxFault
+from rapport.policy.language.durations import THROTTLE, WINDOW, read_duration
 from rapport.policy.language.faults import did_you_mean
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import Consumption, Place, WhenUnsure
 
-OPTION_WORDS = ("within", "consume", "distinct", "when")
-_LONGEST_WINDOW_MS = 366 * 86_400_000
+OPTION_WORDS = ("within", "consume", "use", "distinct", "when", "at most once per")
 _MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
+_IN_WORDS: dict[str, Consumption] = {"oldest": "chronicle", "newest": "recent"}
 _WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
 
 
@@ -28,66 +28,90 @@ class Options:
         self.consumption: Consumption = "chronicle"
         self.distinct: list[tuple[str, str]] = []
         self.when_unsure: WhenUnsure = "hold"
+        self.once_per_ms: int | None = None
         self._seen: dict[str, Place] = {}
 
-    def read(self, tokens: list[Token], aliases: frozenset[str]) -> bool:
-        """Takes the line when it is an option, otherwise returns False; raises SyntaxFault."""
+    def read(self, tokens: list[Token], aliases: frozenset[str]) -> str:
+        """Takes the line when it is an option and returns its canonical text, otherwise an empty
+        one; raises SyntaxFault."""
         cursor = Cursor(tokens)
-        first = tokens[0]
-        if first.kind != "word" or first.text in aliases:
-            return False
-        if cursor.reads("within") and cursor.sees("number", ahead=1):
-            self._once("within", cursor.take().place, lambda: self._window(cursor))
-        elif cursor.reads("consume"):
-            self._once("consume", cursor.take().place, lambda: self._consume(cursor))
-        elif cursor.reads("when"):
-            self._once("when unsure", cursor.take().place, lambda: self._unsure(cursor))
-        elif cursor.reads("distinct"):
-            cursor.take()
-            self._distinct(cursor, aliases)
-        else:
-            return False
-        if cursor.peek() is not None:
+        if tokens[0].kind != "word" or tokens[0].text in aliases:
+            return ""
+        text = self._option(cursor, aliases)
+        if text and cursor.peek() is not None:
             hint = "put what follows on a line of its own"
             raise cursor.fault("policy.expected_end", "expected the end of the line", hint=hint)
-        return True
+        return text
 
-    def _once(self, name: str, place: Place, read: Callable[[], None]) -> None:
+    def _option(self, cursor: Cursor, aliases: frozenset[str]) -> str:
+        near = cursor.sees("keyword", "of", ahead=2) or cursor.sees("keyword", "of", ahead=3)
+        if cursor.reads("within") and cursor.sees("number", ahead=1) and not near:
+            return self._once("within", cursor, self._window)
+        if cursor.reads("consume"):
+            return self._once("consume", cursor, self._consume)
+        if cursor.reads("use"):
+            return self._once("consume", cursor, self._use)
+        if cursor.reads("at") or cursor.reads("once", "per"):
+            return self._once("at most once per", cursor, self._once_per)
+        if cursor.reads("when"):
+            return self._once("when unsure", cursor, self._unsure)
+        if cursor.reads("distinct"):
+            return self._distinct(cursor, aliases)
+        return ""
+
+    def _once(self, name: str, cursor: Cursor, read: Callable[[Cursor], str]) -> str:
+        place = cursor.place()
         if name in self._seen:
             line = self._seen[name].line
             message = f"{name!r} was already said in line {line}"
             raise SyntaxFault("policy.repeated_option", message, place, "leave one of them out")
-        read()
+        text = read(cursor)
         self._seen[name] = place
+        return text
 
-    def _window(self, cursor: Cursor) -> None:
-        number = cursor.take()
-        unit = cursor.take_if("word")
-        written = number.text + (unit.text if unit else "")
-        if unit is not None and unit.text == "m":
-            raise SyntaxFault(
-                "policy.ambiguous_unit",
-                "'m' can be metres or minutes",
-                unit.place,
-                f"write {number.text} min for a window in minutes",
-            )
-        try:
-            window_ms = parse_duration(written)
-        except (InvalidInput, OverflowError):
-            hint = "write a time and its unit, such as: within 5 s"
-            raise SyntaxFault(
-                "policy.bad_window", f"{written[:40]!r} is not a window", number.place, hint
-            ) from None
-        if not 0 < window_ms <= _LONGEST_WINDOW_MS:
-            raise SyntaxFault(
-                "policy.bad_window",
-                "a window is longer than nothing and at most 366 days",
-                number.place,
-                "write a time and its unit, such as: within 5 s",
-            )
-        self.window_ms = window_ms
+    def _window(self, cursor: Cursor) -> str:
+        cursor.take()
+        self.window_ms = read_duration(cursor, WINDOW)
+        return f"within {format_duration(self.window_ms)}"
 
-    def _consume(self, cursor: Cursor) -> None:
+    def _once_per(self, cursor: Cursor) -> str:
+        """`at most once per 10 min`, and what is nearly that."""
+        start = cursor.place()
+        said = [word.text.lower() for word in self._words(cursor, limit=4)]
+        if said == ["at", "most", "once", "per"]:
+            self.once_per_ms = read_duration(cursor, THROTTLE)
+            return f"at most once per {format_duration(self.once_per_ms)}"
+        raise SyntaxFault(
+            "policy.bad_once_per",
+            "expected 'at most once per' and a time",
+            start,
+            f"write it as: {THROTTLE.example}",
+        )
+
+    def _words(self, cursor: Cursor, *, limit: int) -> list[Token]:
+        words: list[Token] = []
+        while len(words) < limit and (word := cursor.take_if("word")) is not None:
+            words.append(word)
+        return words
+
+    def _use(self, cursor: Cursor) -> str:
+        """`use the newest first`: the consumption in words."""
+        cursor.take()
+        said = self._words(cursor, limit=3)
+        words = [word.text.lower() for word in said]
+        if words[:1] == ["the"] and words[2:] in ([], ["first"]) and words[1] in _IN_WORDS:
+            self.consumption = _IN_WORDS[words[1]]
+            return f"consume {self.consumption}"
+        wrong = said[0] if said and words[0] != "the" else None
+        raise SyntaxFault(
+            "policy.bad_consumption",
+            "expected 'use the newest first' or 'use the oldest first'",
+            wrong.place if wrong else cursor.last_place(),
+            "it says which event a correlation takes when several fit",
+        )
+
+    def _consume(self, cursor: Cursor) -> str:
+        cursor.take()
         mode = cursor.take_if("word")
         if mode is None or mode.text.lower() not in _MODES:
             place = mode.place if mode else cursor.place()
@@ -96,13 +120,15 @@ class Options:
                 "policy.bad_consumption", "expected 'chronicle' or 'recent'", place, hint
             )
         self.consumption = _MODES[mode.text.lower()]
+        return f"consume {self.consumption}"
 
-    def _unsure(self, cursor: Cursor) -> None:
+    def _unsure(self, cursor: Cursor) -> str:
+        cursor.take()
         unsure, choice = cursor.take_if("word"), cursor.take_if("word")
         said = [word.text.lower() for word in (unsure, choice) if word is not None]
         if len(said) == 2 and said[0] == "unsure" and said[1] in _WHEN_UNSURE:
             self.when_unsure = _WHEN_UNSURE[said[1]]
-            return
+            return f"when unsure {self.when_unsure}"
         wrong = choice if said[:1] == ["unsure"] else unsure
         raise SyntaxFault(
             "policy.bad_when_unsure",
@@ -111,7 +137,8 @@ class Options:
             "fire: absence counts even if a source that should have been heard was silent",
         )
 
-    def _distinct(self, cursor: Cursor, aliases: frozenset[str]) -> None:
+    def _distinct(self, cursor: Cursor, aliases: frozenset[str]) -> str:
+        cursor.take()
         names = [self._alias(cursor, aliases)]
         while cursor.take_if("mark", ",") or cursor.take_if("keyword", "and"):
             names.append(self._alias(cursor, aliases))
@@ -124,6 +151,7 @@ class Options:
         for pair in combinations(names, 2):
             if pair not in self.distinct and pair[::-1] not in self.distinct:
                 self.distinct.append(pair)
+        return f"distinct {', '.join(names)}"
 
     def _alias(self, cursor: Cursor, aliases: frozenset[str]) -> str:
         token = cursor.peek()
@@ -133,6 +161,6 @@ class Options:
             raise cursor.fault(
                 "policy.unknown_alias",
                 f"there is no alias {token.text!r}",
-                hint=did_you_mean(token.text, aliases),
+                hint=did_you_mean(token.text, aliases) or "define it in the concepts",
             )
         return cursor.take().text

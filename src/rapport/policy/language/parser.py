@@ -48,6 +48,7 @@ def parse_policy(text: str, *, name: str) -> PolicyTree:
         consumption=options.consumption,
         distinct=tuple(options.distinct),
         when_unsure=options.when_unsure,
+        once_per_ms=options.once_per_ms,
     )
 
 

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 from rapport.core.times import format_duration
 from rapport.policy.language.tree import (
+    Action,
     And,
+    AttributeOf,
+    Call,
+    Comparison,
     ConceptDef,
     Expression,
     FollowedBy,
+    Lasting,
+    Measured,
     Or,
     PolicyTree,
     Property,
+    Quantity,
+    Silent,
     Term,
+    Within,
 )
+
+_WORDS = {
+    ">": "above",
+    "<": "below",
+    ">=": "at least",
+    "<=": "at most",
+    "=": "is",
+    "!=": "is not",
+}
+"""How a comparison with a constant is said; two measured operands have the operator."""
 
 
 def print_policy(tree: PolicyTree) -> str:
     """The policy with one condition per line and keywords as in the paper's listings."""
-    lines = ["concepts", *(f"  {_definition(concept)}" for concept in tree.concepts)]
+    lines = ["concepts", *(f"  {print_definition(concept)}" for concept in tree.concepts)]
     parts = tree.condition.parts if isinstance(tree.condition, And) else (tree.condition,)
     lines += ["conditions", *(f"  {print_expression(part)}" for part in parts)]
     lines += [f"  {option}" for option in _options(tree)]
-    lines += ["actions", *(f"  {action.phrase}" for action in tree.actions)]
+    lines += ["actions", *(line for action in tree.actions for line in _action(action))]
     return "\n".join(lines) + "\n"
 
 
@@ -30,17 +49,20 @@ def print_expression(expression: Expression) -> str:
     match expression:
         case Term():
             return print_term(expression)
+        case Comparison():
+            return _comparison(expression)
+        case Lasting(inner, duration_ms):
+            return f"{_state(inner)} for {format_duration(duration_ms)}"
+        case Silent(attribute, alias, duration_ms):
+            return f"no {attribute or 'event'} of {alias} for {format_duration(duration_ms)}"
         case And(parts):
             return " AND ".join(_inner(part) for part in parts)
         case Or(parts):
             return " OR ".join(_inner(part) for part in parts)
-        case FollowedBy(first, second):
-            # Chains lean to the left, so only a followed-by on the right needs parentheses.
-            left = print_expression(first) if isinstance(first, FollowedBy) else _inner(first)
-            right = _inner(second)
-            if isinstance(second, FollowedBy):
-                right = f"({right})"
-            return f"{left} FOLLOWED-BY {right}"
+        case FollowedBy():
+            return _followed(expression) + _window(expression.window_ms)
+        case Within(inner, window_ms):
+            return _inner(inner) + _window(window_ms)
 
 
 def print_term(term: Term) -> str:
@@ -49,6 +71,28 @@ def print_term(term: Term) -> str:
     if term.parameter:
         words += [term.parameter, "of"]
     return " ".join([*words, term.second])
+
+
+def print_measured(operand: Measured) -> str:
+    """An operand of a comparison.
+
+    >>> from rapport.policy.language.tree import Place
+    >>> print_measured(Quantity(30.0, "degC", Place(1, 1)))
+    '30 degC'
+    """
+    match operand:
+        case Quantity(value, unit):
+            return f"{print_value(value)} {unit}" if unit else print_value(value)
+        case AttributeOf(attribute, alias):
+            return f"{attribute} of {alias}"
+        case Call(function, aliases):
+            return f"{function}({', '.join(aliases)})"
+
+
+def print_definition(concept: ConceptDef) -> str:
+    """`person A (status='guest')`."""
+    properties = " ".join(_property(item) for item in concept.properties)
+    return f"{concept.concept} {concept.alias}" + (f" ({properties})" if properties else "")
 
 
 def print_value(value: str | float) -> str:
@@ -63,18 +107,61 @@ def print_value(value: str | float) -> str:
     return text.removesuffix(".0")
 
 
+def _comparison(comparison: Comparison) -> str:
+    left, right = print_measured(comparison.left), print_measured(comparison.right)
+    if not isinstance(comparison.right, Quantity):
+        return f"{'NOT ' * comparison.negated}{left} {comparison.operator} {right}"
+    if comparison.right.value in ("true", "false"):
+        right = str(comparison.right.value)
+    word = _WORDS[comparison.operator]
+    if comparison.negated and comparison.operator not in ("=", "!="):
+        return f"{left} is not {word} {right}"
+    return f"{'NOT ' * comparison.negated}{left} {word} {right}"
+
+
+def _state(expression: Expression) -> str:
+    """What lasts; NOT before a `for` would be read as negating all of it."""
+    text = print_expression(expression)
+    alone = isinstance(expression, Term | Comparison) and not text.startswith("NOT ")
+    return text if alone else f"({text})"
+
+
+def _followed(chain: FollowedBy) -> str:
+    """A chain without the window of its last link.
+
+    Chains lean to the left, so only a followed-by on the right needs parentheses. A window is that
+    of all links before it that have none, so a link that shall have none stands in parentheses.
+    """
+    first, window_ms = chain.first, chain.window_ms
+    if not isinstance(first, FollowedBy):
+        left = _inner(first)
+    elif first.window_ms is None and window_ms is not None:
+        left = f"({print_expression(first)})"
+    elif first.window_ms == window_ms:
+        left = _followed(first)
+    else:
+        left = print_expression(first)
+    right = _inner(chain.second)
+    if isinstance(chain.second, FollowedBy):
+        right = f"({right})"
+    return f"{left} FOLLOWED-BY {right}"
+
+
+def _window(window_ms: int | None) -> str:
+    return "" if window_ms is None else f" within {format_duration(window_ms)}"
+
+
 def _inner(expression: Expression) -> str:
     text = print_expression(expression)
     return f"({text})" if isinstance(expression, And | Or) else text
 
 
-def _definition(concept: ConceptDef) -> str:
-    properties = " ".join(_property(item) for item in concept.properties)
-    return f"{concept.concept} {concept.alias}" + (f" ({properties})" if properties else "")
-
-
 def _property(item: Property) -> str:
     return f"{item.attribute}{item.operator}{print_value(item.value)}"
+
+
+def _action(action: Action) -> list[str]:
+    return [f"  {action.phrase}", *(f"    {line.text}" for line in action.delivery)]
 
 
 def _options(tree: PolicyTree) -> list[str]:
@@ -85,4 +172,6 @@ def _options(tree: PolicyTree) -> list[str]:
         options.append(f"when unsure {tree.when_unsure}")
     if tree.window_ms is not None:
         options.append(f"within {format_duration(tree.window_ms)}")
+    if tree.once_per_ms is not None:
+        options.append(f"at most once per {format_duration(tree.once_per_ms)}")
     return options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rapport.core.errors import nearest_names
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_line
-from rapport.policy.language.tree import Action, Place
+from rapport.policy.language.tree import Action, Delivery, Place
 
 _JOINING = ("and", "or", "followed-by")
 _EMPTY_HINTS = {
@@ -22,6 +22,7 @@ class Sections:
         self.concepts: list[list[Token]] = []
         self.conditions: list[list[Token]] = []
         self.actions: list[Action] = []
+        self.headers: dict[str, Place] = {}
         self.faulty: set[str] = set()
         """Sections in which a character was not understood, so that an empty one is no second
         fault."""
@@ -41,9 +42,13 @@ class _Splitter:
         self.faults = faults
         self.found = Sections()
         self.section = ""
-        self.headers: dict[str, Place] = {}
+        self.headers = self.found.headers
         self.open: list[Token] = []
+        self.open_parentheses = 0
         self.strayed = False
+        self.action_column = 0
+        self.deliveries: list[list[Delivery]] = []
+        """Of each action the lines below it."""
 
     def split(self) -> Sections:
         for number, line in enumerate(self.lines, start=1):
@@ -52,6 +57,10 @@ class _Splitter:
             else:
                 self._tokens(line, number)
         self._close_line()
+        self.found.actions = [
+            Action(action.phrase, action.place, tuple(delivery))
+            for action, delivery in zip(self.found.actions, self.deliveries, strict=True)
+        ]
         self._report_missing()
         return self.found
 
@@ -91,6 +100,8 @@ class _Splitter:
     def _content(self, token: Token) -> None:
         if self.section:
             self.open.append(token)
+            if token.kind == "mark":
+                self.open_parentheses += {"(": 1, ")": -1}.get(token.text, 0)
         elif not self.strayed:
             self.strayed = True
             self.faults.add(
@@ -121,24 +132,32 @@ class _Splitter:
         self.section = header.text
 
     def _action(self, line: str, number: int, start: int) -> None:
+        """An action, or a line of the one above when it stands further to the right."""
         phrase = phrase_of(line[start:])
-        if phrase:
-            indent = len(line[start:]) - len(line[start:].lstrip())
-            place = Place(number, start + indent + 1, len(phrase))
+        if not phrase:
+            return
+        indent = len(line[start:]) - len(line[start:].lstrip())
+        column = len(line[: start + indent].expandtabs())
+        place = Place(number, start + indent + 1, len(phrase))
+        if self.deliveries and column > self.action_column:
+            self.deliveries[-1].append(Delivery(phrase, place))
+        else:
             self.found.actions.append(Action(phrase, place))
+            self.deliveries.append([])
+            self.action_column = column
 
     def _line_goes_on(self) -> bool:
         if not self.open or self.section != "conditions":
             return False
-        marks = [token.text for token in self.open if token.kind == "mark"]
         joins = self.open[-1].kind == "keyword" and self.open[-1].text in _JOINING
-        return joins or marks.count("(") > marks.count(")")
+        return joins or self.open_parentheses > 0
 
     def _close_line(self) -> None:
         if self.open:
             lines = self.found.concepts if self.section == "concepts" else self.found.conditions
             lines.append(self.open)
             self.open = []
+        self.open_parentheses = 0
 
     def _report_missing(self) -> None:
         filled = {

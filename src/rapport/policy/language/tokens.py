@@ -11,7 +11,7 @@ import msgspec
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place
 
-Kind = Literal["word", "keyword", "header", "number", "text", "operator", "mark"]
+Kind = Literal["word", "keyword", "header", "number", "unit", "text", "operator", "mark"]
 
 HEADERS = ("concepts", "conditions", "actions")
 KEYWORDS = ("and", "or", "followed-by", "is", "not", "of")
@@ -24,8 +24,27 @@ _TOKEN = re.compile(
     r"|(?P<text>'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")"
     r"|(?P<operator><=|>=|!=|==|<>|=<|=>|=|<|>)|(?P<mark>[(),])"
 )
+_UNIT_PART = r"(?:[%‰°]\w*|\{\w+\}|[^\W\d]\w*(?:\[[\w']+\])?|\[[\w']+\])"
+_UNIT = re.compile(rf"\s*(dB\([AC]\)|/?{_UNIT_PART}(?:[/.·]{_UNIT_PART})*)")
 _PHRASE_COMMENT = re.compile(r"(?:^|\s)(?:#|//)")
 _CURLY_QUOTES = "‘’‚‛“”„‟´`"
+_INSTEAD = {
+    ":": "the name of a section stands without a colon",
+    ".": "name an attribute as: temperature of S",
+    "%": "a unit stands after its number, as in 15 %",
+    "°": "a unit stands after its number, as in 30 °C",
+    "&": "write AND",
+    "|": "write OR",
+    "!": "write NOT",
+    "≤": "write <=",
+    "≥": "write >=",
+    "≠": "write !=",
+    "[": "use parentheses: ( )",
+    "{": "use parentheses: ( )",
+    **dict.fromkeys("+*/^", "policies do not calculate; a function of the site can"),
+    **dict.fromkeys(_CURLY_QUOTES, "use straight quotes: 'text'"),
+}
+"""What to write instead of a character that has no meaning."""
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -59,7 +78,37 @@ def tokenize_line(text: str, line: int, faults: Faults, *, start: int = 0) -> li
             if tokens[-1].kind == "header" and tokens[-1].text == "actions":
                 break  # what follows is a phrase, not tokens
         position = found.end()
+        end = _end_of_unit(text, position) if found.lastgroup == "number" else position
+        if end > position:
+            tokens.append(_unit(text[position:end], line, position))
+            position = end
     return tokens
+
+
+def comment_at(text: str) -> int:
+    """Where the comment of a line of concepts or conditions begins; the line's length without
+    one.
+
+    >>> comment_at("A is inside R # why"), comment_at("person A (name='#1')")
+    (14, 20)
+    """
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is not None and found.lastgroup == "comment":
+            break
+        if found is not None and found[0].lower() == "actions":
+            return phrase_comment_at(text, found.end())
+        position = found.end() if found is not None else position + 1
+        if found is not None and found.lastgroup == "number":
+            position = _end_of_unit(text, position)
+    return position
+
+
+def phrase_comment_at(text: str, start: int = 0) -> int:
+    """The same of a line of actions, where a comment sign counts only after a space."""
+    found = _PHRASE_COMMENT.search(text[start:])
+    return start + found.end() - len(found[0].lstrip()) if found else len(text)
 
 
 def phrase_of(text: str) -> str:
@@ -96,6 +145,21 @@ def _token(found: re.Match[str], line: int, glued: bool) -> Token:
     return Token(kind, text, place, glued)
 
 
+def _end_of_unit(text: str, position: int) -> int:
+    """Where the unit after a number ends when it is more than a word: `%`, `m/s`, `°C`; words are
+    judged by whoever reads them, so for them it is `position`."""
+    found = _UNIT.match(text, position)
+    if found is None or re.fullmatch(WORD_PATTERN, found[1]):
+        return position
+    return found.end()
+
+
+def _unit(text: str, line: int, position: int) -> Token:
+    unit = text.lstrip()
+    space = len(text) - len(unit)
+    return Token("unit", unit, Place(line, position + space + 1, len(unit)), glued=not space)
+
+
 def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
     """Notes the fault at `position`; returns where to go on."""
     character = text[position]
@@ -106,9 +170,7 @@ def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
             "policy.unclosed_quote", "the quoted text has no end in this line", place, hint=hint
         )
         return len(text)
-    hint = "use straight quotes: 'text'" if character in _CURLY_QUOTES else "leave it out"
-    if character == ":":
-        hint = "the name of a section stands without a colon"
+    hint = _INSTEAD.get(character, "leave it out")
     message = f"the character {character!a} has no meaning here"
     if character.isprintable():
         message = f"the character {character} has no meaning here"

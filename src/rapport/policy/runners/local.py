@@ -4,7 +4,7 @@ PO-8]
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -43,8 +43,8 @@ class LocalRunner:
     out. Readings strictly below the watermark are handed to the operators in order of (time, id by
     code points).
 
-    Of `sources` only those with a period matter: absence that depends on one that was silent is
-    undecided, kept until `take_undecided`.
+    Of `sources` matter the periods: absence that depends on one that was silent is undecided, kept
+    until `take_undecided`; and how far their clocks may be wrong, and when their values are stale.
     """
 
     def __init__(
@@ -55,11 +55,16 @@ class LocalRunner:
         lateness_ms: int,
         sources: Mapping[str, PushSource] | None = None,
         began: int | None = None,
+        steady_ns: Callable[[], int] | None = None,
     ) -> None:
-        """`began`: where readings before that time exist but are not fed here; see Silence."""
+        """`began`: where readings before that time exist but are not fed here; see Silence.
+        `steady_ns`: a clock to measure what each policy costs; without it nothing is measured.
+        """
+        self._steady_ns = steady_ns or _no_clock
+        self.spent_ns: dict[str, int] = {}
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
-        self._silence = Silence(self._sources, began=began)
+        self._silence, self._began = Silence(self._sources, began=began), began
         self._undecided: list[Undecided] = []
         self._operators: dict[str, Operator] = {}
         self._latest = self._watermark = _BEGIN_OF_TIME
@@ -83,7 +88,11 @@ class LocalRunner:
     def renewed(self) -> LocalRunner:
         """A runner with the same plans that has seen nothing yet."""
         return LocalRunner(
-            self.plans(), self._pull, lateness_ms=self._lateness, sources=self._sources
+            self.plans(),
+            self._pull,
+            lateness_ms=self._lateness,
+            sources=self._sources,
+            steady_ns=self._steady_ns,
         )
 
     def plans(self) -> list[Plan]:
@@ -94,13 +103,28 @@ class LocalRunner:
         """Names and versions of the plans running."""
         return {name: operator.plan.version() for name, operator in self._operators.items()}
 
+    def suppressed(self) -> dict[str, int]:
+        """Detections that each policy left out so far because of `at most once per`."""
+        return {name: operator.suppressed() for name, operator in self._operators.items()}
+
     def deploy(self, plan: Plan) -> None:
         """Starts a plan; it sees readings that are handed on from now. Raises DuplicateName,
         Unsupported.
         """
         if plan.policy in self._operators:
             raise DuplicateName(f"policy {plan.policy!r} is running already")
-        self._operators[plan.policy] = make_operator(plan, self._pull, self._silence)
+        self._operators[plan.policy] = self._start(plan)
+
+    def _start(self, plan: Plan) -> Operator:
+        """The plan as it begins now: silence counts from here, or from the first reading."""
+        is_running = self._watermark > _BEGIN_OF_TIME
+        return make_operator(
+            plan,
+            self._pull,
+            self._silence,
+            sources=self._sources,
+            began=self._watermark if is_running else self._began,
+        )
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan and forgets what it was waiting for. Raises UnknownName."""
@@ -216,9 +240,12 @@ class LocalRunner:
             self._note_oldest()
 
     def _take_over(self, saved: Saved, policies: list[str]) -> None:
-        for name in policies:
-            self._operators[name].restore(saved.operators[name])
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
+        for name, operator in list(self._operators.items()):
+            if name in policies:
+                operator.restore(saved.operators[name])
+            else:
+                self._operators[name] = self._start(operator.plan)
         self._silence.restore(saved.silence, saved.watermark)
         self._buffer = unpack_buffer(saved.buffer)
         self._note_oldest()
@@ -243,12 +270,16 @@ class LocalRunner:
             ready = self._take_ready(watermark)
             self._silence.take(ready)
         found: list[Detection] = []
-        for operator in self._operators.values():
+        began_ns = self._steady_ns()
+        for name, operator in self._operators.items():
             if ready is not None:
                 found += operator.process(ready, watermark)
             else:
                 found += _decide_due(operator, watermark)
             self._undecided += operator.take_undecided()
+            ended_ns = self._steady_ns()
+            self.spent_ns[name] = self.spent_ns.get(name, 0) + ended_ns - began_ns
+            began_ns = ended_ns
         return sorted(found, key=detection_order) if len(self._operators) > 1 else found
 
     def _take_ready(self, watermark: int) -> pa.RecordBatch:
@@ -294,6 +325,10 @@ def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDAr
     rows = order[places]
     tied = readings.take(pa.array(rows))
     order[places] = rows[pc.sort_indices(tied, sort_keys=_EVENT_ORDER).to_numpy()]
+
+
+def _no_clock() -> int:
+    return 0
 
 
 def _without(readings: pa.RecordBatch, ids: Collection[str]) -> pa.RecordBatch:

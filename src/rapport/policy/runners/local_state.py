@@ -8,7 +8,7 @@ import pyarrow as pa
 from rapport.core.errors import Corrupt
 from rapport.policy.runners.silence import SilenceState
 
-SNAPSHOT = 2
+SNAPSHOT = 3
 """The version of the form; another one is refused."""
 
 

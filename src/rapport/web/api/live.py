@@ -50,4 +50,5 @@ def _readable(whole: Overview, rights: Rights, identity: str) -> Overview:
         deliveries=whole.deliveries if may_read("log") else [],
         quarantine=whole.quarantine if may_read("quarantine") else [],
         held=whole.held if may_read("quarantine") else [],
+        policies=whole.policies if may_read("policies") else [],
     )

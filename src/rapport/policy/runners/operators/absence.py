@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from rapport.policy import relations
-from rapport.policy.plan import CorrelationTerm, TermStep
-from rapport.policy.runners.operators.identities import Mask
+from rapport.policy.plan import CorrelationTerm
 from rapport.policy.runners.operators.join import apart, matching
 from rapport.policy.runners.operators.near import partner_rows
+from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.table import (
     Array,
     Columns,
+    Mask,
     Rows,
     Table,
     concatenate,
@@ -29,15 +29,25 @@ from rapport.policy.runners.operators.window import Window
 _MOST_ROWS = 1 << 20
 _LARGEST_KEY = 1 << 62
 _NONE = np.zeros(0, np.int64)
+_ANY_TIME = -(1 << 62)
 
 
 class Span:
     """For each match: occurrences count when they end in [low, high) and begin at or after
-    `since`.
+    `since`; with `unsure`, when they may have ended there as far as their clocks can be trusted.
     """
 
-    def __init__(self, low: Array, high: Array, since: Array) -> None:
-        self.low, self.high, self.since = low, high, since
+    def __init__(
+        self, low: Array, high: Array, since: Array | None = None, *, unsure_ms: int = 0
+    ) -> None:
+        self.low, self.high = low, high
+        self.since = np.full(len(low), _ANY_TIME) if since is None else since
+        self.unsure_ms = unsure_ms
+        self.earliest, self.latest = low - unsure_ms, high + unsure_ms
+
+    def holds(self, rows: Rows, ends: Array, blurs: Array) -> Mask:
+        """Whether ends that may be wrong by so much can lie in the span of these matches."""
+        return (ends + blurs >= self.low[rows]) & (ends - blurs < self.high[rows])
 
 
 def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) -> Mask:
@@ -88,9 +98,13 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
     if window.is_constraint(term):
         first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
     else:
-        low = np.maximum(span.low, span.since)
-        first, last = table.rows_from(low)[rows], table.rows_from(span.high)[rows]
+        low = np.maximum(span.earliest, span.since)
+        first, last = table.rows_from(low)[rows], table.rows_from(span.latest)[rows]
     owners, places = matching(window, table, term, frame, first, last)
+    if span.unsure_ms and "blur" in table.columns:
+        ends, blurs = table.columns["end"][places], table.columns["blur"][places]
+        possible = span.holds(rows[owners], ends, blurs)
+        owners, places = owners[possible], places[possible]
     joined = take(frame, owners)
     for alias, name in zip(_aliases(window, term), ("first", "second"), strict=True):
         joined[alias] = table.columns[name][places]
@@ -103,17 +117,17 @@ def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set
     """
     aliases = _aliases(window, term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
-    mine, theirs = window.side(term, near), window.side(term, far)
+    mine, theirs = window.correlations.side(term, near), window.correlations.side(term, far)
     if mine is None or theirs is None:
         return take(frame, np.zeros(0, np.int64))
-    rows, length = frame["row"], window.plan.window_ms
-    since = np.maximum(span.since, span.low - length + 1)[rows]
+    rows, length = frame["row"], window.correlations.window_ms(term)
+    since = np.maximum(span.since, span.earliest - length + 1)[rows]
     codes = frame.get(aliases[near])
     start, stop = mine.find(
         None if codes is None else "code",
         codes,
         mine.rows_from(since),
-        mine.rows_from(span.high[rows]),
+        mine.rows_from(span.latest[rows]),
     )
     pieces = []
     for piece in _pieces(start, stop):
@@ -137,12 +151,12 @@ def _partners(
 ) -> Columns:
     """Joins the events of the other side that make a pair with the event each row has."""
     near, mine, theirs, events = sides
-    step, length = window.plan.terms[term], window.plan.window_ms
+    predicate, length = window.predicate(term), window.correlations.window_ms(term)
     alias = _aliases(window, term)[1 - near]
     times, rows = mine.columns["end"][events], frame["row"]
     earliest = span.low[rows]
     low = theirs.rows_from(np.maximum(since, times - length + 1))
-    high = theirs.rows_from(np.minimum(span.high[rows], times + length))
+    high = theirs.rows_from(np.minimum(span.latest[rows], times + length))
     if alias in frame:
         owners, places = spread(*theirs.find("code", frame[alias], low, high))
         pairs = iter([(owners, theirs.rows_at("code", places))])
@@ -151,20 +165,29 @@ def _partners(
         pairs = partner_rows(theirs, cells, low, high)
     found = [take(frame, _NONE) | {alias: _NONE}]
     for owners, others in pairs:
-        chosen = _holding(step, (near, mine, theirs), events[owners], others)
-        chosen &= np.maximum(times[owners], theirs.columns["end"][others]) >= earliest[owners]
+        chosen = _holding(predicate, (near, mine, theirs), events[owners], others)
+        ends = np.maximum(times[owners], theirs.columns["end"][others])
+        if span.unsure_ms:
+            blurs = np.maximum(mine.columns["blur"][events[owners]], theirs.columns["blur"][others])
+            chosen &= span.holds(rows[owners], ends, blurs)
+        else:
+            chosen &= ends >= earliest[owners]
         joined = take(frame, owners[chosen])
         found.append(joined | {alias: theirs.columns["code"][others[chosen]]})
     return concatenate(found)
 
 
-def _holding(step: TermStep, sides: tuple[int, Table, Table], mine: Rows, theirs: Rows) -> Mask:
-    """Which pairs are two different events for which the function holds."""
+def _holding(
+    predicate: Predicate, sides: tuple[int, Table, Table], mine: Rows, theirs: Rows
+) -> Mask:
+    """Which pairs are two different events of which the term holds."""
     near, own, other = sides
-    values = own.columns["value"][mine], other.columns["value"][theirs]
-    first, second = values if near == 0 else values[::-1]
-    mask: Mask = relations.get(step.function).holds_many(first, second, step.parameter)
-    mask &= own.columns["event"][mine] != other.columns["event"][theirs]
+    pair = (own.columns, mine), (other.columns, theirs)
+    (first, here), (second, there) = pair if near == 0 else pair[::-1]
+    mask = predicate.holds(
+        first["value"][here], second["value"][there], first["code"][here], second["code"][there]
+    )
+    mask &= first["event"][here] != second["event"][there]
     return mask
 
 

@@ -4,15 +4,23 @@ PO-7]
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rapport.policy import relations
 from rapport.policy.language.tree import Consumption
 from rapport.policy.plan import CorrelationTerm
 from rapport.policy.runners.operators.near import partner_rows
-from rapport.policy.runners.operators.table import Columns, Rows, Table, concatenate, take
+from rapport.policy.runners.operators.predicate import Predicate
+from rapport.policy.runners.operators.table import (
+    Columns,
+    Rows,
+    Table,
+    concatenate,
+    spread,
+    take,
+)
 
 _NONE = np.zeros(0, np.int64)
 _FIRST_SIDE = -1
@@ -27,12 +35,17 @@ class Correlator:
     sequential.
     """
 
-    def __init__(self, term: CorrelationTerm, window_ms: int, consumption: Consumption) -> None:
-        self._relation = relations.get(term.function)
-        self._parameter = term.parameter
+    def __init__(
+        self,
+        term: CorrelationTerm,
+        predicate: Predicate,
+        window_ms: int,
+        consumption: Consumption,
+    ) -> None:
+        self._predicate = predicate
         self._window, self._recent = window_ms, consumption == "recent"
         self._one_alias = term.first.alias == term.second.alias
-        self._one_concept = term.first.concept == term.second.concept
+        self._one_stream = term.first.stream == term.second.stream
         self._used: dict[tuple[int, int], dict[int, int]] = {}
         """Per pair of identities the ordinals (with times) of events that are used up or passed
         over.
@@ -41,13 +54,12 @@ class Correlator:
     def pairs(self, first: Table, second: Table) -> Columns:
         """Occurrences completed by the new events of the two sides, in the order they arise."""
         fits = concatenate([self._fits(first, second, True), self._fits(second, first, False)])
-        if self._one_alias:
-            fits = take(fits, fits["first"] == fits["second"])
         newest_first = -fits["old"] if self._recent else fits["old"]
         fits = take(fits, np.lexsort((newest_first, fits["role"], fits["new"])))
         chosen = take(fits, self._take(fits))
         by_role = chosen["role"] == 0
-        return {
+        blurs = {"blur": chosen["blur"]} if "blur" in chosen else {}
+        return blurs | {
             "first": chosen["first"],
             "second": chosen["second"],
             "end": chosen["new_time"],
@@ -64,15 +76,23 @@ class Correlator:
         low = theirs.rows_from(new["end"] - self._window + 1)
         high = np.searchsorted(theirs.columns["event"], new["event"]).astype(np.int64)
         parts = [(_NONE, _NONE)]
-        for owners, rows in partner_rows(theirs, new.get("cell"), low, high):
-            values = new["value"][owners], theirs.columns["value"][rows]
-            first, second = values if is_first else values[::-1]
-            mask = self._relation.holds_many(first, second, self._parameter)
+        for owners, rows in self._candidates(theirs, new, low, high):
+            sides = (new, owners), (theirs.columns, rows)
+            first, second = sides if is_first else sides[::-1]
+            mask = self._predicate.holds(
+                first[0]["value"][first[1]],
+                second[0]["value"][second[1]],
+                first[0]["code"][first[1]],
+                second[0]["code"][second[1]],
+            )
             parts.append((owners[mask], rows[mask]))
         owners = np.concatenate([part[0] for part in parts])
         rows = np.concatenate([part[1] for part in parts])
         codes = new["code"][owners], theirs.columns["code"][rows]
-        return {
+        blurs = {}
+        if "blur" in new:
+            blurs["blur"] = np.maximum(new["blur"][owners], theirs.columns["blur"][rows])
+        return blurs | {
             "first": codes[0] if is_first else codes[1],
             "second": codes[1] if is_first else codes[0],
             "new": new["event"][owners],
@@ -81,6 +101,14 @@ class Correlator:
             "old_time": theirs.columns["end"][rows],
             "role": np.full(len(owners), 0 if is_first else 1),
         }
+
+    def _candidates(
+        self, theirs: Table, new: Columns, low: Rows, high: Rows
+    ) -> Iterator[tuple[Rows, Rows]]:
+        if not self._one_alias:
+            return partner_rows(theirs, new.get("cell"), low, high)
+        owners, places = spread(*theirs.find("code", new["code"], low, high))
+        return iter([(owners, theirs.rows_at("code", places))])
 
     def _take(self, fits: Columns) -> Rows:
         """Walks the fitting pairs in order of arrival, oldest (or newest) partner first."""
@@ -93,7 +121,7 @@ class Correlator:
                 continue
             if self._recent:
                 # One mark stands for "this and all older events of that side are gone".
-                same = self._one_concept and first == second
+                same = self._one_stream and first == second
                 mark = _FIRST_SIDE if same or role == 1 else _SECOND_SIDE  # where `old` stands
                 if old <= used.get(mark, -1):
                     continue

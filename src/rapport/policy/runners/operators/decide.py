@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from rapport.policy.runners.operators.absence import Span, refuted
-from rapport.policy.runners.operators.identities import Mask
 from rapport.policy.runners.operators.shapes import (
     Alternatives,
     Combination,
     NotFollowed,
+    NotPreceded,
     Occurs,
     Ordered,
     Part,
     Shape,
 )
-from rapport.policy.runners.operators.table import Array, Columns, count
+from rapport.policy.runners.operators.table import Array, Columns, Mask, count
 from rapport.policy.runners.operators.window import Window
 
 NEVER = np.int64(2**62)
@@ -78,7 +78,6 @@ def part_outcome(
     assume_absence: bool = False,
 ) -> Outcome:
     """Rule 5 for one part; `bound` are the identities absence is looked for with."""
-    length = window.plan.window_ms
     always = np.ones(len(t0), np.bool_)
     if isinstance(part, Occurs):
         if window.is_constraint(part.term):
@@ -86,31 +85,70 @@ def part_outcome(
         end = frame[f"end{part.term}"]
         return always, end, end
     if isinstance(part, Ordered):
-        first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
-        return (first < second) & (second < first + length), second, second
+        second = frame[f"end{part.second}"]
+        return _ordered(part, frame), second, second
     if isinstance(part, NotFollowed):
         end = frame[f"end{part.first}"]
-        if assume_absence:
-            return always, end + length, end
-        span = Span(end + 1, end + length, end - length)
-        return ~refuted(window, part.absent, bound, span), end + length, end
-    end = frame[f"end{part.second}"]
-    span = Span(end - length + 1, end, end - 2 * length)
-    return ~refuted(window, part.absent, bound, span), end, end
+        when = end + part.window_ms
+    else:
+        end = when = frame[f"end{part.second}"]
+    if assume_absence and is_awaited(window, part):
+        return always, when, end
+    return ~refuted(window, part.absent, bound, _span(window, part, frame, end)), when, end
+
+
+def _ordered(part: Ordered, frame: Columns) -> Mask:
+    """One before the other, as far as their clocks can be trusted, and within the window."""
+    first, second = frame[f"end{part.first}"], frame[f"end{part.second}"]
+    surely = first + blur_of(frame, part.first) < second - blur_of(frame, part.second)
+    return np.asarray(surely & (second < first + part.window_ms), np.bool_)
+
+
+def _span(window: Window, part: NotFollowed | NotPreceded, frame: Columns, end: Array) -> Span:
+    """Where an occurrence that must not be there would have to end."""
+    unsure_ms = window.uncertainty_ms
+    if isinstance(part, NotFollowed):
+        blur = blur_of(frame, part.first)
+        return Span(end - blur + 1, end + blur + part.window_ms, unsure_ms=unsure_ms)
+    blur = blur_of(frame, part.second)
+    return Span(end - blur - part.window_ms + 1, end + blur, unsure_ms=unsure_ms)
+
+
+def blur_of(frame: Columns, term: int) -> Array | int:
+    """How far the ends of a term's occurrences may be wrong."""
+    return frame.get(f"blur{term}", 0)
+
+
+def is_awaited(window: Window, part: Part) -> bool:
+    """Whether it is not known at its end if it holds: what must not follow, or may, where clocks
+    are uncertain, yet turn out to have preceded.
+    """
+    return isinstance(part, NotFollowed) or (
+        isinstance(part, NotPreceded) and window.uncertainty_ms > 0
+    )
+
+
+def decided_at(window: Window, part: Part, frame: Columns) -> Array:
+    """When an awaited part is known to hold or not."""
+    after, [term] = window.uncertainty_ms, part.needs()
+    if isinstance(part, NotFollowed):
+        after += part.window_ms
+    return np.asarray(frame[f"end{term}"] + blur_of(frame, term) + after)
 
 
 def absence_holds(window: Window, clause: Alternatives, bound: Columns, t0: Array) -> Mask:
     """Rule 4: which matches have no joint counterexample among events of [t0, t0 + window)."""
-    span = Span(t0, t0 + window.plan.window_ms, t0)
+    span = Span(t0, t0 + clause.window_ms, t0)
     holds = np.ones(len(t0), np.bool_)
     for terms in clause.counterexamples:
         holds &= ~refuted(window, terms, bound, span)
     return holds
 
 
-def absence_waits(window: Window, clause: Alternatives) -> bool:
-    """Whether events decide the clause's absence; facts of the tables are known at once."""
-    return any(not window.is_constraint(term) for terms in clause.counterexamples for term in terms)
+def absence_wait_ms(window: Window, clause: Alternatives) -> int:
+    """How long events may refute the clause's absence; facts of the tables are known at once."""
+    terms = {term for terms in clause.counterexamples for term in terms}
+    return 0 if all(map(window.is_constraint, terms)) else clause.window_ms
 
 
 def latest_end(window: Window, combination: Combination, frame: Columns) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from rapport.core.detection import Detection
 from rapport.policy.plan import Plan
+from rapport.policy.runners.operators.reaches import longest_window_ms
 from rapport.policy.runners.operators.shapes import Alternatives, NotFollowed, NotPreceded, Shape
 from rapport.policy.runners.operators.table import Columns
 from rapport.policy.runners.silence import Silence
@@ -14,14 +15,14 @@ from rapport.policy.runners.silence import Silence
 class Doubt:
     """The streams a plan's absence depends on, asked about at the time of each detection."""
 
-    def __init__(self, plan: Plan, shape: Shape, silence: Silence) -> None:
-        self._window_ms, self._silence = plan.window_ms, silence
+    def __init__(self, plan: Plan, shape: Shape, silence: Silence, uncertainty_ms: int) -> None:
+        self._window_ms, self._silence = longest_window_ms(plan), silence
         clauses = (*shape.positive, *shape.mixed)
         terms = {term for clause in shape.absent for term in _refuting(clause)}
         terms |= {term for clause in clauses for term in _negated(clause)}
         self._always = plan.streams_of(terms)
         self._by_clause = [plan.streams_of(_refuting(clause)) for clause in shape.mixed]
-        silence.reach_back(plan.window_ms)
+        silence.reach_back(self._window_ms + uncertainty_ms)
 
     def silent(self, found: list[Detection], frame: Columns) -> list[tuple[str, ...]]:
         """The silent sources that make each detection doubtful; `frame` says which of its mixed
@@ -37,11 +38,15 @@ class Doubt:
         ]
 
 
-def make_doubt(plan: Plan, shape: Shape, silence: Silence | None) -> Doubt | None:
+def make_doubt(
+    plan: Plan, shape: Shape, silence: Silence | None, uncertainty_ms: int = 0
+) -> Doubt | None:
     """None when nothing can be in doubt: no such source, no absence, or `when unsure fire`."""
     if silence is None or plan.when_unsure == "fire":
         return None
-    return Doubt(plan, shape, silence) if silence.watches(plan.absent_streams()) else None
+    if not silence.watches(plan.absent_streams()):
+        return None
+    return Doubt(plan, shape, silence, uncertainty_ms)
 
 
 def _refuting(clause: Alternatives) -> Iterable[int]:

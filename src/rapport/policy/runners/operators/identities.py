@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from rapport.core.detection import identity_order
 from rapport.policy.plan import Constraint, Side
+from rapport.policy.runners.operators.compare import OPERATIONS
+from rapport.policy.runners.operators.table import Mask
 from rapport.tables.instances import Instances
 
 Codes = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 class Identities:
@@ -31,6 +32,8 @@ class Identities:
         self.ids: list[str] = []
         self._codes: dict[str, int] = {}
         self._ranks: Codes = np.zeros(0, np.int64)
+        self._rows: Codes = np.zeros(0, np.int64)
+        self._rows_known = 0
         self.encode_list(instances.ids)
 
     def encode_list(self, ids: Sequence[str]) -> Codes:
@@ -56,7 +59,7 @@ class Identities:
 
     def restore(self, ids: list[str]) -> None:
         """Takes over the codes of a snapshot; instances that are new since then are added."""
-        self.ids, self._codes = [], {}
+        self.ids, self._codes, self._rows_known = [], {}, 0
         self.encode_list(ids)
         self.encode_list(self.instances.ids)
 
@@ -67,6 +70,47 @@ class Identities:
             self._ranks = np.empty(len(order), np.int64)
             self._ranks[order] = np.arange(len(order))
         return self._ranks
+
+    def texts(self, codes: Codes) -> npt.NDArray[Any]:
+        """The ids of codes, as objects."""
+        found = np.empty(len(codes), object)
+        found[:] = [self.ids[code] for code in codes.tolist()]
+        return found
+
+    def has(self, attribute: str) -> bool:
+        """Whether tables give the attribute; `id` is the identity itself."""
+        return attribute == "id" or attribute in self.instances.columns
+
+    def values(self, attribute: str, codes: Codes) -> npt.NDArray[Any]:
+        """The values (n, parts) that the tables give of an attribute; None or NaN where none."""
+        if attribute == "id":
+            return self.texts(codes).reshape(-1, 1)
+        column = self.instances.columns.get(attribute)
+        if column is None or not len(column):
+            parts = 1 if column is None or column.ndim == 1 else column.shape[1]
+            return np.full((len(codes), parts), None if _is_object(column) else np.nan)
+        column = column if column.ndim == 2 else column.reshape(-1, 1)
+        rows = self._table_rows()[codes]
+        found: npt.NDArray[Any] = column[rows]
+        unknown = rows < 0
+        if unknown.any():
+            found[unknown] = None if _is_object(column) else np.nan
+        return found
+
+    def _table_rows(self) -> Codes:
+        """The row of each code in the tables, -1 where they do not know it; grows by doubling."""
+        if self._rows_known < len(self.ids):
+            if len(self._rows) < len(self.ids):
+                wider = np.full(2 * len(self.ids), -1, np.int64)
+                wider[: self._rows_known] = self._rows[: self._rows_known]
+                self._rows = wider
+            known, self._rows_known = self._rows_known, len(self.ids)
+            self._rows[known : self._rows_known] = self.instances.rows(self.ids[known:])
+        return self._rows
+
+
+def _is_object(column: npt.NDArray[Any] | None) -> bool:
+    return column is None or column.dtype == object
 
 
 class Leaf:
@@ -102,6 +146,26 @@ class Leaf:
         return found
 
 
+class Leaves:
+    """One leaf per concept and list of constraints, shared by all sides that have them."""
+
+    def __init__(self, identities: Mapping[str, Identities]) -> None:
+        self._identities = identities
+        self._leaves: dict[tuple[str, tuple[Constraint, ...]], Leaf] = {}
+
+    def of(self, side: Side) -> Leaf:
+        """The leaf of a side."""
+        key = (side.concept, side.constraints)
+        if key not in self._leaves:
+            self._leaves[key] = Leaf(side, self._identities[side.concept])
+        return self._leaves[key]
+
+    def forget(self) -> None:
+        """Judges again at the next question: the codes changed."""
+        for leaf in self._leaves.values():
+            leaf.forget()
+
+
 def satisfies(instances: Instances, constraints: Sequence[Constraint]) -> Mask:
     """Which instances satisfy all constraints; a missing value satisfies none, not even `!=`."""
     mask = np.ones(len(instances), np.bool_)
@@ -117,7 +181,7 @@ def _compare(column: npt.NDArray[Any], constraint: Constraint) -> Mask:
     if column.dtype == object:
         return np.fromiter((_holds(value, constraint) for value in column), np.bool_, len(column))
     with np.errstate(invalid="ignore"):
-        mask = _OPERATIONS[constraint.operator](column, float(constraint.value))
+        mask = OPERATIONS[constraint.operator](column, float(constraint.value))
     return np.asarray(mask & ~np.isnan(column), np.bool_)
 
 
@@ -126,17 +190,7 @@ def _holds(value: Any, constraint: Constraint) -> bool:
         return False
     wanted: Any = constraint.value
     if isinstance(value, bool | np.bool_):
-        wanted = str(wanted).lower() == "true"
+        wanted = wanted.lower() == "true" if isinstance(wanted, str) else bool(wanted)
     elif isinstance(value, str):
         wanted = str(wanted)
-    return bool(_OPERATIONS[constraint.operator](value, wanted))
-
-
-_OPERATIONS: dict[str, Any] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    ">": lambda left, right: left > right,
-    "<=": lambda left, right: left <= right,
-    ">=": lambda left, right: left >= right,
-}
+    return bool(OPERATIONS[constraint.operator](value, wanted))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -21,16 +22,17 @@ _FEW = 16
 
 
 class StreamRows:
-    """The readings of one stream in a batch: codes of their keys, times, ordinals and values (n,
-    parts).
+    """The readings of one stream in a batch: codes of their keys, times, ordinals, values (n,
+    parts), and how far their clocks may be wrong where a source says so.
     """
 
-    __slots__ = ("codes", "ordinals", "times", "values")
+    __slots__ = ("blurs", "codes", "ordinals", "times", "values")
 
     def __init__(
         self, codes: Codes, times: Codes, ordinals: Codes, values: npt.NDArray[Any]
     ) -> None:
         self.codes, self.times, self.ordinals, self.values = codes, times, ordinals, values
+        self.blurs: Codes | None = None
 
 
 def rows_of_stream(
@@ -52,6 +54,15 @@ def rows_of_stream(
         ordinals,
         _values(readings, stream),
     )
+
+
+def blurs_of(readings: pa.RecordBatch, by_source: Mapping[str, int]) -> Codes:
+    """How far the clock of each reading's source may be wrong."""
+    encoded = readings.column("source").dictionary_encode()
+    known = [by_source.get(name, 0) for name in encoded.dictionary.to_pylist()]
+    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    found: Codes = np.array([*known, 0], np.int64)[places]
+    return found
 
 
 def _is_of(stream: str, column: pa.Array) -> npt.NDArray[np.bool_]:

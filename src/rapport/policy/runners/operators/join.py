@@ -29,6 +29,8 @@ def columns_of(window: Window, term: int, rows: Columns) -> Columns:
             f"event{term}": rows["event"],
             f"other{term}": rows["other"],
         }
+        if "blur" in rows:
+            columns[f"blur{term}"] = rows["blur"]
     return columns
 
 
@@ -61,7 +63,7 @@ def new_rows(window: Window, combination: Combination) -> Columns | None:
 def _join_rest(
     window: Window, frame: Columns, combination: Combination, start: int, old: frozenset[int]
 ) -> Columns:
-    reach = window.plan.window_ms * (2 if combination.has_sequences() else 1)
+    reach = window.plan.window_ms + combination.longest_sequence_ms()
     rest = [term for term in combination.terms if term != start]
     while rest and count(frame):
         term = max(rest, key=lambda other: _shared(window, other, frame))

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from rapport.policy.runners.operators.decide import absence_holds, absence_waits, part_outcome
+from rapport.policy.runners.operators.causes import causes_of_rows
+from rapport.policy.runners.operators.decide import (
+    absence_holds,
+    absence_wait_ms,
+    is_awaited,
+    part_outcome,
+)
 from rapport.policy.runners.operators.join import attach
-from rapport.policy.runners.operators.shapes import Alternatives, NotFollowed, Ordered, Part, Shape
+from rapport.policy.runners.operators.shapes import (
+    Alternatives,
+    NotFollowed,
+    Ordered,
+    Part,
+    Shape,
+)
 from rapport.policy.runners.operators.table import Array, Columns, concatenate, count, take
 from rapport.policy.runners.operators.window import Window
 
@@ -24,13 +36,20 @@ class MixedClauses:
     def __init__(self, window: Window, shape: Shape) -> None:
         self._window, self._clauses = window, shape.mixed
         parts = [part for clause in shape.mixed for part in clause.parts]
-        self._patient = any(isinstance(part, NotFollowed) for part in parts)
+        waits = [_patience_ms(window, clause) for clause in shape.mixed]
+        self._patient = [wait > 0 for wait in waits]
+        self._due_after = np.array(
+            [clause.window_ms + wait for clause, wait in zip(shape.mixed, waits, strict=True)]
+        )
         terms = {term for part in parts for term in part.needs()}
         terms |= {term for each in shape.combinations for term in each.terms}
         steps = [window.plan.terms[term] for term in terms]
         aliases = {f"@{side.alias}" for step in steps for side in (step.first, step.second)}
         timed = sorted(term for term in terms if not window.is_constraint(term))
-        columns = [f"{name}{term}" for term in timed for name in ("end", "event", "other")]
+        self._per_term = ("end", "event", "other", *(("blur",) if window.uncertainty_ms else ()))
+        columns = [f"{name}{term}" for term in timed for name in self._per_term]
+        needed = {term for part in parts for term in part.needs()}
+        self._by_sets = any(window.is_step(term) for term in needed)
         self._bare = tuple(f"bare{number}" for number in range(len(shape.mixed)))
         self.names = (*sorted(aliases), *columns, *(f"has{term}" for term in sorted(terms)))
 
@@ -48,9 +67,9 @@ class MixedClauses:
         }
 
     def due(self, waiting: Columns) -> Array:
-        """When each row is decided at the latest."""
-        windows = 2 if self._patient else 1
-        return waiting["t0"] + windows * self._window.plan.window_ms
+        """When the next clause of each row is decided at the latest."""
+        due: Array = waiting["t0"] + self._due_after[waiting["next"]]
+        return due
 
     def resolve(self, waiting: Columns, watermark: int) -> tuple[Columns, Columns]:
         """Decides what can be decided; returns (finished, still waiting)."""
@@ -78,7 +97,7 @@ class MixedClauses:
     def _decide(self, rows: Columns, number: int, clause: Alternatives, watermark: int) -> Columns:
         """One clause for rows that have the same terms."""
         due = self.due(rows) <= watermark
-        ready = due if self._patient else np.ones(len(due), np.bool_)
+        ready = due if self._patient[number] else np.ones(len(due), np.bool_)
         chosen, found = self._earliest(take(rows, ready), np.flatnonzero(ready), clause)
         open_rows = np.ones(len(due), np.bool_)
         open_rows[chosen] = False
@@ -90,10 +109,9 @@ class MixedClauses:
 
     def _by_absence(self, rows: Columns, clause: Alternatives) -> Columns:
         """The rows for which nothing positive came and the absent children hold."""
-        waits = absence_waits(self._window, clause)
         bound = _bound(rows)
         rows = take(rows, absence_holds(self._window, clause, bound, rows["t0"]))
-        at = rows["t0"] + (self._window.plan.window_ms if waits else 0)
+        at = rows["t0"] + absence_wait_ms(self._window, clause)
         return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
 
     def _earliest(
@@ -101,7 +119,8 @@ class MixedClauses:
     ) -> tuple[Array, Columns]:
         """The rows a positive part satisfies, each with the earliest occurrence taken over."""
         candidates = [
-            self._candidates(rows, part, place) for place, part in enumerate(clause.parts)
+            self._candidates(rows, part, place, clause.window_ms)
+            for place, part in enumerate(clause.parts)
         ]
         every = concatenate(candidates)
         order = np.lexsort(self._preference(every))
@@ -114,16 +133,16 @@ class MixedClauses:
         best["next"] = best["next"] + 1
         return chosen, {name: best[name] for name in rows}
 
-    def _candidates(self, rows: Columns, part: Part, place: int) -> Columns:
+    def _candidates(self, rows: Columns, part: Part, place: int, length: int) -> Columns:
         """Every occurrence of the part near t0 with the identities of the row."""
-        length = self._window.plan.window_ms
         frame = self._what_they_have(rows)
         for term in reversed(part.needs()):
             if f"has{term}" in frame:
                 continue
             low, high = frame["t0"] - length + 1, frame["t0"] + length
             if isinstance(part, Ordered) and term == part.first != part.second:
-                low, high = frame[f"end{part.second}"] - length + 1, frame[f"end{part.second}"]
+                high = frame[f"end{part.second}"]
+                low = high - part.window_ms + 1
             frame = attach(self._window, frame, term, low, high)
             frame[f"has{term}"] = np.ones(count(frame), np.int64)
         holds, when, end = part_outcome(self._window, part, frame, _bound(frame), frame["t0"])
@@ -140,15 +159,17 @@ class MixedClauses:
         for name in self.names:
             if name.startswith("has") and _is_there(rows[name]):
                 term = name.removeprefix("has")
-                parts = [f"{part}{term}" for part in ("has", "end", "event", "other")]
+                parts = [f"{part}{term}" for part in ("has", *self._per_term)]
                 frame |= {part: rows[part] for part in parts if part in rows}
         frame["row"] = np.arange(count(rows))
         return frame
 
     def _causes(self, frame: Columns, part: Part) -> Columns:
         """The part's events as sorted ordinals in four columns, so that rows compare like lists of
-        causes.
+        causes; as these lists themselves where occurrences may have any number of causes.
         """
+        if self._by_sets:
+            return {"cause": self._cause_lists(frame, part)}
         events = np.full((count(frame), 4), _LAST)
         for place, term in enumerate(part.needs()):
             if f"event{term}" in frame:
@@ -161,6 +182,16 @@ class MixedClauses:
         events[events == _LAST] = -1
         return {f"cause{place}": events[:, place] for place in range(4)}
 
+    def _cause_lists(self, frame: Columns, part: Part) -> Array:
+        names = [f"{name}{term}" for term in part.needs() for name in ("event", "other")]
+        names = [name for name in names if name in frame]
+        lists = np.empty(count(frame), object)
+        lists[:] = [()] * len(lists)
+        if names:
+            numbers = np.column_stack([frame[name] for name in names])
+            lists[:] = list(causes_of_rows(self._window.events, self._window.sets, numbers))
+        return lists
+
     def _preference(self, every: Columns) -> tuple[Array, ...]:
         """Sort keys, last one first: row, end, causes, order of the parts, identities by the
         output's order.
@@ -170,8 +201,24 @@ class MixedClauses:
             known = self._window.identities[self._window.alias_concept(name[1:])]
             ranks = np.concatenate((known.ranks(), [-1]))
             identities.append(ranks[every[name]])
-        causes = [every[f"cause{place}"] for place in reversed(range(4))]
+        if self._by_sets:
+            causes = [_ranks(every["cause"])]
+        else:
+            causes = [every[f"cause{place}"] for place in reversed(range(4))]
         return (*identities, every["part"], *causes, every["rank"], every["row"])
+
+
+def _patience_ms(window: Window, clause: Alternatives) -> int:
+    """How long after its end a part may remain undecided."""
+    awaited = [part for part in clause.parts if is_awaited(window, part)]
+    windows = [part.window_ms for part in awaited if isinstance(part, NotFollowed)]
+    return max(windows, default=0) + (2 * window.uncertainty_ms if awaited else 0)
+
+
+def _ranks(lists: Array) -> Array:
+    """The place of each list of causes among all."""
+    distinct = {own: place for place, own in enumerate(sorted(set(lists.tolist())))}
+    return np.array([distinct[own] for own in lists.tolist()], np.int64)
 
 
 def _bound(frame: Columns) -> Columns:

@@ -7,91 +7,126 @@ the result does not depend on how the stream was cut into batches.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from rapport.core.detection import Detection, Undecided, detection_order, each_once
+from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Unsupported
-from rapport.policy.plan import Plan, Sequence
+from rapport.policy.ontology import PushSource
+from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
 from rapport.policy.runners.operators.decide import (
     NEVER,
     absence_holds,
-    absence_waits,
+    absence_wait_ms,
+    decided_at,
+    is_awaited,
     latest_end,
     matched_at,
 )
-from rapport.policy.runners.operators.doubt import make_doubt
 from rapport.policy.runners.operators.join import new_rows
 from rapport.policy.runners.operators.mixed import MixedClauses
+from rapport.policy.runners.operators.reaches import memory_ms
+from rapport.policy.runners.operators.report import Report
 from rapport.policy.runners.operators.shapes import Shape, shape_of
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
-from rapport.policy.runners.operators.table import Array, Columns, concatenate, count, take
+from rapport.policy.runners.operators.table import (
+    Columns,
+    concatenate,
+    count,
+    take,
+    with_blurs,
+)
 from rapport.policy.runners.operators.window import Window
 from rapport.policy.runners.silence import Silence
 
-_SNAPSHOT = 2
+_SNAPSHOT = 3
 
 
-def make_operator(plan: Plan, pull: PullData, silence: Silence | None = None) -> Operator:
+def make_operator(
+    plan: Plan,
+    pull: PullData,
+    silence: Silence | None = None,
+    *,
+    sources: Mapping[str, PushSource] | None = None,
+    began: int | None = None,
+) -> Operator:
     """An operator for the plan, looking instances up in `pull`; raises Unsupported with all
     reasons.
 
-    `silence` must have taken the same readings before the operator processes them; without it no
-    absence is in doubt.
+    Args:
+        silence: must have taken the same readings before the operator processes them; without it no
+            absence is in doubt.
+        sources: those of the site; how far their clocks may be wrong and when their last value is
+            stale matters.
+        began: the policy's start, from which silence is counted; None: the first reading.
     """
     reasons = check_supported(plan)
     if reasons:
         raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
-    return PlanOperator(plan, pull, silence)
+    return PlanOperator(plan, pull, silence, sources or {}, began)
 
 
 class PlanOperator:
     """One plan, executing; holds its window, and the matches that are not yet decided."""
 
-    def __init__(self, plan: Plan, pull: PullData, silence: Silence | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        pull: PullData,
+        silence: Silence | None,
+        sources: Mapping[str, PushSource],
+        began: int | None,
+    ) -> None:
         self.plan = plan
         self._version = plan.version()
         self._shape: Shape = shape_of(plan)
-        self._window = Window(plan, _positive_terms(self._shape), pull)
+        self._window = Window(plan, _positive_terms(self._shape), pull, sources, began)
         self._mixed = MixedClauses(self._window, self._shape) if self._shape.mixed else None
-        self._absence_waits = any(
-            absence_waits(self._window, clause) for clause in self._shape.absent
+        self._absence_ms = max(
+            (absence_wait_ms(self._window, clause) for clause in self._shape.absent), default=0
         )
-        self._deferred = [
-            self._shape.waits_after_first(number) for number in range(len(self._shape.combinations))
+        self._awaited = [
+            [part for part in self._shape.parts_around(number) if is_awaited(self._window, part)]
+            for number in range(len(self._shape.combinations))
         ]
-        self._doubt = make_doubt(plan, self._shape, silence)
-        self._undecided: list[Undecided] = []
+        self._report = Report(plan, self._shape, self._window, silence)
         self._open: dict[int, Columns] = {}
         self._waiting: Columns | None = None
         self._next_due: int | None = None
         self._watermark: int | None = None
         self._trimmed = -END_OF_TIME
-        self._keep_windows = _windows_to_keep(plan, bool(self._shape.mixed))
+        self._memory_ms = memory_ms(
+            plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
+        )
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []
-        if len(readings):
-            self._window.take_in(readings)
+        due = self._is_due(watermark)
+        if len(readings) or (due and self._window.has_steps):
+            self._window.take_in(readings, watermark)
             for number in range(len(self._shape.combinations)):
                 self._open_matches(number)
-        if len(readings) or self._is_due(watermark):
+        if len(readings) or due:
             for number in list(self._open):
-                found += self._close_due(number, watermark)
+                self._close_due(number, watermark)
             if self._waiting is not None:
-                found += self._resolve_mixed(watermark)
-            self._next_due = self._earliest_due()
+                self._resolve_mixed(watermark)
+            found = self._report.release(self._settled_until(watermark))
+            self._next_due = self._earliest_due(watermark)
             self._trim(watermark)
         self._watermark = watermark
-        return _once(found) if len(found) > 1 else found
+        return found
+
+    def suppressed(self) -> int:
+        return self._report.suppressed
 
     def take_undecided(self) -> list[Undecided]:
-        taken, self._undecided = self._undecided, []
-        return each_once(taken) if len(taken) > 1 else taken
+        return self._report.take_undecided()
 
     def pending_until(self) -> int | None:
         return self._next_due
@@ -107,6 +142,7 @@ class PlanOperator:
                 "open": {str(number): frame for number, frame in self._open.items()},
                 "waiting": self._waiting,
                 "watermark": self._watermark,
+                "report": self._report.state(),
             }
         )
 
@@ -123,9 +159,15 @@ class PlanOperator:
                 hint="start the policy anew, or restore the policy the snapshot was made with",
             )
         self._window.restore(state["window"])
-        self._open = {int(number): frame for number, frame in state["open"].items()}
-        self._waiting, self._watermark = state["waiting"], state["watermark"]
-        self._next_due = self._earliest_due()
+        blurred = self._window.uncertainty_ms > 0
+        self._open = {
+            int(number): with_blurs(frame, blurred) for number, frame in state["open"].items()
+        }
+        waiting, self._watermark = state["waiting"], state["watermark"]
+        self._waiting = None if waiting is None else with_blurs(waiting, blurred)
+        self._report.restore(state["report"])
+        begin = -END_OF_TIME
+        self._next_due = self._earliest_due(begin if self._watermark is None else self._watermark)
 
     def _trim(self, watermark: int) -> None:
         """Forgets what no window reaches any more; not at each reading, for looking costs too."""
@@ -134,16 +176,32 @@ class PlanOperator:
             self._window.trim(self._horizon(watermark))
 
     def _horizon(self, watermark: int) -> int:
-        return watermark - self._keep_windows * self.plan.window_ms
+        return watermark - self._memory_ms
 
     def _is_due(self, watermark: int) -> bool:
         return self._next_due is not None and self._next_due <= watermark
 
-    def _earliest_due(self) -> int | None:
+    def _earliest_due(self, watermark: int) -> int | None:
+        """When something is decided next without a reading."""
         dues = [int(frame["due"].min()) for frame in self._open.values()]
         if self._waiting is not None and self._mixed is not None:
             dues.append(int(self._mixed.due(self._waiting).min()))
+        steps = self._window.pending_until() if self._window.has_steps else None
+        if steps is not None:
+            dues.append(steps + 1)
+        held = self._report.pending_until(watermark)
+        if held is not None:
+            dues.append(held)
         return min(dues, default=None)
+
+    def _settled_until(self, watermark: int) -> int:
+        """Before this time no further detection can come: none of what is open is earlier."""
+        times = [watermark]
+        for frame in self._open.values():
+            times.append(int(np.maximum(frame["when"], frame["t0"] + self._absence_ms).min()))
+        if self._waiting is not None:
+            times.append(int(self._waiting["when"].min()))
+        return min(times)
 
     def _open_matches(self, number: int) -> None:
         """Finds what new occurrences complete; it stays open until everything it depends on is
@@ -153,125 +211,63 @@ class PlanOperator:
         frame = new_rows(self._window, combination)
         if frame is None:
             return
-        deferred = self._deferred[number]
-        when = matched_at(self._window, self._shape, number, frame, assume_absence=bool(deferred))
+        awaited = self._awaited[number]
+        when = matched_at(self._window, self._shape, number, frame, assume_absence=bool(awaited))
         chosen = when < NEVER
         frame, when = take(frame, chosen), when[chosen]
         if not count(frame):
             return
         t0 = latest_end(self._window, combination, frame)
-        due = t0 + (self.plan.window_ms if self._absence_waits else 0)
-        for term in deferred:
-            if f"end{term}" in frame:
-                due = np.maximum(due, frame[f"end{term}"] + self.plan.window_ms)
+        due = t0 + self._absence_ms
+        for part in awaited:
+            due = np.maximum(due, decided_at(self._window, part, frame))
         frame |= {"t0": t0, "when": when, "due": due}
         self._open[number] = (
             concatenate([self._open[number], frame]) if number in self._open else frame
         )
 
-    def _close_due(self, number: int, watermark: int) -> list[Detection]:
+    def _close_due(self, number: int, watermark: int) -> None:
         """Decides the matches that are due; those with mixed clauses go on waiting for these."""
         frame = self._open[number]
         due = frame["due"] <= watermark
         if not due.any():
-            return []
+            return
         if due.all():
             del self._open[number]
         else:
             self._open[number] = take(frame, ~due)
             frame = take(frame, due)
-        if self._deferred[number]:
+        if self._awaited[number]:
             frame["when"] = matched_at(self._window, self._shape, number, frame)
             frame = take(frame, frame["when"] < NEVER)
         frame = self._without_refuted(frame)
         if not count(frame):
-            return []
+            return
         if self._mixed is None:
-            return self._detections(frame, np.maximum(frame["when"], frame["t0"]))
+            self._report.take(frame, np.maximum(frame["when"], frame["t0"]))
+            return
         terms = self._shape.combinations[number].terms
         waiting = self._mixed.admit(frame, terms, np.maximum(frame["when"], frame["t0"]))
         self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
-        return []
 
     def _without_refuted(self, frame: Columns) -> Columns:
-        """The matches for which every NOT clause holds, satisfied at t0 + window."""
+        """The matches for which every NOT clause holds, satisfied at t0 + its window."""
         for clause in self._shape.absent:
             bound = {name: column for name, column in frame.items() if name[0] == "@"}
             frame = take(frame, absence_holds(self._window, clause, bound, frame["t0"]))
-            waits = absence_waits(self._window, clause)
-            at = frame["t0"] + (self.plan.window_ms if waits else 0)
+            at = frame["t0"] + absence_wait_ms(self._window, clause)
             frame["when"] = np.maximum(frame["when"], at)
         return frame
 
-    def _resolve_mixed(self, watermark: int) -> list[Detection]:
+    def _resolve_mixed(self, watermark: int) -> None:
         assert self._mixed is not None
         assert self._waiting is not None
         finished, waiting = self._mixed.resolve(self._waiting, watermark)
         self._waiting = waiting if count(waiting) else None
-        return self._detections(finished, finished["when"])
-
-    def _detections(self, frame: Columns, times: Array) -> list[Detection]:
-        if not len(times):
-            return []
-        bindings = self._bindings(frame)
-        names = [name for name in frame if name.startswith(("event", "other"))]
-        ordinals = np.column_stack([frame[name] for name in names])
-        causes = self._window.events.causes(ordinals[ordinals >= 0])
-        found = [
-            Detection(
-                policy=self.plan.policy,
-                time=time,
-                bindings=bound,
-                causes=tuple(sorted(causes[event] for event in set(events) if event >= 0)),
-                version=self._version,
-            )
-            for time, bound, events in zip(times.tolist(), bindings, ordinals.tolist(), strict=True)
-        ]
-        return self._certain(found, frame)
-
-    def _certain(self, found: list[Detection], frame: Columns) -> list[Detection]:
-        """What no silent source makes doubtful; the rest is kept as undecided."""
-        if self._doubt is None:
-            return found
-        doubts = self._doubt.silent(found, frame)
-        self._undecided += [
-            Undecided.of(item, silent) for item, silent in zip(found, doubts, strict=True) if silent
-        ]
-        return [item for item, silent in zip(found, doubts, strict=True) if not silent]
-
-    def _bindings(self, frame: Columns) -> list[dict[str, str]]:
-        """Aliases and ids of each row; -1 stands for an alias the row does not have."""
-        aliases = sorted(name for name in frame if name[0] == "@")
-        columns = []
-        for name in aliases:
-            ids = self._window.identities[self._window.alias_concept(name[1:])].ids
-            codes = frame[name].tolist()
-            columns.append([ids[code] if code >= 0 else None for code in codes])
-        return [
-            {name[1:]: id for name, id in zip(aliases, row, strict=True) if id is not None}
-            for row in zip(*columns, strict=True)
-        ]
-
-
-def _once(found: list[Detection]) -> list[Detection]:
-    """Each detection once, in the order of the output: different occurrences may say the same."""
-    unique = {(item.time, tuple(item.bindings.items()), item.causes): item for item in found}
-    return sorted(unique.values(), key=detection_order)
+        self._report.take(finished, finished["when"])
 
 
 def _positive_terms(shape: Shape) -> frozenset[int]:
     """Terms that stand positive somewhere: their correlations use events up."""
     parts = [part for clause in (*shape.positive, *shape.mixed) for part in clause.parts]
     return frozenset(term for part in parts for term in part.needs())
-
-
-def _windows_to_keep(plan: Plan, mixed: bool) -> int:
-    """How many windows before the watermark something may still matter.
-
-    An open match began its wait less than a window ago, and what it rests on ended less than a
-    window before. Each followed-by reaches one window further back, with its earlier event another,
-    and waits one longer.
-    """
-    if any(isinstance(child, Sequence) for clause in plan.clauses for child in clause.children):
-        return 6
-    return 2 if mixed else 1

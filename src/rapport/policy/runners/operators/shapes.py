@@ -31,6 +31,7 @@ class Ordered(msgspec.Struct, frozen=True, tag=True):
 
     first: int
     second: int
+    window_ms: int
 
     def needs(self) -> tuple[int, ...]:
         """The terms whose occurrences make it up."""
@@ -42,6 +43,7 @@ class NotFollowed(msgspec.Struct, frozen=True, tag=True):
 
     first: int
     absent: tuple[int, ...]
+    window_ms: int
 
     def needs(self) -> tuple[int, ...]:
         """The terms whose occurrences make it up."""
@@ -53,6 +55,7 @@ class NotPreceded(msgspec.Struct, frozen=True, tag=True):
 
     absent: tuple[int, ...]
     second: int
+    window_ms: int
 
     def needs(self) -> tuple[int, ...]:
         """The terms whose occurrences make it up."""
@@ -70,6 +73,7 @@ class Alternatives(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     counterexamples: tuple[tuple[int, ...], ...]
     """Each a tuple of terms that, occurring together, refute the clause's absence."""
+    window_ms: int
 
 
 class Combination(msgspec.Struct, frozen=True):
@@ -88,9 +92,11 @@ class Combination(msgspec.Struct, frozen=True):
         """The distinct parts of all choices."""
         return tuple(dict.fromkeys(part for choice in self.choices for part in choice))
 
-    def has_sequences(self) -> bool:
-        """Whether some part relates ends of two terms, so that they may lie two windows apart."""
-        return any(isinstance(part, Ordered) for part in self.parts())
+    def longest_sequence_ms(self) -> int:
+        """How far before the end of a part another of its terms may lie."""
+        return max(
+            (part.window_ms for part in self.parts() if isinstance(part, Ordered)), default=0
+        )
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -101,27 +107,20 @@ class Shape(msgspec.Struct, frozen=True):
     absent: tuple[Alternatives, ...]
     combinations: tuple[Combination, ...]
 
-    def waits_after_first(self, number: int) -> tuple[int, ...]:
-        """Terms of `X FOLLOWED-BY NOT Y` parts that must be waited for before this combination is
-        decided.
+    def parts_around(self, number: int) -> tuple[Part, ...]:
+        """The parts that decide whether a combination is a minimal match: its own, and those of
+        the combinations within it.
         """
         chosen = self.combinations[number]
         around = (chosen, *(self.combinations[other] for other in chosen.smaller))
-        return tuple(
-            dict.fromkeys(
-                part.first
-                for combination in around
-                for part in combination.parts()
-                if isinstance(part, NotFollowed)
-            )
-        )
+        return tuple(dict.fromkeys(part for each in around for part in each.parts()))
 
 
 def shape_of(plan: Plan) -> Shape:
     """Takes a plan apart; raises InvalidInput when nothing can open its absence, Unsupported when
     it is too wide.
     """
-    clauses = [_alternatives(clause) for clause in _openable(plan)]
+    clauses = [_alternatives(clause, plan.window_ms) for clause in _openable(plan)]
     positive = tuple(clause for clause in clauses if not clause.counterexamples)
     mixed = tuple(clause for clause in clauses if clause.counterexamples and clause.parts)
     absent = tuple(clause for clause in clauses if not clause.parts)
@@ -133,7 +132,7 @@ def shape_of(plan: Plan) -> Shape:
                 hint="add a condition that events can satisfy",
             )
         # NOT children that nothing can open count as if they were not there.
-        positive = tuple(Alternatives(clause.parts, ()) for clause in mixed)
+        positive = tuple(Alternatives(clause.parts, (), clause.window_ms) for clause in mixed)
         mixed = ()
     return Shape(positive, mixed, absent, _combinations(plan, positive))
 
@@ -143,7 +142,10 @@ def _openable(plan: Plan) -> list[Clause]:
     if any(all(_occurs(plan, child) for child in clause.children) for clause in plan.clauses):
         return list(plan.clauses)
     kept = [
-        Clause(tuple(c for c in clause.children if _occurs(plan, c) or _is_fact(plan, c)))
+        Clause(
+            tuple(c for c in clause.children if _occurs(plan, c) or _is_fact(plan, c)),
+            clause.window_ms,
+        )
         for clause in plan.clauses
     ]
     return [
@@ -163,7 +165,8 @@ def _occurs(plan: Plan, child: Child) -> bool:
     return isinstance(child, Positive) and not _is_fact(plan, child)
 
 
-def _alternatives(clause: Clause) -> Alternatives:
+def _alternatives(clause: Clause, window_ms: int) -> Alternatives:
+    own_ms = _first_of(clause.window_ms, window_ms)
     parts: list[Part] = []
     refuting: list[tuple[int, ...]] = []
     for child in clause.children:
@@ -173,35 +176,36 @@ def _alternatives(clause: Clause) -> Alternatives:
             parts.append(Occurs(child.term))
         elif child.first_negated and child.second_negated:
             refuting.append((child.first, child.second))
-        elif child.second_negated:
-            parts.append(NotFollowed(child.first, _seconds(clause, child.first)))
-        elif child.first_negated:
-            parts.append(NotPreceded(_firsts(clause, child.second), child.second))
         else:
-            parts.append(Ordered(child.first, child.second))
+            parts.append(_sequence(clause, child, own_ms))
     joint = tuple(itertools.product(*refuting)) if refuting else ()
-    return Alternatives(tuple(dict.fromkeys(parts)), joint)
+    return Alternatives(tuple(dict.fromkeys(parts)), joint, own_ms)
 
 
-def _seconds(clause: Clause, first: int) -> tuple[int, ...]:
-    """All Y of `first FOLLOWED-BY NOT Y` in the clause: they are decided together."""
-    return tuple(
-        child.second
-        for child in clause.children
-        if isinstance(child, Sequence)
-        and (child.first_negated, child.second_negated) == (False, True)
-        and child.first == first
-    )
+def _sequence(clause: Clause, child: Sequence, clause_ms: int) -> Part:
+    """A followed-by of which at most one side is negated; negated ones of one clause with the same
+    other side and the same window are decided together.
+    """
+    window_ms = _first_of(child.window_ms, clause_ms)
+    alike = [
+        other
+        for other in clause.children
+        if isinstance(other, Sequence)
+        and _first_of(other.window_ms, clause_ms) == window_ms
+        and (other.first_negated, other.second_negated)
+        == (child.first_negated, child.second_negated)
+    ]
+    if child.second_negated:
+        absent = tuple(other.second for other in alike if other.first == child.first)
+        return NotFollowed(child.first, absent, window_ms)
+    if child.first_negated:
+        absent = tuple(other.first for other in alike if other.second == child.second)
+        return NotPreceded(absent, child.second, window_ms)
+    return Ordered(child.first, child.second, window_ms)
 
 
-def _firsts(clause: Clause, second: int) -> tuple[int, ...]:
-    return tuple(
-        child.first
-        for child in clause.children
-        if isinstance(child, Sequence)
-        and (child.first_negated, child.second_negated) == (True, False)
-        and child.second == second
-    )
+def _first_of(own_ms: int | None, around_ms: int) -> int:
+    return around_ms if own_ms is None else own_ms
 
 
 def _combinations(plan: Plan, clauses: tuple[Alternatives, ...]) -> tuple[Combination, ...]:

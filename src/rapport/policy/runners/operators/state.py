@@ -29,7 +29,7 @@ def unpack(raw: bytes) -> Any:
 def _out(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype == object:
-            return {_OBJECTS: value.tolist(), "shape": list(value.shape)}
+            return {_OBJECTS: _out(value.ravel().tolist()), "shape": list(value.shape)}
         return {_ARRAY: value.tobytes(), "type": value.dtype.str, "shape": list(value.shape)}
     if isinstance(value, dict):
         return {key: _out(item) for key, item in value.items()}
@@ -44,9 +44,10 @@ def _in(value: Any) -> Any:
             kind = np.dtype(value["type"])
             return np.frombuffer(value[_ARRAY], kind).reshape(value["shape"]).copy()
         if _OBJECTS in value:
-            found = np.empty(tuple(value["shape"]), object)
-            found[...] = value[_OBJECTS]
-            return found
+            found = np.empty(len(value[_OBJECTS]), object)
+            for place, item in enumerate(value[_OBJECTS]):  # one by one: an item may be a list
+                found[place] = _in(item)
+            return found.reshape(value["shape"])
         return {key: _in(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_in(item) for item in value]

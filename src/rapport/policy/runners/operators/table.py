@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Columns = dict[str, Array]
 
 _WORTH_TRIMMING = 2_048
@@ -126,3 +127,15 @@ def concatenate(parts: list[Columns]) -> Columns:
 def count(columns: Mapping[str, Array]) -> int:
     """The number of rows."""
     return len(next(iter(columns.values())))
+
+
+def with_blurs(columns: Mapping[str, Array], wanted: bool) -> Columns:
+    """The columns with one that says how far each end may be wrong, or without; for what was saved
+    when sources declared otherwise.
+    """
+    fitting = {name: column for name, column in columns.items() if wanted or name[:4] != "blur"}
+    if wanted:
+        for name, column in columns.items():
+            if name[:3] == "end":
+                fitting.setdefault(f"blur{name[3:]}", np.zeros(len(column), np.int64))
+    return fitting

@@ -1,0 +1,41 @@
+"""The node of a site for a command: the running one over HTTP, else opened here. [UX-3]"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rapport.cli.remote import Remote
+from rapport.cli.resting import with_resting_node
+from rapport.cli.sites import site_directory
+from rapport.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from rapport.node.node import Node
+
+
+class NodeDoor:
+    """Asks the running node; where none runs, opens the site's own for the one question."""
+
+    def __init__(self, site: Path | None, url: str | None, token_file: Path | None) -> None:
+        self._site, self._url = site_directory(site), url
+        self._remote = Remote.of_site(self._site, url, token_file)
+
+    def ask(
+        self,
+        ask: Callable[[Remote], Any],
+        local: Callable[[Node], Awaitable[Any]],
+        *,
+        record: bool,
+    ) -> Any:
+        """What the node answers, or what `local` finds; with `record` it may change something."""
+        try:
+            return ask(self._remote)
+        except Unavailable as error:
+            if self._url is not None or error.code != "node.unreachable":
+                raise
+        found = with_resting_node(self._site, local, record=record)
+        return msgspec.json.decode(msgspec.json.encode(found))

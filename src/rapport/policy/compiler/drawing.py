@@ -1,0 +1,184 @@
+"""Boxes joined by lines as SVG: readable in light and dark, without any dependency. Pure. [PO-5]"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from html import escape
+from typing import Literal
+
+import msgspec
+
+Style = Literal["join", "term", "events", "tables", "result"]
+
+_CHARACTER, _LINE = 7.25, 17.0
+_PADDING, _GAP, _COLUMN_GAP, _MARGIN = 10.0, 14.0, 54.0, 20.0
+_LONGEST_LINE = 46
+_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+_LIGHT = {"join": "#eaeef2", "term": "#fff8c5", "events": "#ddf4ff", "tables": "#dafbe1"}
+_DARK = {"join": "#30363d", "term": "#4b3d0b", "events": "#0c3556", "tables": "#12401f"}
+_UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Box(msgspec.Struct):
+    """A box with lines of text in a column; `place_...` give it `x` and `y`, its upper left."""
+
+    lines: tuple[str, ...]
+    style: Style
+    column: int
+    x: float = 0.0
+    y: float = 0.0
+    column_end: float = 0.0
+    """Where its column ends, so that lines bend between columns only."""
+
+    @property
+    def width(self) -> float:
+        """As wide as its longest line."""
+        return max(text_width(line) for line in self.lines) + 2 * _PADDING
+
+    @property
+    def height(self) -> float:
+        """As high as its lines."""
+        return len(self.lines) * _LINE + 2 * _PADDING - 4
+
+
+class Join(msgspec.Struct, frozen=True):
+    """A line from one box to another by their numbers; dashed for a NOT."""
+
+    start: int
+    end: int
+    dashed: bool = False
+
+
+def box(text: str, style: Style, column: int, *more: str) -> Box:
+    """A box whose texts are broken into lines of bearable length."""
+    lines = [line for each in (text, *more) for line in _wrapped(each)]
+    return Box(tuple(lines) or (" ",), style, column)
+
+
+def text_width(text: str) -> float:
+    """How wide a line is: wide characters count twice, combining ones not at all."""
+    cells = 0
+    for character in text:
+        if not unicodedata.combining(character):
+            cells += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return cells * _CHARACTER
+
+
+def place_columns(boxes: Sequence[Box]) -> None:
+    """Gives every box its `x`: columns from left to right, each as wide as its widest box."""
+    left = _MARGIN
+    for column in sorted({each.column for each in boxes}):
+        members = [each for each in boxes if each.column == column]
+        end = left + max(each.width for each in members)
+        for each in members:
+            each.x, each.column_end = left, end
+        left = end + _COLUMN_GAP
+
+
+def stack_columns(boxes: Sequence[Box]) -> None:
+    """Gives every box its `y`: those of a column below each other, columns centred."""
+    columns = [
+        [each for each in boxes if each.column == column]
+        for column in sorted({each.column for each in boxes})
+    ]
+    heights = [stacked_height([each.height for each in members]) for members in columns]
+    for members, height in zip(columns, heights, strict=True):
+        top = _MARGIN + (max(heights) - height) / 2
+        for each in members:
+            each.y = top
+            top += each.height + _GAP
+
+
+def stacked_height(heights: Sequence[float]) -> float:
+    """How high boxes or groups of them are when they stand below each other."""
+    return sum(heights) + _GAP * max(len(heights) - 1, 0)
+
+
+def place_tree(boxes: Sequence[Box], children: dict[int, list[int]], root: int = 0) -> None:
+    """Gives every box of a tree its `y`: a parent stands in the middle of its children."""
+    heights: dict[int, float] = {}
+
+    def measure(number: int) -> float:
+        below = stacked_height([measure(child) for child in children.get(number, [])])
+        heights[number] = max(boxes[number].height, below)
+        return heights[number]
+
+    def place(number: int, top: float) -> None:
+        boxes[number].y = top + (heights[number] - boxes[number].height) / 2
+        own = children.get(number, [])
+        start = top + (heights[number] - stacked_height([heights[child] for child in own])) / 2
+        for child in own:
+            place(child, start)
+            start += heights[child] + _GAP
+
+    measure(root)
+    place(root, _MARGIN)
+
+
+def svg(title: str, boxes: Sequence[Box], joins: Sequence[Join]) -> str:
+    """The drawing as a whole SVG document of placed boxes."""
+    width = max(each.x + each.width for each in boxes) + _MARGIN
+    height = max(each.y + each.height for each in boxes) + _MARGIN
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{_text(title)}</title>",
+        f"<style>{_styles()}</style>",
+        '<rect class="ground" width="100%" height="100%"/>',
+        *(_join(boxes[join.start], boxes[join.end], dashed=join.dashed) for join in joins),
+        *(line for each in boxes for line in _box(each)),
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _LONGEST_LINE, subsequent_indent="  ", drop_whitespace=True)
+
+
+def _text(text: str) -> str:
+    """Escaped, and without characters that XML cannot hold."""
+    return escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def _box(shown: Box) -> list[str]:
+    place = f'x="{shown.x:.1f}" y="{shown.y:.1f}"'
+    size = f'width="{shown.width:.1f}" height="{shown.height:.1f}"'
+    lines = [f'<rect class="box {shown.style}" {place} {size} rx="5"/>']
+    for number, line in enumerate(shown.lines):
+        x, y = shown.x + _PADDING, shown.y + _PADDING + _LINE * number + 10
+        # Fonts differ in width: the text is fitted to the room that was made for it.
+        fitted = f'textLength="{max(text_width(line), 1):.1f}" lengthAdjust="spacingAndGlyphs"'
+        lines.append(f'<text x="{x:.1f}" y="{y:.1f}" {fitted}>{_text(line)}</text>')
+    return lines
+
+
+def _join(start: Box, end: Box, *, dashed: bool) -> str:
+    """Straight out of the column, a bend in the gap behind it, straight on to the other box: in a
+    tree and between neighbouring columns no box stands in the way.
+    """
+    y1, y2 = start.y + start.height / 2, end.y + end.height / 2
+    bend, bent = start.column_end, start.column_end + _COLUMN_GAP
+    middle = (bend + bent) / 2
+    curve = f"C{middle:.1f} {y1:.1f} {middle:.1f} {y2:.1f} {bent:.1f} {y2:.1f}"
+    path = f"M{start.x + start.width:.1f} {y1:.1f} H{bend:.1f} {curve} H{end.x:.1f}"
+    return f'<path class="join{" not" if dashed else ""}" d="{path}"/>'
+
+
+def _styles() -> str:
+    light = _colours(_LIGHT, ground="#ffffff", ink="#1f2328", line="#6e7781")
+    dark = _colours(_DARK, ground="#0d1117", ink="#e6edf3", line="#8b949e")
+    text = f"text{{font:12px {_FONT};white-space:pre}}"
+    joins = "path{fill:none;stroke-width:1.3}.not{stroke-dasharray:5 4}rect.box{stroke-width:1}"
+    return f"{text}{joins}{light}@media (prefers-color-scheme:dark){{{dark}}}"
+
+
+def _colours(boxes: dict[str, str], *, ground: str, ink: str, line: str) -> str:
+    fills = "".join(f".{name}{{fill:{colour}}}" for name, colour in boxes.items() if name != "join")
+    return (
+        f".ground{{fill:{ground}}}text{{fill:{ink}}}path,rect.box{{stroke:{line}}}"
+        f"rect.join,rect.result{{fill:{boxes['join']}}}{fills}"
+    )

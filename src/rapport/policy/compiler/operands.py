@@ -1,0 +1,142 @@
+"""What an operand of a comparison is: its type, its unit in root, and constants as root says them.
+[PO-3]"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.schema import AttributeType
+from rapport.policy import measures
+from rapport.policy.compiler.properties import TRUTHS
+from rapport.policy.compiler.scope import Scope
+from rapport.policy.language.printer import print_value
+from rapport.policy.language.tree import AttributeOf, Call, Measured, Place, Quantity
+from rapport.policy.ontology import SiteFunction
+from rapport.units.quantities import converter, unit_named
+
+ComparedType = Literal["number", "text", "boolean"]
+_NO_UNIT = ("", "1")
+
+
+class Sort(NamedTuple):
+    """What a measured operand gives, and how messages name it."""
+
+    type: ComparedType
+    unit: str
+    shown: str
+    place: Place
+
+
+class Wrong(Exception):
+    """A comparison that cannot be made; `place` is None for that of the whole."""
+
+    def __init__(self, code: str, message: str, hint: str, place: Place | None = None) -> None:
+        super().__init__(message)
+        self.code, self.hint, self.place = code, hint, place
+
+
+def sort_of(operand: Measured, scope: Scope) -> Sort | None:
+    """Type and unit of what is measured, None for a constant; raises Wrong."""
+    match operand:
+        case Quantity():
+            return None
+        case AttributeOf(attribute, alias):
+            shown = f"{attribute!r} of {alias!r}"
+            concept = scope.concepts[alias]
+            kind = scope.attributes_of(alias).get(attribute, "text")
+            unit = scope.ontology.units.get(concept, {}).get(attribute, "")
+            return Sort(_comparable(kind, shown, operand.place), unit, shown, operand.place)
+        case Call(function):
+            shown = f"{function}({', '.join(operand.aliases)})"
+            unit = function_unit(scope.ontology.functions[function], operand.place)
+            return Sort("number", unit, shown, operand.place)
+
+
+def function_unit(function: SiteFunction, place: Place | None = None) -> str:
+    """The unit of what a function of the site gives; raises Wrong when its measure is not there."""
+    if function.unit or not function.measure:
+        return function.unit
+    try:
+        return measures.get(function.measure).unit
+    except RapportError as error:
+        raise Wrong(error.code, error.message, error.hint, place) from error
+
+
+def as_root(constant: Quantity, measured: Sort) -> Quantity:
+    """The constant as root says it beside what is measured; raises Wrong."""
+    match measured.type:
+        case "text":
+            return _text(constant, measured)
+        case "boolean":
+            return _truth(constant, measured)
+        case "number":
+            return _number(constant, measured)
+
+
+def plan_value(constant: Quantity, kind: ComparedType) -> str | float:
+    """A constant of a checked comparison as plans have it: truths are 1.0 and 0.0."""
+    return TRUTHS[str(constant.value)] if kind == "boolean" else constant.value
+
+
+def _comparable(kind: AttributeType, shown: str, place: Place) -> ComparedType:
+    if kind in ("number", "text", "boolean"):
+        return kind
+    message = f"{shown} is a {kind}, which has no order and no single value"
+    hint = "use a relationship, or a function of the site such as distance(A, B)"
+    raise Wrong("policy.wrong_type", message, hint, place)
+
+
+def _text(constant: Quantity, measured: Sort) -> Quantity:
+    if isinstance(constant.value, str):
+        return constant
+    number = print_value(constant.value)
+    message = f"{measured.shown} is text, but {number} is a number"
+    raise Wrong("policy.wrong_type", message, f"put it in quotes: '{number}'", constant.place)
+
+
+def _truth(constant: Quantity, measured: Sort) -> Quantity:
+    truth = TRUTHS.get(constant.value.lower()) if isinstance(constant.value, str) else None
+    if truth is None:
+        message = f"{measured.shown} is either true or false"
+        raise Wrong("policy.wrong_type", message, "write 'true' or 'false'", constant.place)
+    return msgspec.structs.replace(constant, value="true" if truth else "false")
+
+
+def _number(constant: Quantity, measured: Sort) -> Quantity:
+    if isinstance(constant.value, str):
+        message = f"{measured.shown} is a number, but {constant.value!r} is text"
+        hint = "write a number without quotes" + (f", in {measured.unit}" if measured.unit else "")
+        raise Wrong("policy.wrong_type", message, hint, constant.place)
+    written = f"{print_value(constant.value)} {constant.unit}".rstrip()
+    if not constant.unit and measured.unit not in _NO_UNIT:
+        message = f"{measured.shown} is in {measured.unit}, but {written} has no unit"
+        hint = f"write: {written} {measured.unit}"
+        raise Wrong("policy.missing_unit", message, hint, constant.place)
+    if constant.unit and not measured.unit:
+        message = f"{measured.shown} has no unit in this site, but {written} has one"
+        hint = f"write {print_value(constant.value)}, or declare its unit under [concepts.*.units]"
+        raise Wrong("policy.needless_unit", message, hint, constant.place)
+    if not constant.unit:
+        return constant
+    return _converted(constant, measured, written)
+
+
+def _converted(constant: Quantity, measured: Sort, written: str) -> Quantity:
+    assert not isinstance(constant.value, str)
+    try:
+        value = converter(constant.unit, measured.unit).apply(float(constant.value))
+    except InvalidInput as error:
+        code = "policy.unknown_unit" if error.code == "unit.unknown" else "policy.wrong_units"
+        message = error.message
+        if code == "policy.wrong_units":
+            dimension = unit_named(constant.unit).dimension
+            message = f"{measured.shown} is in {measured.unit}, but {written} is a {dimension}"
+        raise Wrong(code, message, error.hint, constant.place) from error
+    if not math.isfinite(value):
+        message = f"{written} is too large a number in {measured.unit}"
+        raise Wrong("policy.bad_number", message, "write a smaller one", constant.place)
+    return msgspec.structs.replace(constant, value=value, unit=measured.unit)

@@ -1,0 +1,151 @@
+"""What a policy's names stand for: aliases, their concepts, where attributes come from. [PO-3,
+PO-5]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rapport.core.schema import AttributeType
+from rapport.policy.compiler.normalize import Literal
+from rapport.policy.language.tree import (
+    AttributeOf,
+    Call,
+    Comparison,
+    ConceptDef,
+    Expression,
+    FollowedBy,
+    Lasting,
+    Measured,
+    Quantity,
+    Silent,
+    Term,
+    Within,
+)
+from rapport.policy.ontology import Ontology, Relationship, relationship_between, resolve_kind
+
+IDENTITY = "id"
+"""The attribute that every concept has: which instance it is."""
+
+
+class End(NamedTuple):
+    """An attribute of an alias that a condition reads."""
+
+    alias: str
+    concept: str
+    attribute: str
+    from_events: bool
+
+    @property
+    def stream(self) -> str | None:
+        """`concept.attribute` when events give it."""
+        return f"{self.concept}.{self.attribute}" if self.from_events else None
+
+
+class Scope:
+    """The aliases of one policy against the ontology. Asks only what the check has found sound,
+    apart from `concept_of` and `attributes_of`.
+    """
+
+    def __init__(self, definitions: Iterable[ConceptDef], ontology: Ontology) -> None:
+        self.ontology = ontology
+        self.streams = ontology.streams()
+        self.concepts: dict[str, str] = {}
+        for definition in definitions:
+            kind = resolve_kind(ontology, definition.concept)
+            if kind is not None:
+                self.concepts[definition.alias] = kind.concept
+
+    def attributes_of(self, alias: str) -> Mapping[str, AttributeType]:
+        """The attributes of the alias's concept, none when it is not known; without `id`."""
+        return self.ontology.concepts.get(self.concepts.get(alias, ""), {})
+
+    def event_attributes(self, alias: str) -> tuple[str, ...]:
+        """Those that push sources give, sorted."""
+        concept = self.concepts.get(alias, "")
+        names = self.attributes_of(alias)
+        return tuple(sorted(name for name in names if f"{concept}.{name}" in self.streams))
+
+    def end(self, alias: str, attribute: str) -> End:
+        """The attribute of the alias, told where it comes from."""
+        concept = self.concepts[alias]
+        return End(alias, concept, attribute, f"{concept}.{attribute}" in self.streams)
+
+    def relationship(self, term: Term | Literal) -> Relationship:
+        """The declared relationship of a checked term."""
+        first, second = self.concepts[term.first], self.concepts[term.second]
+        found = relationship_between(self.ontology, term.function, first, second)
+        assert found is not None, "the check has found it"
+        return found
+
+    def ends_of_term(self, term: Term | Literal) -> tuple[End, End]:
+        """First and second end of a relationship between two aliases."""
+        declared = self.relationship(term)
+        first = self.end(term.first, declared.first[1])
+        return first, self.end(term.second, declared.second[1])
+
+    def ends_of_operand(self, operand: Measured) -> tuple[End, ...]:
+        """What one side of a comparison reads, in the order written."""
+        match operand:
+            case Quantity():
+                return ()
+            case AttributeOf(attribute, alias):
+                return (self.end(alias, attribute),)
+            case Call(function, aliases):
+                of = self.ontology.functions[function].of
+                pairs = zip(aliases, of, strict=True)
+                return tuple(self.end(alias, attribute) for alias, (_, attribute) in pairs)
+
+    def ends_of_comparison(self, comparison: Comparison) -> tuple[End, ...]:
+        """What a comparison reads, each end once, in the order written."""
+        left = self.ends_of_operand(comparison.left)
+        return tuple(dict.fromkeys((*left, *self.ends_of_operand(comparison.right))))
+
+    def ends(self, expression: Expression) -> tuple[End, ...]:
+        """What an expression reads, each end once, in the order written."""
+        match expression:
+            case Term():
+                return tuple(dict.fromkeys(self.ends_of_term(expression)))
+            case Comparison():
+                return self.ends_of_comparison(expression)
+            case Silent(attribute, alias):
+                names = (attribute,) if attribute else self.event_attributes(alias)
+                return tuple(self.end(alias, name) for name in names)
+            case Lasting(inner) | Within(inner):
+                return self.ends(inner)
+            case FollowedBy(first, second):
+                return tuple(dict.fromkeys((*self.ends(first), *self.ends(second))))
+            case _:
+                found = (end for part in expression.parts for end in self.ends(part))
+                return tuple(dict.fromkeys(found))
+
+
+def aliases_of(expression: Expression) -> tuple[str, ...]:
+    """The aliases that an expression names, each once, in the order written; needs no ontology."""
+    return tuple(dict.fromkeys(_aliases(expression)))
+
+
+def _aliases(expression: Expression) -> Iterable[str]:
+    match expression:
+        case Term(first, _, second):
+            return (first, second)
+        case Comparison(left, _, right):
+            return (*_named_by(left), *_named_by(right))
+        case Silent(_, alias):
+            return (alias,)
+        case Lasting(inner) | Within(inner):
+            return _aliases(inner)
+        case FollowedBy(first_part, second_part):
+            return (*_aliases(first_part), *_aliases(second_part))
+        case _:
+            return (alias for part in expression.parts for alias in _aliases(part))
+
+
+def _named_by(operand: Measured) -> tuple[str, ...]:
+    match operand:
+        case AttributeOf(_, alias):
+            return (alias,)
+        case Call(_, aliases):
+            return aliases
+        case Quantity():
+            return ()

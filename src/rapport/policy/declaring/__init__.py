@@ -1,0 +1,1 @@
+"""The ontology's tables of a site file, one reader each. [PO-1]"""

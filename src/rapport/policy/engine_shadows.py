@@ -1,0 +1,94 @@
+"""Versions that run beside the running ones: a runner and a comparison each. [PO-9]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from rapport.core.detection import Detection
+from rapport.policy.life.shadow import Comparison, Difference, ShadowSaved, Tally
+from rapport.policy.plan import Plan
+from rapport.policy.runners.local import LocalRunner
+
+
+class Shadow:
+    """One version in the shadow of the running one; sees the same readings in the same order."""
+
+    def __init__(self, runner: LocalRunner, comparison: Comparison) -> None:
+        self.runner, self.comparison = runner, comparison
+        self.found: list[Detection] = []
+
+
+class Shadows:
+    """All of them, by policy; fed and moved on with the running ones."""
+
+    def __init__(self) -> None:
+        self._shadows: dict[str, Shadow] = {}
+
+    def __contains__(self, policy: str) -> bool:
+        return policy in self._shadows
+
+    def start(self, running: Plan, runner: LocalRunner, watermark: int) -> None:
+        """`runner` stands where the running one does and has the new version's plan alone."""
+        [plan] = runner.plans()
+        self._shadows[plan.policy] = Shadow(runner, Comparison(running, plan, watermark))
+
+    def feed(self, readings: pa.RecordBatch) -> None:
+        """Readings as they arrived."""
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.feed(readings)
+            shadow.runner.take_late()
+
+    def advance(self, time_ms: int) -> None:
+        """Time moved on without a reading."""
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.advance(time_ms)
+
+    def pending_until(self) -> list[int]:
+        """The times at which something pending would be decided."""
+        times = [shadow.runner.pending_until() for shadow in self._shadows.values()]
+        return [time for time in times if time is not None]
+
+    def compare(self, running: Sequence[Detection], watermark: int) -> list[Difference]:
+        """What became certain to differ, given what the running versions found."""
+        differences: list[Difference] = []
+        for policy, shadow in self._shadows.items():
+            own = [found for found in running if found.policy == policy]
+            found, shadow.found = shadow.found, []
+            shadow.runner.take_undecided()
+            differences += shadow.comparison.take(own, found, watermark)
+        return differences
+
+    def end(self, policy: str) -> tuple[LocalRunner, list[Difference]] | None:
+        """Ends one; gives its runner and the differences that were left."""
+        shadow = self._shadows.pop(policy, None)
+        return None if shadow is None else (shadow.runner, shadow.comparison.end())
+
+    def tallies(self) -> dict[str, Tally]:
+        """By policy what both and only one found."""
+        return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
+
+    def saved(self) -> dict[str, ShadowSaved]:
+        """Everything, for a restart."""
+        return {
+            policy: shadow.comparison.saved(shadow.runner.snapshot())
+            for policy, shadow in self._shadows.items()
+        }
+
+    def restore(self, saved: Mapping[str, ShadowSaved]) -> None:
+        """Goes on where both versions are the ones that were compared; the others compare anew."""
+        for policy, shadow in self._shadows.items():
+            known = saved.get(policy)
+            if known is not None and known.versions == shadow.comparison.versions:
+                shadow.runner.restore_known(known.runner)
+                shadow.comparison.restore(known)
+
+    def runners(self) -> dict[str, LocalRunner]:
+        """The runner of each."""
+        return {policy: shadow.runner for policy, shadow in self._shadows.items()}
+
+    def exchange(self, runners: Mapping[str, LocalRunner]) -> None:
+        """Goes on with other runners that stand in the same place."""
+        for policy, runner in runners.items():
+            self._shadows[policy].runner = runner

@@ -1,0 +1,65 @@
+"""What the policy engine commits with its cursor, and what it tells others of itself. [PO-7, PO-8,
+PO-9]
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.core.errors import Corrupt
+from rapport.policy.life.shadow import ShadowSaved
+from rapport.policy.plan import Plan
+
+
+class EngineCounts(msgspec.Struct):
+    """What happened since the start."""
+
+    read: int = 0
+    detections: int = 0
+    undecided: int = 0
+    late: int = 0
+    quarantined: int = 0
+    moved_by_clock: int = 0
+    commits: int = 0
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where the engine is: the last position of `events` taken, the time before which everything is
+    decided, its plans, and since when they are deployed (those that saw all are not named).
+    """
+
+    position: int
+    watermark: int
+    plans: tuple[Plan, ...]
+    began: dict[str, int]
+
+
+class EngineState(msgspec.Struct):
+    """What is committed with the cursor.
+
+    `detections` and `changes` are how far that channel and the record of changes of policies went
+    then.
+    """
+
+    runner: bytes
+    detections: int
+    began: dict[str, int] = {}
+    changes: int = 0
+    shadows: dict[str, ShadowSaved] = {}
+    stopped: list[str] = []
+    """Policies that a detection stopped before the place where that is on record."""
+
+
+def encode_state(state: EngineState) -> bytes:
+    """As it is committed."""
+    return msgspec.msgpack.encode(state)
+
+
+def decode_state(raw: bytes) -> EngineState:
+    """What `encode_state` wrote; raises Corrupt."""
+    try:
+        return msgspec.msgpack.decode(raw, type=EngineState)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Corrupt(
+            f"the state of the policy engine cannot be read: {error}", code="policy.bad_snapshot"
+        ) from None

@@ -1,0 +1,161 @@
+"""A policy text in canonical form with its comments: each line as the printer would write it, in
+the order written. [PO-3]
+
+Comment lines stay above the line they stood before, trailing comments stay behind theirs, and one
+blank line stays where there were any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rapport.policy.language.conditions import parse_condition
+from rapport.policy.language.definitions import parse_definitions
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.options import Options
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.printer import print_definition, print_expression
+from rapport.policy.language.sections import Sections, split_sections
+from rapport.policy.language.tokens import HEADERS, Token, comment_at, phrase_comment_at
+from rapport.policy.language.tree import Place
+
+_INDENT = "  "
+
+
+class _Line(NamedTuple):
+    """One line to write, and the lines of the text that it comes from."""
+
+    text: str
+    first: int
+    last: int
+    depth: int
+
+    @property
+    def indent(self) -> str:
+        return _INDENT * self.depth
+
+
+class _Comment(NamedTuple):
+    """What stands in a line beside the policy itself; an empty text is a blank line."""
+
+    text: str
+    line: int
+    trailing: bool
+    indented: bool
+
+
+def format_policy(text: str, *, name: str) -> str:
+    """The canonical text; says the same as `text` and is its own canonical text.
+
+    Raises PolicyError with every fault of a text that does not parse. Takes time linear in it.
+    """
+    parse_policy(text, name=name)
+    sections = split_sections(text, Faults(name, text))
+    lines = list(_lines(sections))
+    comments = list(_comments(text, sections.headers["actions"].line))
+    return "\n".join(_written(lines, comments)) + "\n"
+
+
+def _lines(sections: Sections) -> Iterator[_Line]:
+    """Headers and content in the order of the text."""
+    yield _header("concepts", sections)
+    for tokens in sections.concepts:
+        for concept in parse_definitions([tokens], Faults("", "")):
+            yield _line(print_definition(concept), concept.place)
+    yield _header("conditions", sections)
+    aliases = frozenset(
+        concept.alias for concept in parse_definitions(sections.concepts, Faults("", ""))
+    )
+    for tokens in sections.conditions:
+        first, last = tokens[0].place.line, tokens[-1].place.line
+        yield _Line(_condition(tokens, aliases), first, last, 1)
+    yield _header("actions", sections)
+    for action in sections.actions:
+        yield _line(action.phrase, action.place)
+        for delivery in action.delivery:
+            yield _line(delivery.text, delivery.place, depth=2)
+
+
+def _header(name: str, sections: Sections) -> _Line:
+    return _line(name, sections.headers[name], depth=0)
+
+
+def _line(text: str, place: Place, *, depth: int = 1) -> _Line:
+    return _Line(text, place.line, place.line, depth)
+
+
+def _condition(tokens: list[Token], aliases: frozenset[str]) -> str:
+    """A line of the conditions, be it a condition or an option."""
+    option = Options().read(tokens, aliases)
+    return option or print_expression(parse_condition(tokens, aliases))
+
+
+def _comments(text: str, actions_line: int) -> Iterator[_Comment]:
+    """Comments and blank lines; in the actions a comment sign counts only after a space."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        start = comment_at(line) if number <= actions_line else phrase_comment_at(line)
+        trailing = bool(line[:start].strip())
+        comment = line[start:].strip()
+        if comment or not trailing:
+            yield _Comment(comment, number, trailing, line[:1].isspace())
+
+
+def _written(lines: list[_Line], comments: list[_Comment]) -> list[str]:
+    above, behind, below = _placed(lines, comments)
+    written: list[str] = []
+    for number, line in enumerate(lines):
+        for comment in above[number]:
+            _add(written, comment, _indent(comment, line))
+        trailing = f"  {behind[number]}" if number in behind else ""
+        written.append(f"{line.indent}{line.text}{trailing}")
+    for comment in below:
+        _add(written, comment, _INDENT if comment.indented else "")
+    while not written[-1]:
+        written.pop()
+    return written
+
+
+def _indent(comment: _Comment, line: _Line) -> str:
+    """That of the line below; before a header as it was, as it may belong to the section above."""
+    if line.text in HEADERS and line.depth == 0:
+        return _INDENT if comment.indented and line.text != "concepts" else ""
+    return line.indent
+
+
+def _add(written: list[str], comment: _Comment, indent: str) -> None:
+    if comment.text:
+        written.append(indent + comment.text)
+    elif written and written[-1]:
+        written.append("")
+
+
+def _placed(
+    lines: list[_Line], comments: list[_Comment]
+) -> tuple[list[list[_Comment]], dict[int, str], list[_Comment]]:
+    """What goes above each line, behind it, and below all."""
+    above: list[list[_Comment]] = [[] for _line in lines]
+    behind: dict[int, str] = {}
+    below: list[_Comment] = []
+    number = 0
+    for comment in comments:
+        while number < len(lines) and lines[number].last < comment.line:
+            number += 1
+        if number == len(lines):
+            below.append(comment)
+            continue
+        ending = _last_ending(lines, number, comment.line)
+        if comment.trailing and ending is not None:
+            behind[ending] = comment.text
+        elif comment.text or lines[number].first > comment.line:
+            above[number].append(comment)
+    return above, behind, below
+
+
+def _last_ending(lines: list[_Line], number: int, at: int) -> int | None:
+    """The last of the lines from `number` on that end in line `at` of the text."""
+    found = None
+    while number < len(lines) and lines[number].last == at:
+        found = number
+        number += 1
+    return found

@@ -1,0 +1,377 @@
+"""The life of a node's policies: changed while events flow, each change at a definite place of the
+stream. [PO-9, PO-10]
+
+A change is checked beside the event loop, then put on record with its place and carried out while
+the engine waits for its turn. Killed between any two steps a node has the old or the new after its
+next start, from the same place on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.core.detection import Detection
+from rapport.core.errors import PolicyError, Problem
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.compiler.compile import Compiled
+from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine_places import Command, Place, PlanChange, PlansAt
+from rapport.policy.language.faults import Faults
+from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
+from rapport.policy.life.changes import (
+    CHANNEL,
+    Changed,
+    KeptChange,
+    What,
+    change_event,
+    command_id,
+    kept_change,
+)
+from rapport.policy.life.commands import Stop, lint_commands, stop_of
+from rapport.policy.life.compiled import Compile, CompiledTexts
+from rapport.policy.life.drafting import Draft, drafts_of_files, drafts_of_meaning, plan_change
+from rapport.policy.life.registry import Entry, Registry
+from rapport.policy.life.versions import ShownChange, ShownPolicy, shown_history, shown_policy
+
+READER = "policies"
+_PAGE = 1_000
+_DONE: dict[str, What] = {"delete": "deleted", "pause": "paused"}
+_NOTHING = Place(0, 0)
+_log = get_logger(__name__)
+
+
+class PolicyLife:
+    """Who changes the policies of a node, and who tells its engine which run since when.
+
+    `begin` first. Everything is done while holding the engine's turn; all calls belong to its event
+    loop.
+    """
+
+    def __init__(
+        self, channels: Channels, engine: PolicyEngine, clock: Clock, compile: Compile
+    ) -> None:
+        """The engine runs from now on what is on record, and nothing else."""
+        self._channels, self._engine, self._clock = channels, engine, clock
+        self.texts = CompiledTexts(compile)
+        self._registry = Registry()
+        self._position = 0
+        self._stops: dict[tuple[str, str], tuple[Stop, ...]] = {}
+        self.phrases: dict[str, tuple[str, ...]] = {}
+        """By policy what others do when it is detected: its actions but those about policies.
+        Deleted ones keep theirs: their last detections may still be on their way."""
+        engine.follow(self)
+
+    # --- from files ---
+
+    async def begin(
+        self, files: Mapping[str, str], unread: Collection[str] = (), *, record: bool = True
+    ) -> list[Done]:
+        """Takes in what is on record and what the files changed since; a policy that does not
+        compile is marked with the reasons and does not run.
+
+        Without `record` nothing is appended: for a look at a site whose node does not run.
+        """
+        if record:  # a reader that never moves on keeps retention from taking changes away
+            await self._channels.subscribe(CHANNEL, READER)
+        async with self._engine.turn:
+            await self._read_on()
+            drafts = await self._drafts(files, unread)
+            if record:
+                return await self._record(drafts)
+            for number, draft in enumerate(drafts):
+                changed = self._changed(draft, _NOTHING, number)
+                self._add(KeptChange("", self._clock.now_ms(), self._position, changed))
+            return []
+
+    async def take_files(
+        self,
+        files: Mapping[str, str],
+        unread: Collection[str],
+        compile: Compile,
+        *,
+        renew: Callable[[], Awaitable[None]] | None = None,
+    ) -> list[Done]:
+        """The same while events flow, with what texts mean now. Policies that this breaks are
+        marked. `renew` is called at the place, before the first change.
+
+        Raises PolicyError when a file that changed does not compile; then everything stays as it
+        was.
+        """
+        texts = CompiledTexts(compile)
+        async with self._engine.turn:
+            await self._read_on()
+            changed = [one for one in self._registry.from_files(files, unread) if one.text]
+            await texts.prepare((one.name, one.text) for one in changed)
+            faults = [fault for one in changed for fault in texts.problems(one.name, one.text)]
+            if faults:
+                raise PolicyError(faults)
+            self.texts = texts
+            if renew is not None:
+                await renew()
+            return await self._record(await self._drafts(files, unread))
+
+    async def _drafts(self, files: Mapping[str, str], unread: Collection[str]) -> list[Draft]:
+        alive = self._registry.alive()
+        await self.texts.prepare(
+            [
+                *files.items(),
+                *((entry.name, entry.text) for entry in alive),
+                *((entry.name, entry.shadow_text) for entry in alive if entry.shadow_text),
+            ]
+        )
+        said = drafts_of_files(self._registry, files, unread, self.texts)
+        names = {draft.name for draft in said}
+        return said + drafts_of_meaning(self._registry, names, self.texts)
+
+    # --- changes ---
+
+    async def check(self, name: str, text: str) -> Checked:
+        """Every problem of a policy, with nothing done."""
+        check_name(name)
+        await self.texts.prepare([(name, text)])
+        try:
+            compiled = self.texts.get(name, text)
+        except PolicyError as error:
+            return Checked("", error.problems)
+        return Checked(compiled.plan.version(), self._told(text, compiled))
+
+    async def register(self, name: str, text: str, *, by: str = "") -> Done:
+        """Starts a policy that was not there; raises PolicyError with every fault, or
+        DuplicateName.
+        """
+        return await self._bring("registered", name, text, by)
+
+    async def replace(self, name: str, text: str, *, by: str = "", expects: str = "") -> Done:
+        """Another version in the place of the old one; it begins anew. A paused policy stays
+        paused.
+
+        Raises PolicyError, UnknownName, or StaleVersion when it is not at version `expects`.
+        """
+        return await self._bring("replaced", name, text, by, expects)
+
+    async def shadow(self, name: str, text: str, *, by: str = "") -> Done:
+        """A version that runs beside the running one; only differences are told. An earlier shadow
+        ends.
+
+        Raises PolicyError, UnknownName, or Conflict when the policy does not run, or is that
+        version.
+        """
+        return await self._bring("shadowed", name, text, by)
+
+    async def promote(self, name: str, *, by: str = "") -> Done:
+        """The version in the shadow becomes the policy and loses nothing it waits for; raises
+        UnknownName or Conflict.
+        """
+        entry = known_entry(self._registry, name)
+        return await self._bring("promoted", name, entry.shadow_text, by)
+
+    async def drop(self, name: str, *, by: str = "") -> Done:
+        """Ends the shadow; raises UnknownName or Conflict."""
+        return await self._make(Draft(what="dropped", name=name, by=by))
+
+    async def pause(self, name: str, *, by: str = "") -> Done:
+        """The policy sees nothing and forgets what it waits for; it keeps its version. Raises
+        UnknownName.
+        """
+        return await self._make(Draft(what="paused", name=name, by=by))
+
+    async def resume(self, name: str, *, by: str = "") -> Done:
+        """The policy begins anew at this place; raises UnknownName."""
+        return await self._make(Draft(what="resumed", name=name, by=by))
+
+    async def delete(self, name: str, *, by: str = "") -> Done:
+        """Ends a policy; its history stays. Raises UnknownName."""
+        return await self._make(Draft(what="deleted", name=name, by=by))
+
+    async def _bring(self, what: What, name: str, text: str, by: str, expects: str = "") -> Done:
+        check_name(name)
+        if not text and what == "promoted":
+            return await self._make(Draft(what=what, name=name, by=by))
+        await self.texts.prepare([(name, text)])
+        compiled = self.texts.get(name, text)
+        draft = Draft.of(what, name, text, compiled, by=by)
+        done = await self._make(draft, expects)
+        return msgspec.structs.replace(done, problems=self._told(text, compiled))
+
+    async def _make(self, draft: Draft, expects: str = "") -> Done:
+        async with self._engine.turn:
+            await self._read_on()
+            if is_needed(self._registry, draft.what, draft.name, draft.version, expects):
+                [done] = await self._record([draft])
+                return done
+            entry = known_entry(self._registry, draft.name)
+            return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
+
+    def _told(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
+        """Warnings and hints, with those about other policies."""
+        faults = Faults(compiled.tree.name, text)
+        lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
+        return (*compiled.problems, *faults.problems())
+
+    async def _record(self, drafts: Sequence[Draft]) -> list[Done]:
+        """Puts changes on record and carries them out; the engine's turn is held."""
+        if not drafts:
+            return []
+        place = await self._engine.place()
+        first = len(self._registry.changes) + 1
+        changes = [self._changed(draft, place, first + n) for n, draft in enumerate(drafts)]
+        now_ms = self._clock.now_ms()
+        events = [change_event(change, self._engine.name, now_ms) for change in changes]
+        try:
+            for start in range(0, len(events), _PAGE):
+                await self._channels.channel(CHANNEL).append(events[start : start + _PAGE])
+            for kept in await self._read_on():
+                entry = self._registry.entries.get(kept.changed.name)
+                await self._engine.take_change(plan_change(kept, entry, self.texts))
+        except BaseException:
+            self._engine.start_over()
+            raise
+        return [_done(change) for change in changes]
+
+    def _changed(self, draft: Draft, place: Place, number: int) -> Changed:
+        return Changed(place=place, number=number, **msgspec.structs.asdict(draft))
+
+    # --- looking ---
+
+    def policies(self) -> list[ShownPolicy]:
+        """All that were not deleted, with what they did since the start."""
+        counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
+        return [shown_policy(entry, counts, tallies) for entry in self._registry.alive()]
+
+    def policy(self, name: str) -> ShownPolicy:
+        """One with its text; raises UnknownName."""
+        entry = known_entry(self._registry, name)
+        counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
+        return shown_policy(entry, counts, tallies, whole=True)
+
+    def compiled(self, name: str) -> Compiled | None:
+        """What a policy means now, a deleted one too; None when it is not known or broken."""
+        entry = self._registry.entries.get(name)
+        if entry is None or self.texts.problems(name, entry.text):
+            return None
+        return self.texts.get(name, entry.text)
+
+    def history(self, name: str) -> list[ShownChange]:
+        """All changes of a policy, a deleted one too; raises UnknownName."""
+        changes = self._registry.history(name)
+        if not changes:
+            known_entry(self._registry, name)
+        return shown_history(changes)
+
+    # --- what the engine asks ---
+
+    async def plans_at(self, position: int) -> PlansAt:
+        """What ran when the record had gone so far."""
+        await self._read_on()
+        running = [
+            entry for entry in self._registry.until(position).alive() if entry.state == "running"
+        ]
+        shadows = [entry for entry in running if entry.shadow_text]
+        await self.texts.prepare(
+            [
+                *((entry.name, entry.text) for entry in running),
+                *((entry.name, entry.shadow_text) for entry in shadows),
+            ]
+        )
+        plans = [self.texts.plan(one.name, one.text, one.version) for one in running]
+        beside = [self.texts.plan(one.name, one.shadow_text, one.shadow_version) for one in shadows]
+        return PlansAt(
+            tuple(plan for plan in plans if plan is not None),
+            tuple(plan for plan in beside if plan is not None),
+        )
+
+    async def changes_after(self, position: int) -> Sequence[PlanChange]:
+        """What changed since, in the order of the record."""
+        registry = self._registry.until(position)
+        found: list[PlanChange] = []
+        for kept in self._registry.changes:
+            if kept.position > position:
+                registry.add(kept)
+                entry = registry.entries.get(kept.changed.name)
+                found.append(plan_change(kept, entry, self.texts))
+        return found
+
+    def commands_of(self, detection: Detection) -> Sequence[Command]:
+        """What the version that found it does to policies."""
+        stops = self._stops.get((detection.policy, detection.version), ())
+        return [Command(stop.what, stop.policy, detection) for stop in stops]
+
+    async def obey(self, command: Command, place: Place) -> PlanChange | None:
+        """Deletes or pauses a policy because of a detection; once, however often it is found."""
+        what, cause = _DONE[command.what], command.detection.id()
+        known = self._registry.known.get(command_id(what, command.policy, cause))
+        if known is None:
+            entry = self._registry.entries.get(command.policy)
+            if entry is None:
+                _log.warning("no policy to stop", policy=command.policy, because=cause)
+                return None
+            if not is_stopped_by(entry, what):
+                known = await self._record_command(command, what, place)
+        if known is None:
+            return PlanChange(place=place, position=0, act="note", policy=command.policy)
+        return PlanChange(
+            place=known.changed.place,
+            position=known.position,
+            act="withdraw",
+            policy=command.policy,
+        )
+
+    async def _record_command(self, command: Command, what: What, place: Place) -> KeptChange:
+        changed = Changed(
+            what=what,
+            name=command.policy,
+            place=place,
+            number=len(self._registry.changes) + 1,
+            by=f"policy {command.detection.policy}",
+            cause=command.detection.id(),
+        )
+        event = change_event(changed, self._engine.name, self._clock.now_ms())
+        await self._channels.channel(CHANNEL).append([event])
+        await self._read_on()
+        return self._registry.known[event.id]
+
+    # --- the record ---
+
+    async def _read_on(self) -> list[KeptChange]:
+        """Takes in what is on record by now; gives what is new."""
+        channel = self._channels.channel(CHANNEL)
+        found: list[KeptChange] = []
+        while batch := await channel.read_after(self._position, limit=_PAGE):
+            self._position = batch[-1].position
+            found += [kept for stored in batch if (kept := kept_change(stored)) is not None]
+        for kept in found:
+            self._add(kept)
+        return found
+
+    def _add(self, kept: KeptChange) -> None:
+        self._registry.add(kept)
+        changed = kept.changed
+        if not changed.version:
+            return
+        stops = tuple(stop for phrase in changed.actions if (stop := stop_of(phrase)))
+        if stops:
+            self._stops[changed.name, changed.version] = stops
+        if changed.what != "shadowed":
+            self.phrases[changed.name] = tuple(
+                phrase for phrase in changed.actions if stop_of(phrase) is None
+            )
+
+
+def is_stopped_by(entry: Entry, what: What) -> bool:
+    """Whether a command has nothing left to do."""
+    return entry.is_deleted or (what == "paused" and entry.is_paused)
+
+
+def _done(changed: Changed) -> Done:
+    return Done(
+        changed=True,
+        name=changed.name,
+        what=changed.what,
+        version=changed.version,
+        after=changed.place.after,
+        problems=changed.problems,
+    )

@@ -1,0 +1,167 @@
+"""Which policies there are and in which state: what follows from the changes on record. Pure.
+[PO-9]"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.core.ids import content_id
+from rapport.policy.life.changes import Changed, KeptChange, What
+
+State = Literal["running", "paused", "broken", "deleted"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy as it stands. A deleted one is kept: its last detections still have actions."""
+
+    name: str
+    text: str
+    version: str
+    actions: tuple[str, ...]
+    by: str
+    since: int
+    """When this version was put on record."""
+    is_paused: bool = False
+    is_deleted: bool = False
+    problems: tuple[Problem, ...] = ()
+    shadow_text: str = ""
+    shadow_version: str = ""
+    shadow_actions: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """A broken policy is broken whether it is paused or not."""
+        if self.is_deleted:
+            return "deleted"
+        if self.problems:
+            return "broken"
+        return "paused" if self.is_paused else "running"
+
+
+class FromFile(NamedTuple):
+    """What has to be changed because a file of the site says something else than it did."""
+
+    what: What
+    name: str
+    text: str
+
+
+class Registry:
+    """All that the record says; fed with changes in their order."""
+
+    def __init__(self, changes: Iterable[KeptChange] = ()) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.changes: list[KeptChange] = []
+        self.known: dict[str, KeptChange] = {}
+        """By id."""
+        self._said: dict[str, str] = {}
+        for change in changes:
+            self.add(change)
+
+    def add(self, kept: KeptChange) -> None:
+        """The next change."""
+        changed = kept.changed
+        self.changes.append(kept)
+        self.known[kept.id] = kept
+        if changed.is_from_file:
+            self._note_file(changed)
+        entry = entry_after(self.entries.get(changed.name), kept)
+        if entry is not None:
+            self.entries[changed.name] = entry
+
+    def until(self, position: int) -> Registry:
+        """What the record said when it went so far."""
+        return Registry(change for change in self.changes if change.position <= position)
+
+    def alive(self) -> list[Entry]:
+        """Those that were not deleted, by name."""
+        return [entry for _, entry in sorted(self.entries.items()) if not entry.is_deleted]
+
+    def find(self, name: str) -> Entry | None:
+        """The policy, unless it is deleted or never was."""
+        entry = self.entries.get(name)
+        return None if entry is None or entry.is_deleted else entry
+
+    def history(self, name: str) -> list[KeptChange]:
+        """All changes of one policy, oldest first."""
+        return [change for change in self.changes if change.changed.name == name]
+
+    def from_files(self, files: Mapping[str, str], unread: Collection[str] = ()) -> list[FromFile]:
+        """What the files change. One that says what it said leaves in force what was changed since;
+        one in `unread` says what it said.
+        """
+        found: list[FromFile] = []
+        for name, text in sorted(files.items()):
+            if self._said.get(name) != _digest(text):
+                what: What = "registered" if self.find(name) is None else "replaced"
+                found.append(FromFile(what, name, text))
+        gone = self._said.keys() - files.keys() - set(unread)
+        return found + [FromFile("deleted", name, "") for name in sorted(gone)]
+
+    def _note_file(self, changed: Changed) -> None:
+        if changed.what == "deleted":
+            self._said.pop(changed.name, None)
+        elif changed.text:
+            self._said[changed.name] = _digest(changed.text)
+
+
+def entry_after(entry: Entry | None, kept: KeptChange) -> Entry | None:
+    """The policy after a change. Whatever changes it, but the shadow's own changes, ends its
+    shadow: there is nothing left to compare with.
+    """
+    changed = kept.changed
+    match changed.what:
+        case "registered" | "replaced":
+            is_paused = entry is not None and entry.is_paused and changed.what == "replaced"
+            return _brought(kept, is_paused)
+        case _ if entry is None:
+            return None
+        case "shadowed":
+            return msgspec.structs.replace(
+                entry,
+                shadow_text=changed.text,
+                shadow_version=changed.version,
+                shadow_actions=changed.actions,
+            )
+        case "promoted":
+            return _brought(kept, is_paused=False)
+        case "rebuilt":
+            return _without_shadow(
+                entry, version=changed.version, actions=changed.actions, problems=()
+            )
+        case "paused" | "resumed":
+            return _without_shadow(entry, is_paused=changed.what == "paused")
+        case "deleted":
+            return _without_shadow(entry, is_deleted=True)
+        case "broken":
+            return _without_shadow(entry, problems=changed.problems)
+        case _:
+            return _without_shadow(entry)
+
+
+def _brought(kept: KeptChange, is_paused: bool) -> Entry:
+    changed = kept.changed
+    return Entry(
+        name=changed.name,
+        text=changed.text,
+        version=changed.version,
+        actions=changed.actions,
+        by=changed.by,
+        since=kept.time,
+        is_paused=is_paused,
+        problems=changed.problems,
+    )
+
+
+def _without_shadow(entry: Entry, **changes: object) -> Entry:
+    return msgspec.structs.replace(
+        entry, shadow_text="", shadow_version="", shadow_actions=(), **changes
+    )
+
+
+def _digest(text: str) -> str:
+    return content_id(text)

@@ -1,0 +1,110 @@
+"""The versions of a policy as people look at them: who brought them, when, and what changed.
+[PO-9]
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.policy.engine_counts import PolicyCounts
+from rapport.policy.life.changes import WITH_TEXT, KeptChange, What
+from rapport.policy.life.registry import Entry, State
+from rapport.policy.life.shadow import Tally
+
+
+class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy in a list."""
+
+    name: str
+    state: State
+    version: str
+    by: str
+    since: int
+    shadow: str = ""
+    """The version in its shadow."""
+    tally: Tally | None = None
+    counts: PolicyCounts = PolicyCounts()
+    problems: tuple[Problem, ...] = ()
+    """Why it is broken."""
+    text: str = ""
+    shadow_text: str = ""
+
+
+class ShownChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change in the history of a policy."""
+
+    id: str
+    time: int
+    what: What
+    version: str
+    by: str
+    after: int
+    """The position of `events` after which it holds."""
+    cause: str = ""
+    problems: tuple[Problem, ...] = ()
+    text: str = ""
+    diff: str = ""
+    """Against the version before."""
+
+
+def shown_policy(
+    entry: Entry,
+    counts: Mapping[str, PolicyCounts],
+    tallies: Mapping[str, Tally],
+    *,
+    whole: bool = False,
+) -> ShownPolicy:
+    """With its text when `whole`."""
+    return ShownPolicy(
+        name=entry.name,
+        state=entry.state,
+        version=entry.version,
+        by=entry.by,
+        since=entry.since,
+        shadow=entry.shadow_version,
+        tally=tallies.get(entry.name),
+        counts=counts.get(entry.name, PolicyCounts()),
+        problems=entry.problems,
+        text=entry.text if whole else "",
+        shadow_text=entry.shadow_text if whole else "",
+    )
+
+
+def shown_history(changes: Iterable[KeptChange]) -> list[ShownChange]:
+    """All changes of one policy, oldest first; each version with what it changed."""
+    found: list[ShownChange] = []
+    before, version = "", ""
+    for kept in changes:
+        changed = kept.changed
+        diff = ""
+        if changed.what in WITH_TEXT:
+            diff = text_difference(before, changed.text, version, changed.version)
+        if changed.what in WITH_TEXT and changed.what != "shadowed":
+            before, version = changed.text, changed.version
+        found.append(
+            ShownChange(
+                id=kept.id,
+                time=kept.time,
+                what=changed.what,
+                version=changed.version,
+                by=changed.by,
+                after=changed.place.after,
+                cause=changed.cause,
+                problems=changed.problems,
+                text=changed.text,
+                diff=diff,
+            )
+        )
+    return found
+
+
+def text_difference(before: str, after: str, old: str, new: str) -> str:
+    """Lines taken out and put in, as `diff -u` shows them; empty when there are none."""
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), old or "nothing", new or "broken", lineterm=""
+    )
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,169 @@
+"""The stretches of truth that are going on: since when, by which readings, and whether they have
+lasted. [PO-3, PO-6]
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rapport.core.detection import Cause
+from rapport.policy.runners.operators.due_times import DueTimes
+from rapport.policy.runners.operators.lasting_moments import keys_of
+from rapport.policy.runners.operators.table import Array, Columns, Mask, Rows
+
+_COLUMNS = ("own", "partner", "since", "start", "blur", "fired", "causes")
+_FIRST_SIZE = 64
+
+
+class Begun(NamedTuple):
+    """Stretches that began: whose, when, by which readings."""
+
+    own: Rows
+    partner: Rows
+    since: Rows
+    start: Rows
+    """The earliest time of the causes, FAR where there are none."""
+    blur: Rows
+    causes: Array
+
+
+FAR = 2**62
+
+
+class Stretches:
+    """Open stretches in numbered rows, found by their key; a row is used again after its end.
+
+    Costs what is added, ended or due, never what merely goes on. One entry of a dictionary per key
+    with an open stretch.
+    """
+
+    def __init__(self, duration_ms: int, *, paired: bool) -> None:
+        self._duration, self._paired = duration_ms, paired
+        self._open: dict[int, list[int]] = {}
+        self._free: list[int] = []
+        self._born = np.zeros(0, np.int64)
+        self._last_born = 0
+        self._due = DueTimes(self._waits)
+        self.columns: Columns = {name: np.zeros(0, _type(name)) for name in _COLUMNS}
+
+    def of(self, keys: Rows) -> tuple[Rows, Rows]:
+        """The rows of all stretches of some keys, and the number of the key of each."""
+        if not self._open:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        rows: list[int] = []
+        groups: list[int] = []
+        for group, key in enumerate(keys.tolist()):
+            for row in self._open.get(key, ()):
+                rows.append(row)
+                groups.append(group)
+        return np.array(rows, np.int64), np.array(groups, np.int64)
+
+    def pairs(self) -> tuple[Rows, Rows]:
+        """Who has open stretches, all of them; costs as much as ever were open together."""
+        rows = np.flatnonzero(self._born)
+        return self.columns["own"][rows], self.columns["partner"][rows]
+
+    def add(self, begun: Begun, *, fired: Mask | None = None) -> None:
+        """Takes stretches in order of their begin; those not yet `fired` fall due."""
+        if not len(begun.own):
+            return
+        rows = self._room(len(begun.own))
+        for name in Begun._fields:
+            self.columns[name][rows] = getattr(begun, name)
+        self.columns["fired"][rows] = False if fired is None else fired
+        self._born[rows] = np.arange(self._last_born + 1, self._last_born + 1 + len(rows))
+        self._last_born += len(rows)
+        keys = keys_of(begun.own, begun.partner, paired=self._paired)
+        for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
+            self._open.setdefault(key, []).append(row)
+        waiting = ~self.columns["fired"][rows]
+        due = begun.since[waiting] + self._duration
+        self._due.push(due, rows[waiting], self._born[rows[waiting]])
+
+    def end(self, rows: Rows, when: Rows) -> Begun:
+        """Ends stretches; returns those that lasted and were not told yet."""
+        late = when >= self.columns["since"][rows] + self._duration
+        lasted = self._begun(rows[late & ~self.columns["fired"][rows]])
+        self._remove(rows)
+        return lasted
+
+    def pop_due(self, before: int) -> Begun:
+        """Those going on that have lasted, told once."""
+        _, rows, _ = self._due.pop_before(before)
+        self.columns["fired"][rows] = True
+        return self._begun(rows)
+
+    def first_due(self) -> int | None:
+        """When the first of those that have not lasted yet will have."""
+        return self._due.first()
+
+    def state(self) -> dict[str, Any]:
+        """What `restored` takes."""
+        rows = np.flatnonzero(self._born)
+        kept = {name: self.columns[name][rows] for name in _COLUMNS}
+        order = np.lexsort((kept["partner"], kept["own"], kept["since"]))
+        kept = {name: column[order] for name, column in kept.items()}
+        causes: list[tuple[Cause, ...]] = kept.pop("causes").tolist()
+        return {
+            **kept,
+            "counts": np.array([len(own) for own in causes], np.int64),
+            "times": np.array([time for own in causes for time, _ in own], np.int64),
+            "ids": [id for own in causes for _, id in own],
+        }
+
+    @classmethod
+    def restored(cls, duration_ms: int, state: dict[str, Any], *, paired: bool) -> Stretches:
+        """Those whose `state` this is."""
+        made = cls(duration_ms, paired=paired)
+        shown = iter(zip(state["times"].tolist(), state["ids"], strict=True))
+        causes = np.empty(len(state["own"]), object)
+        for place, number in enumerate(state["counts"].tolist()):
+            causes[place] = tuple(next(shown) for _ in range(number))
+        columns = {name: state[name] for name in Begun._fields if name != "causes"}
+        made.add(Begun(**columns, causes=causes), fired=state["fired"])
+        return made
+
+    def _begun(self, rows: Rows) -> Begun:
+        return Begun(*(self.columns[name][rows] for name in Begun._fields))
+
+    def _remove(self, rows: Rows) -> None:
+        keys = keys_of(
+            self.columns["own"][rows], self.columns["partner"][rows], paired=self._paired
+        )
+        for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
+            others = self._open[key]
+            if len(others) == 1:
+                del self._open[key]
+            else:
+                others.remove(row)
+            self._free.append(row)
+        self._born[rows] = 0
+        self.columns["causes"][rows] = None
+
+    def _room(self, wanted: int) -> Rows:
+        """Rows that are free; the columns grow by doubling."""
+        if len(self._free) < wanted:
+            size = len(self._born)
+            wider = max(2 * size, size + wanted, _FIRST_SIZE)
+            for name, column in self.columns.items():
+                self.columns[name] = _widened(column, wider)
+            self._born = _widened(self._born, wider)
+            self._free += range(wider - 1, size - 1, -1)
+        rows = np.array(self._free[len(self._free) - wanted :], np.int64)
+        del self._free[len(self._free) - wanted :]
+        return rows
+
+    def _waits(self, rows: Rows, born: Rows) -> Mask:
+        return np.asarray((self._born[rows] == born) & ~self.columns["fired"][rows])
+
+
+def _type(name: str) -> Any:
+    return {"fired": np.bool_, "causes": object}.get(name, np.int64)
+
+
+def _widened(column: Array, size: int) -> Array:
+    wider = np.zeros(size, column.dtype)
+    wider[: len(column)] = column
+    return wider

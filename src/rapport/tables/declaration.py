@@ -1,0 +1,86 @@
+"""One table as it is declared, wherever that was written. [PO-2]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from rapport.core.schema import AttributeType
+
+Concepts = Mapping[str, Mapping[str, AttributeType]]
+Kind = Literal["csv", "sql", "xml", "url", "context"]
+
+DEFAULT_TIMEOUT_MS = 10_000
+
+
+class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of rows: a CSV file, a query, elements of an XML file, a list in a JSON document,
+    or a context broker. Without a concept it serves look-ups only.
+    """
+
+    name: str
+    concept: str = ""
+    csv: str = ""
+    sql: str = ""
+    """Instead of a file: a query of `database`."""
+    database: str = ""
+    """An SQLite file, or `env:NAME` or `file:PATH` with the address of a PostgreSQL database."""
+    login: dict[str, str] = {}
+    """Instead of `database`: host, dbname, user and password of a PostgreSQL server."""
+    xml: str = ""
+    xpath: str = ""
+    """Selects the elements of `xml` that are the rows; key and columns are relative to them."""
+    namespaces: dict[str, str] = {}
+    """Namespaces by the prefix that expressions use."""
+    url: str = ""
+    rows: str = ""
+    """Where in the JSON document the list of rows is, such as `data.items`."""
+    headers: dict[str, str] = {}
+    """Sent along; what is secret is named as `env:NAME` or `file:PATH`."""
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    context: str = ""
+    key: str
+    further_keys: tuple[str, ...] = ()
+    """Rows are told apart by these columns too, such as rates by the day from which they hold; a
+    look-up then asks for the fields joined by `/`.
+    """
+    columns: dict[str, tuple[str, ...]] = {}
+    """Of each attribute the columns that hold its parts, or the one that holds them all."""
+    decimal: str = "."
+    lifetime_ms: int = 0
+    """The source is asked again so long after it was; 0: never."""
+
+    @property
+    def kind(self) -> Kind:
+        """What is asked."""
+        for kind in _KINDS:
+            if getattr(self, kind):
+                return kind
+        return "sql"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Every column that is named, each once."""
+        named = [self.key, *self.further_keys]
+        named += [name for names in self.columns.values() for name in names]
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def shown(self) -> str:
+        """What faults name as the place: the file, or the declaration."""
+        return self.csv or self.xml or f"[tables.{self.name}]"
+
+
+class PairDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of the site that is looked up: key columns and a number in a table."""
+
+    function: str
+    table: str
+    keys: tuple[str, ...]
+    value: str
+    symmetric: bool = False
+
+
+_KINDS: tuple[Kind, ...] = ("csv", "sql", "xml", "url", "context")

@@ -1,0 +1,179 @@
+"""Tables with a lifetime, asked again in the background; new tables while a node runs. [PO-2]
+
+The old rows serve until new ones are read, checked and joined, all beside the event loop; then they
+are switched in one step. A source that fails, or gives what cannot be used, changes nothing: its
+rows stay, its status says why, and it is asked again after a growing pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rapport.core.errors import RapportError, UnknownName
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.tables.declaration import TableDeclaration
+from rapport.tables.freshness import Freshness, TableStatus, fresh
+from rapport.tables.held import Changed
+from rapport.tables.loaded import LoadedTable
+from rapport.tables.own_thread import in_own_thread
+from rapport.tables.tables import Tables
+
+_log = get_logger(__name__)
+
+_LOOK_EVERY_MS = 1_000
+
+
+class Refreshing:
+    """Keeps the tables of a running node fresh. All calls belong to one event loop."""
+
+    def __init__(self, tables: Tables, clock: Clock, chance: Chance) -> None:
+        self._tables, self._clock, self._chance = tables, clock, chance
+        self._turn = asyncio.Lock()
+        self._known: dict[str, tuple[TableDeclaration, Freshness]] = {}
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._follow()
+        tables.changed.append(self._follow)
+
+    async def run(self) -> None:
+        """Asks sources whose lifetime is over until cancelled; a slow one keeps no other waiting.
+
+        Ends at once, also while a source is being asked.
+        """
+        try:
+            while True:
+                self._reap()
+                for name in self._due():
+                    self._under_way[name] = asyncio.create_task(self._ask(name))
+                await self._clock.sleep(self._wait_ms())
+        finally:
+            asked = list(self._under_way.values())
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+            self._under_way.clear()
+
+    def status(self) -> list[TableStatus]:
+        """Every table, by name."""
+        now, loaded = self._now_ms(), self._tables.loaded()
+        return [
+            TableStatus(
+                table=name,
+                rows=len(loaded[name].file),
+                lifetime_ms=known.lifetime_ms,
+                age_ms=now - known.read_ms,
+                changes=known.changes,
+                failures=known.failures,
+                error=known.error,
+            )
+            for name, (_declared, known) in sorted(self._known.items())
+        ]
+
+    def unwell(self) -> list[str]:
+        """The tables whose source failed when it was last asked."""
+        return sorted(name for name, (_declared, known) in self._known.items() if known.failures)
+
+    async def add(self, declared: TableDeclaration) -> None:
+        """Takes in a new table, or another declaration of one; the fewest tables are chosen anew
+        beside the loop, then switched. Raises SiteError; then everything stays as it was.
+        """
+        read = await in_own_thread(
+            lambda: self._tables.read(declared), name=f"tables-{declared.name}"
+        )
+        await self._take(read, is_new=True)
+
+    async def refresh(self, name: str) -> bool:
+        """Asks a source now; True when its rows changed. Raises UnknownName, or SiteError when it
+        fails or gives what cannot be used: then the rows stay, and the status says so.
+        """
+        if name not in self._known:
+            raise UnknownName("table", name, list(self._known))
+        asked = self._known[name][0]
+        try:
+            read = await in_own_thread(lambda: self._tables.read_again(name), name=f"tables-{name}")
+            changed = read is not None and await self._take(read)
+        except RapportError as error:
+            self._note_failure(asked, error)
+            raise
+        if self._is_declared_so(asked):
+            known = self._known[name][1].succeeded(self._now_ms(), changed=changed)
+            self._known[name] = asked, known
+        return changed
+
+    async def _take(self, read: LoadedTable, *, is_new: bool = False) -> bool:
+        """Prepares beside the loop and switches; again when the tables changed meanwhile. False
+        when the table itself went or was declared otherwise: then what was read is of no use.
+        """
+        name = read.declared.name
+        async with self._turn:
+            while is_new or self._tables.declarations().get(name) == read.declared:
+                prepared = await in_own_thread(
+                    lambda: self._tables.prepared([read]), name="tables-prepare"
+                )
+                if self._tables.switch(prepared, self._clock.now_ms()):
+                    return True
+        return False
+
+    # --- what is due ---
+
+    async def _ask(self, name: str) -> None:
+        try:
+            await self.refresh(name)
+        except RapportError:
+            return  # noted, and asked again when it is due
+
+    def _reap(self) -> None:
+        """Forgets what is done; raises what nobody expected."""
+        for name, task in list(self._under_way.items()):
+            if task.done():
+                del self._under_way[name]
+                task.result()
+
+    def _due(self) -> list[str]:
+        now = self._now_ms()
+        return [
+            name
+            for name, (_declared, known) in self._known.items()
+            if known.lifetime_ms and known.due_ms <= now and name not in self._under_way
+        ]
+
+    def _wait_ms(self) -> int:
+        """Until the next is due, a second at most: declarations may change meanwhile."""
+        dues = [
+            known.due_ms
+            for name, (_declared, known) in self._known.items()
+            if known.lifetime_ms and name not in self._under_way
+        ]
+        wait = min(dues, default=self._now_ms() + _LOOK_EVERY_MS) - self._now_ms()
+        return min(max(wait, 1), _LOOK_EVERY_MS)
+
+    def _follow(self, _changed: Changed | None = None) -> None:
+        """Learns of tables that are new, gone or declared otherwise."""
+        declarations, now = self._tables.declarations(), self._now_ms()
+        for name, declared in declarations.items():
+            if name not in self._known or self._known[name][0] != declared:
+                self._known[name] = declared, fresh(declared.lifetime_ms, now)
+        for name in self._known.keys() - declarations.keys():
+            del self._known[name]
+
+    def _is_declared_so(self, asked: TableDeclaration) -> bool:
+        """False when the table went, or was declared otherwise, while its source was asked."""
+        return asked.name in self._known and self._known[asked.name][0] == asked
+
+    def _note_failure(self, asked: TableDeclaration, error: RapportError) -> None:
+        if not self._is_declared_so(asked):
+            return
+        name, first = asked.name, error.problems_found()[0]
+        noted = self._known[name][1].failed(self._now_ms(), first, chance=self._chance.random())
+        self._known[name] = asked, noted
+        _log.warning(
+            "table not refreshed",
+            table=name,
+            code=first.code,
+            reason=first.message,
+            again_in_ms=noted.due_ms - self._now_ms(),
+        )
+
+    def _now_ms(self) -> int:
+        return self._clock.steady_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""XPath 1.0 in its abbreviated form, on XML read safely."""

@@ -1,0 +1,121 @@
+"""Rows that change while a node runs reach mediation and policies, by lifetime and by reload."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rapport.core.detection import DETECTED
+from rapport.core.errors import SiteError
+from rapport.core.event import Event, make_event
+from rapport.core.times import format_time
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.settings import NodeSettings
+from rapport.node.node import Node
+from rapport.node.wiring import make_node
+from rapport.scenarios.secure_building.play import prepare_site
+from rapport.site.site import load_site
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """The secure building; its guest with tag E200-01 is an employee as yet."""
+    site = prepare_site(
+        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
+    )
+    text = (site / "site.toml").read_text().replace('lateness = "5s"', 'lateness = "200ms"')
+    (site / "site.toml").write_text(text.replace('window = "5s"', 'window = "300ms"'))
+    change(site, "persons.csv", "Grace Hopper,guest", "Grace Hopper,employee")
+    return site
+
+
+def change(site: Path, name: str, old: str, new: str) -> None:
+    text = (site / name).read_text()
+    assert old in text
+    (site / name).write_text(text.replace(old, new))
+
+
+def badge(id: str, tag: str) -> Event:
+    now = SystemClock().now_ms()
+    seen = {"reader": "r1", "tag": tag, "dx": 0, "dy": 0, "t": format_time(now)}
+    return make_event(source="readers", id=id, type="readers.raw", time=now, data=seen)
+
+
+def running(site: Path, scenario: Callable[[Node], object]) -> None:
+    async def run() -> None:
+        node = make_node(load_site(site), NodeSettings(port=0), SystemClock())
+        await node.start()
+        try:
+            async with asyncio.timeout(60):
+                await scenario(node)
+        finally:
+            await node.stop()
+
+    asyncio.run(run())
+
+
+async def until_found(node: Node, wanted: str) -> list[str]:
+    """Who was detected, once somebody is detected whose reading has the wanted id."""
+    while True:
+        kept = await node.channels.channel("detections").read_after(0, limit=1_000)
+        found = [one.event.payload() for one in kept if one.event.type == DETECTED]
+        if any(wanted in str(one) for one in found):
+            return [one["bindings"]["A"] for one in found]
+        await SystemClock().sleep(20)
+
+
+async def until_changed(node: Node, table: str) -> None:
+    while not any(one.table == table and one.changes for one in node.fresh_tables.status()):
+        await SystemClock().sleep(20)
+    # Policies get them at the next turn of the engine.
+    while node.fresh_tables.waits():
+        await SystemClock().sleep(20)
+
+
+def test_rows_whose_lifetime_is_over_reach_policies_and_look_ups(site: Path) -> None:
+    for table in ("persons", "badges"):
+        change(
+            site, "site.toml", f'csv = "{table}.csv"', f'csv = "{table}.csv"\nlifetime = "100ms"'
+        )
+
+    async def scenario(node: Node) -> None:
+        await node.append("raw.readers", [badge("employee", "E200-01"), badge("guest", "E200-02")])
+        assert set(await until_found(node, "guest")) == {"p02"}
+        change(site, "persons.csv", "Grace Hopper,employee", "Grace Hopper,guest")
+        change(site, "badges.csv", "E200-02,p02", "NEW-TAG,p01")
+        await until_changed(node, "persons")
+        await until_changed(node, "badges")
+        await node.append("raw.readers", [badge("by-new-tag", "NEW-TAG")])
+        assert "p01" in await until_found(node, "by-new-tag")
+
+    running(site, scenario)
+
+
+def test_a_reload_brings_new_rows_and_tables_to_policies(site: Path) -> None:
+    async def scenario(node: Node) -> None:
+        change(site, "persons.csv", "Grace Hopper,employee", "Grace Hopper,guest")
+        change(site, "badges.csv", "E200-02,p02", "NEW-TAG,p01")
+        change(
+            site,
+            "site.toml",
+            "[tables.rooms]",
+            '[tables.more]\ncsv = "rooms.csv"\nkey = "id"\n[tables.rooms]',
+        )
+        await node.meanings.reload()
+        while node.fresh_tables.waits():
+            await SystemClock().sleep(20)
+        assert "more" in [one.table for one in node.fresh_tables.status()]
+        await node.append("raw.readers", [badge("by-new-tag", "NEW-TAG")])
+        assert "p01" in await until_found(node, "by-new-tag")
+        change(site, "site.toml", 'columns = { status = "status" }', "columns = {}")
+        with pytest.raises(SiteError) as caught:
+            await node.meanings.reload()
+        assert [problem.code for problem in caught.value.problems] == ["reload.attribute_gone"]
+        assert node.site.tables.gives("person", "status")
+
+    running(site, scenario)

@@ -1,0 +1,149 @@
+"""The doors of policies: looking, checking, changing, rights, bad input. [PO-9]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+POLICY = """concepts
+  person A (status='guest')
+  room R (security='restricted')
+conditions
+  A is inside R
+actions
+  raise alarm
+"""
+TEXT = {"Content-Type": "text/plain; charset=utf-8"}
+
+
+def run(scenario: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_policy_lives_from_registering_to_deleting_over_the_doors(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            before = (await doors.ask("GET", "/policies")).json()
+            assert {row["state"] for row in before} == {"running"}
+            done = await doors.ask("POST", "/policies/new", POLICY.encode(), TEXT)
+            assert (done.status, done.json()["what"]) == (200, "registered")
+            assert "new" in doors.node.policy.policies()
+            again = await doors.ask("POST", "/policies/new", POLICY.encode(), TEXT)
+            assert (again.status, again.json()["title"]) == (409, "policy.exists")
+            other = POLICY.replace("'guest'", "'employee'").encode()
+            shadowed = await doors.ask("POST", "/policies/new?how=shadow", other, TEXT)
+            assert shadowed.json()["what"] == "shadowed"
+            promoted = await doors.ask("POST", "/policies/new/promote")
+            assert promoted.json()["version"] == shadowed.json()["version"]
+            stale = await doors.ask(
+                "POST", "/policies/new?how=replace&expects=x", POLICY.encode(), TEXT
+            )
+            assert (stale.status, stale.json()["title"]) == (409, "state.stale_version")
+            assert (await doors.ask("POST", "/policies/new/pause")).json()["changed"]
+            shown = (await doors.ask("GET", "/policies/new")).json()
+            assert (shown["state"], shown["text"]) == ("paused", other.decode())
+            assert (await doors.ask("POST", "/policies/new/resume")).json()["changed"]
+            assert (await doors.ask("DELETE", "/policies/new")).json()["what"] == "deleted"
+            gone = await doors.ask("GET", "/policies/new")
+            assert (gone.status, gone.json()["title"]) == (404, "policy.unknown")
+            history = (await doors.ask("GET", "/policies/new/history")).json()
+            assert [one["what"] for one in history] == [
+                "registered",
+                "shadowed",
+                "promoted",
+                "paused",
+                "resumed",
+                "deleted",
+            ]
+            assert "+  person A (status='employee')" in history[2]["diff"]
+            assert (await doors.ask("GET", "/policies")).json() == before
+
+    run(scenario)
+
+
+def test_a_faulty_policy_is_refused_with_every_problem_at_its_place(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            bad = POLICY.replace("inside", "insde").replace("status", "statsu").encode()
+            refused = await doors.ask("POST", "/policies/new", bad, TEXT)
+            assert refused.status == 400
+            problems = refused.json()["problems"]
+            assert {problem["line"] for problem in problems} == {2, 5}
+            assert all(problem["hint"] and problem["column"] for problem in problems)
+            checked = (await doors.ask("POST", "/policies/new/check", bad, TEXT)).json()
+            assert (checked["version"], checked["problems"]) == ("", problems)
+            fine = (await doors.ask("POST", "/policies/new/check", POLICY.encode(), TEXT)).json()
+            assert fine["version"]
+            for path, status in (
+                ("/policies/new", 400),
+                ("/policies/..%2Fnew", 400),
+                ("/policies/a%20b", 400),
+            ):
+                answer = await doors.ask("POST", path, b"\xff\xfe", TEXT)
+                assert answer.status == status, (path, answer.body)
+            assert (await doors.ask("POST", "/policies/new/fly")).status == 400
+
+    run(scenario)
+
+
+def test_changing_needs_the_right_to_and_looking_any(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors(token="t" * 40) as doors:
+            for method, path in (
+                ("GET", "/policies"),
+                ("POST", "/policies/new"),
+                ("POST", "/policies/new/check"),
+                ("POST", "/policies/new/pause"),
+                ("POST", "/policies"),
+                ("DELETE", "/policies/new"),
+            ):
+                assert (await doors.ask(method, path)).status in (401, 403), path
+            own = {"Authorization": f"Bearer {'t' * 40}"}
+            assert (await doors.ask("GET", "/policies", None, own)).status == 200
+
+    run(scenario)
+
+
+def test_a_reload_takes_policies_from_files_and_marks_what_it_broke(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            site = doors.node.site.directory
+            (site / "fresh.dpl").write_text(POLICY)
+            done = (await doors.ask("POST", "/policies")).json()
+            assert [(one["name"], one["what"]) for one in done] == [("fresh", "registered")]
+            file = site / "site.toml"
+            whole = file.read_text()
+            file.write_text(whole.replace("[relationships.inside]", "[relationships.within_walls]"))
+            done = (await doors.ask("POST", "/policies")).json()
+            assert {one["what"] for one in done} == {"broken"}
+            shown = (await doors.ask("GET", "/policies/fresh")).json()
+            assert (shown["state"], shown["problems"][0]["line"]) == ("broken", 5)
+            assert "fresh" not in doors.node.policy.policies()
+            file.write_text(whole)
+            done = (await doors.ask("POST", "/policies")).json()
+            assert {one["what"] for one in done} == {"rebuilt"}
+            (site / "fresh.dpl").write_text("nonsense")
+            refused = await doors.ask("POST", "/policies")
+            assert refused.status == 400
+            assert "fresh" in doors.node.policy.policies()
+
+    run(scenario)
+
+
+def test_metrics_and_overview_tell_what_each_policy_did(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            text = (await doors.ask("GET", "/metrics")).body.decode()
+            assert 'rapport_policy_events_total{policy="' in text
+            assert "rapport_policy_seconds_total" in text
+            overview = (await doors.ask("GET", "/overview")).json()
+            assert overview["policies"][0]["state"] == "running"
+
+    run(scenario)
