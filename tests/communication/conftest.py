@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.actions import Action
+from rapport.communication.actions import Action, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
@@ -70,6 +70,7 @@ class Room:
             )
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
+        self.own_action: OwnAction = nothing_said
         self.retry = Retry(attempts=4, first_ms=2 * SECOND, longest_ms=10 * SECOND)
 
     async def start(self) -> None:
@@ -83,6 +84,7 @@ class Room:
             phrases=self.phrases,
             adapters=tuple(self.adapters),
             retry=self.retry,
+            own_action=self.own_action,
         )
         await self.engine.open()
         self.dispatches = [

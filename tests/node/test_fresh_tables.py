@@ -18,6 +18,9 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
+from rapport.testing.rows_server import RowsServer, rows_server
+
+__all__ = ["rows_server"]
 
 pytestmark = pytest.mark.slow
 
@@ -84,8 +87,7 @@ def test_rows_whose_lifetime_is_over_reach_policies_and_look_ups(site: Path) -> 
         )
 
     async def scenario(node: Node) -> None:
-        await node.append("raw.readers", [badge("employee", "E200-01"), badge("guest", "E200-02")])
-        assert set(await until_found(node, "guest")) == {"p02"}
+        await node.append("raw.readers", [badge("employee", "E200-01")])
         change(site, "persons.csv", "Grace Hopper,employee", "Grace Hopper,guest")
         change(site, "badges.csv", "E200-02,p02", "NEW-TAG,p01")
         await until_changed(node, "persons")
@@ -94,6 +96,30 @@ def test_rows_whose_lifetime_is_over_reach_policies_and_look_ups(site: Path) -> 
         assert "p01" in await until_found(node, "by-new-tag")
 
     running(site, scenario)
+
+
+def test_a_node_starts_with_the_rows_of_before_when_a_server_is_down(
+    site: Path, rows_server: RowsServer
+) -> None:
+    rows_server.body = b'[{"id": "p01", "status": "guest", "badge": "E200-01"}]'
+    change(
+        site, "site.toml", 'csv = "persons.csv"', f'url = "{rows_server.url}"\nlifetime = "10min"'
+    )
+
+    async def let_it_keep(node: Node) -> None:
+        while not list((site / ".rapport/tables").glob("*.rows")):
+            await SystemClock().sleep(20)
+
+    async def look(node: Node) -> None:
+        assert node.site.tables.lookup("persons", "p01", "status") == "guest"
+        (persons,) = [one for one in node.fresh_tables.status() if one.table == "persons"]
+        assert persons.failures >= 1
+
+    running(site, let_it_keep)
+    rows_server.status = 503
+    (warning,) = load_site(site).problems
+    assert (warning.code, warning.severity) == ("source.bad_status", "warning")
+    running(site, look)
 
 
 def test_a_reload_brings_new_rows_and_tables_to_policies(site: Path) -> None:

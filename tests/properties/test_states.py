@@ -84,6 +84,9 @@ class Tables:
         return {("p1", "p2"): 2.0, ("p2", "p1"): 2.0, ("p1", "p3"): 1.0}
 
 
+pytestmark = pytest.mark.slow
+
+
 class Reading(NamedTuple):
     time: int
     id: str
@@ -521,7 +524,7 @@ def drive(term: Any, readings: list[Reading], cuts: Cuts, began: int | None = No
     return driver.found
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(lasting_terms(), recordings(), cuts_of)
 def test_durations_are_what_the_model_says(
     term: plan.LastingTerm, readings: list[Reading], cuts: Cuts
@@ -541,6 +544,34 @@ def test_portions_of_any_size_give_the_same(
     driver.take(readings, readings[-1].time + 1)
     driver.take([], END_OF_TIME)
     assert sorted(driver.found) == Model(term, readings).occurrences()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0.3, 2.0, 6.0]))
+def test_passing_over_pairs_that_stay_apart_changes_nothing(seed: int, reach: float) -> None:
+    """Random walks at any place of the plane, far more people than the model can do."""
+    chance = np.random.default_rng(seed)
+    places = chance.normal(0, 10, (25, 2))
+    readings = []
+    for number, who in enumerate(chance.integers(0, 25, 600).tolist()):
+        places[who] += chance.normal(0, chance.choice([0.1, 3.0]), 2)
+        source = ("tags", "weak")[int(chance.integers(0, 2))]
+        point = tuple(places[who].tolist())
+        readings.append(
+            Reading(number, f"e{number:04}", "person.position", source, f"p{who}", point)
+        )
+    first, second = side("A", "person", "position"), side("B", "person", "position")
+    near = plan.StateAtom(plan.CorrelationTerm(first, second, "within", reach))
+    found = []
+    for looks_at_all in (False, True):
+        driver = Driver(plan.LastingTerm(first, second, near, 20))
+        if looks_at_all:
+            driver.step._bindings._near = None  # type: ignore[attr-defined]
+        for start in range(0, 600, 200):
+            driver.take(readings[start : start + 200], start + 200)
+        driver.take([], END_OF_TIME)
+        found.append(sorted(driver.found))
+    assert found[0] == found[1]
 
 
 def silent_model(
@@ -574,7 +605,7 @@ silent_terms = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(silent_terms, recordings(), cuts_of, st.sampled_from([None, 90, 100]))
 def test_silences_are_what_the_model_says(
     term: plan.SilentTerm, readings: list[Reading], cuts: Cuts, began: int | None

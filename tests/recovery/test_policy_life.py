@@ -30,7 +30,9 @@ STAYS = CONCEPTS + "conditions\n  A is inside R for 2 hours\nactions\n  raise al
 SILENT = CONCEPTS.split("  room")[0]
 SILENT += "conditions\n  no position of A for 2 hours\nactions\n  raise alarm\n"
 UNESCORTED = CONCEPTS.replace("  room", "  person B (status='employee')\n  room")
-UNESCORTED += "conditions\n  A is inside R\n  B is not inside R\n  within 2 h\nactions\n  raise alarm\n"
+UNESCORTED += (
+    "conditions\n  A is inside R\n  B is not inside R\n  within 2 h\nactions\n  raise alarm\n"
+)
 
 
 class Running:
@@ -123,6 +125,7 @@ def test_killed_between_registering_and_the_first_event_it_sees_that_event(tmp_p
     assert found(tmp_path) == [("watch", 1_000)]
 
 
+@pytest.mark.long
 def test_killed_after_every_change_each_policy_finds_what_came_while_it_ran(tmp_path: Path) -> None:
     steps = [
         ("register", "watch", INSIDE),

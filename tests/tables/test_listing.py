@@ -92,6 +92,11 @@ def test_its_tables_load_from_an_sqlite_file(site: Path) -> None:
     check(Tables.load(site, found, CONCEPTS))
 
 
+def test_a_lifetime_may_be_said(site: Path) -> None:
+    listing = LISTING.replace('key="name"', 'key="name" lifetime="10min"')
+    assert [table.lifetime_ms for table in declared(site, listing)[0]] == [0, 600_000]
+
+
 @pytest.mark.slow
 def test_its_tables_load_from_postgresql(
     site: Path,
@@ -132,6 +137,7 @@ def test_its_tables_load_from_postgresql(
         (SERVER, 'url="postgresql://u:p@h/d"', "settings.bare_secret"),
         (SERVER, 'url="absent.sqlite"', "site.no_file"),
         ("<xmlsource", "<jsonsource/><xmlsource", "tables.bad_listing"),
+        ('keyColumn="id"', 'keyColumn="id" lifetime="soon"', "site.bad_duration"),
     ],
 )
 def test_faults_are_told_with_the_file(site: Path, old: str, new: str, code: str) -> None:

@@ -1,5 +1,6 @@
 """Loading pull data: joins, look-ups, versions, speed, and any bytes at all."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError, UnknownName
 from rapport.core.schema import AttributeType
-from rapport.kernel.clock import SystemClock
 from rapport.tables.declare import TableDeclaration
 from rapport.tables.instances import Instances
 from rapport.tables.tables import Tables
@@ -164,12 +164,11 @@ def test_a_fault_after_a_field_of_several_lines_has_the_right_line(tmp_path: Pat
 def test_a_hundred_thousand_rows_load_in_well_under_a_second_each(tmp_path: Path) -> None:
     rows = (f"r{i},{i},{i},{i + 1}.5,{i + 1},public" for i in range(100_000))
     write(tmp_path, "rooms.csv", "id,x1,y1,x2,y2,security\n" + "\n".join(rows))
-    clock = SystemClock()
-    started = clock.steady_ns()
+    started = time.process_time()
     tables = load(tmp_path, ROOMS)
     assert len(tables.instances("room")) == 100_000
-    # Generous, as other tests share the machine; alone it takes a fifth of this.
-    assert clock.steady_ns() - started < 3_000_000_000
+    # Of the processor's time, as other tests share the machine; it takes a fifth of this.
+    assert time.process_time() - started < 2.0
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -41,6 +41,12 @@ def back_end(
         yield request.param
 
 
+@pytest.fixture
+def elsewhere(back_end: str) -> str:
+    """What a site of one's own says about where its channels are kept."""
+    return "" if back_end == "embedded" else ELSEWHERE
+
+
 @pytest.fixture(autouse=True)
 def _places_of_its_own(
     request: pytest.FixtureRequest, back_end: str, monkeypatch: pytest.MonkeyPatch

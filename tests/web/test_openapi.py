@@ -150,7 +150,7 @@ CHECKS = (
 )
 
 
-ENDLESS = "/channels/{name}/stream"
+ENDLESS = ("/channels/{name}/stream", "/load/stream")
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_no_request_gets_an_answer_that_the_document_does_not_tell(
     statuses: Counter[int] = Counter()
     operations = [found.ok() for found in document.get_all_operations()]
     for operation in operations:
-        if operation.path != ENDLESS:
+        if operation.path not in ENDLESS:
             try_out(operation, mode, statuses)
     assert statuses[200 if mode is GenerationMode.POSITIVE else 400] > 20
 

@@ -82,13 +82,21 @@ async def _node(
 async def _one_before(
     channels: Channels, cause: str, channel: str, stored: StoredEvent
 ) -> tuple[str, StoredEvent] | None:
-    """The latest stage at or before this one that holds an event with that id, itself excluded."""
-    candidates = [
+    """The latest stage at or before this one that holds an event with that id, itself excluded; a
+    later one where there is none: what an action appended follows from a detection.
+    """
+    found = [
         item
         for item in await channels.find_event(cause)
+        if (item[0], item[1].position) != (channel, stored.position)
+    ]
+    before = [
+        item
+        for item in found
         if stage_of(item[0]) < stage_of(channel)
         or (stage_of(item[0]) == stage_of(channel) and item[1].position < stored.position)
     ]
+    candidates = before or ([] if cause == stored.event.id else found)
     return max(candidates, key=lambda item: (stage_of(item[0]), item[1].position), default=None)
 
 

@@ -1,4 +1,4 @@
-"""`rapport demo`: the secure building end to end, and what to try next. [UX-1]"""
+"""`rapport demo`: the scenarios end to end, and what to try next. [PO-17, UX-1]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -22,19 +22,27 @@ if TYPE_CHECKING:
 
 _PORT = 8484
 
+Scenario = Literal["secure-building", "dangerous-goods"]
+
 
 def demo(
+    scenario: Annotated[Scenario, Parameter(help="What to play.")] = "secure-building",
     *,
     keep: Annotated[bool, Parameter(help="Stay up afterwards.")] = False,
     spark: Annotated[bool, Parameter(help="End with the report on Spark.")] = True,
 ) -> int:
-    """Play the secure-building scenes: sensors, alarms, mails, answers, the report on Spark."""
+    """Play a scenario: sensors that disagree, alarms, mails, answers, the report on Spark."""
+    from rapport.cli.scenario import dangerous_goods
+
     configure_logs(level="WARNING")
     with tempfile.TemporaryDirectory(prefix="rapport-demo-") as directory:
-        return asyncio.run(_demo(Path(directory) / "site", keep, spark))
+        site = Path(directory) / "site"
+        if scenario == "dangerous-goods":
+            return asyncio.run(dangerous_goods(site, port=_PORT, keep=keep))
+        return asyncio.run(_secure_building(site, keep, spark))
 
 
-async def _demo(site: Path, keep: bool, spark: bool) -> int:
+async def _secure_building(site: Path, keep: bool, spark: bool) -> int:
     from rapport.scenarios.secure_building.play import play, stage
 
     clock, out = SystemClock(), stdout()
@@ -141,5 +149,6 @@ def _show_next(scene: Stage, site: Path, keep: bool) -> None:
         out.print(f"  open {scene.url} in a browser; stop with Ctrl-C", soft_wrap=True)
         out.print(f"  ./run rapport ledger --site {site}", soft_wrap=True)
     out.print("  ./run demo --keep                       a live page, and time to look around")
+    out.print("  ./run rapport demo dangerous-goods      substances too near each other on a truck")
     out.print("  ./run rapport init my-site              a site of your own to change")
     out.print("  ./run rapport replay --site tests/data/checks/secure-building")

@@ -57,3 +57,17 @@ def fmt(
     from rapport.cli.policy_format import format_files
 
     return format_files(files, site_directory(site), check=check)
+
+
+@app.command
+def similar(
+    name: str,
+    *,
+    site: SiteOption = None,
+    limit: Annotated[int, Parameter(help="At most so many.")] = 10,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """List the policies that speak of the same things as this one, most alike first."""
+    from rapport.cli.policy_similar import show_similar
+
+    show_similar(name, site_directory(site), limit=limit, as_json=json)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,6 +91,13 @@ class Remote:
         """Returns the answer as it is."""
         return self._asked(path, None, "").decode()
 
+    def lines(self, path: str) -> Generator[str]:
+        """The lines of an answer that goes on, as they come; ends when the node ends it."""
+        request = self._request(path, None, "")
+        with self._opened(request) as answer:
+            for line in answer:
+                yield line.decode().rstrip("\r\n")
+
     def delete(self, path: str) -> Any:
         """Returns the decoded answer."""
         return self._ask(path, None, "", method="DELETE")
@@ -101,14 +110,26 @@ class Remote:
     def _asked(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> bytes:
+        request = self._request(path, body, content_type, method=method)
+        with self._opened(request) as answer:
+            return bytes(answer.read())
+
+    def _request(
+        self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
+    ) -> urllib.request.Request:
         request = urllib.request.Request(self._url + path, data=body, method=method)
         if content_type:
             request.add_header("Content-Type", content_type)
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
+        return request
+
+    @contextmanager
+    def _opened(self, request: urllib.request.Request) -> Iterator[Any]:
+        """The answer while the block runs; what goes wrong is told as our own errors."""
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-                return bytes(answer.read())
+                yield answer
         except urllib.error.HTTPError as error:
             raise _as_rapport_error(error) from None
         except (urllib.error.URLError, OSError) as error:

@@ -1,11 +1,15 @@
-"""What the site does for a policy's action phrase, and the message it becomes. [CO-1, design 21]"""
+"""What the site does for a policy's action phrase, and the message it becomes. [CO-1, PO-10,
+design 21]"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import msgspec
 
+from rapport.communication.effects import Effect, EffectTemplate
 from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
-from rapport.communication.tracking import DoneWhen
+from rapport.communication.tracking import CollectiveDelivery, DoneWhen
 from rapport.core.detection import Detection
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
@@ -15,10 +19,11 @@ SENDER = Identifier("component", "policy")
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[actions."phrase"]` of the site file."""
+    """One `[actions."phrase"]` of the site file, or what a policy itself says about a phrase."""
 
     phrase: str
     send_to: Identifier
+    """Whom to tell; a component of the phrase's name when `effect` says what is done instead."""
     text: str
     urgent: bool = False
     done_when: DoneWhen = "sent"
@@ -27,6 +32,24 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     escalate_to: tuple[Identifier, ...] = ()
     ttl_ms: int = 0
     """After this nobody needs the message any more; 0 = never."""
+    reach: CollectiveDelivery | None = None
+    """How many of a collective have to be reached; None = what the collective says."""
+    effect: EffectTemplate | None = None
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Every text with fields to fill, with the key of the site file it stands at."""
+        if self.effect is None:
+            yield "text", self.text
+        else:
+            yield from self.effect.texts()
+
+
+OwnAction = Callable[[str, str, str], Action | None]
+"""Policy, version and phrase to what that policy says about it; None when it says nothing."""
+
+
+def nothing_said(_policy: str, _version: str, _phrase: str) -> None:
+    """Policies leave everything to the site."""
 
 
 def same_phrase(text: str) -> str:
@@ -44,17 +67,19 @@ def message_for(
     facts: Facts = nothing_known,
     *,
     is_late: bool = False,
+    effect: Effect | None = None,
 ) -> Message:
     """The message of an action; its id follows from detection, phrase and receiver alone.
 
     `is_late`: the situation was found long after it was; the text begins with that and with when.
+    With an `effect` it says what is done.
     """
     detection_id = detection.id()
-    text = fill_template(action.text, detection, facts)
+    text = effect.shown() if effect else fill_template(action.text, detection, facts)
     if is_late:
         text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
     return Message(
-        type="NOTIFICATION",
+        type="ACTION" if effect else "NOTIFICATION",
         subtype=action.phrase,
         sender=SENDER,
         id=content_id("message", detection_id, action.phrase, str(action.send_to)),

@@ -1,11 +1,14 @@
-"""The whole room from what a site declares: engine, adapters and dispatches. [CO-4]"""
+"""The whole room from what a site declares: engine, adapters and dispatches. [CO-4, PO-10]"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import Appended, Channels
+from rapport.communication.actions import OwnAction, nothing_said
 from rapport.communication.adapters.absent import AbsentAdapter
+from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import OutputAdapter
 from rapport.communication.adapters.build import make_adapters
 from rapport.communication.adapters.dispatch import Dispatch
@@ -15,6 +18,7 @@ from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import SiteDirectory
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
+from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.store.base import RecordStore
@@ -41,9 +45,12 @@ class Assembly:
         plugins: Plugins | None = None,
         retry: Retry = DEFAULT_RETRY,
         facts: Facts = nothing_known,
+        own_action: OwnAction = nothing_said,
+        append: Append | None = None,
     ) -> None:
         """`phrases` gives each policy's action phrases; `public_url` is asked at each sending:
         a node knows its address only when its doors are open; empty = no link in messages.
+        `append` is how actions append their events; None = straight into the channel.
 
         Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an
         adapter that is not installed.
@@ -51,6 +58,8 @@ class Assembly:
         self.secret = answer_secret(records)
         self._public_url = public_url
         self.adapters = make_adapters(declared, self.link_for, plugins or Plugins())
+        if declared.appends():
+            self.adapters[AppendAdapter.name] = AppendAdapter(append or partial(_append, channels))
         self.engine = CommunicationEngine(
             channels,
             records,
@@ -61,6 +70,7 @@ class Assembly:
             adapters=tuple(self.adapters),
             retry=retry,
             facts=facts,
+            own_action=own_action,
         )
         served: list[OutputAdapter] = [*self.adapters.values()]
         served += [AbsentAdapter(name) for name in _unserved(channels, self.adapters)]
@@ -85,6 +95,10 @@ class Assembly:
         """Lets go of the adapters' connections; called after the tasks have ended."""
         for adapter in self.adapters.values():
             await adapter.close()
+
+
+async def _append(channels: Channels, name: str, events: Sequence[Event]) -> Appended:
+    return await channels.channel(name).append(events)
 
 
 def _unserved(channels: Channels, adapters: Mapping[str, OutputAdapter]) -> list[str]:

@@ -1,5 +1,5 @@
 """Every message's case: loads it, lets `delivery.next_step` decide, and writes what follows.
-[CO-7, CO-8]
+[CO-7, CO-8, PO-10]
 
 Synchronous and without a clock: called by the engine inside one transaction, with the time as an
 argument.
@@ -11,11 +11,19 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from rapport.communication.actions import SENDER, Action, message_for, same_phrase
+from rapport.communication.actions import (
+    SENDER,
+    Action,
+    OwnAction,
+    message_for,
+    nothing_said,
+    same_phrase,
+)
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outcomes import OUTCOME, OutcomeData
 from rapport.communication.answers import ANSWER, AnswerData, is_answer_token
 from rapport.communication.delivery import next_step
+from rapport.communication.effects import Effect, effect_of
 from rapport.communication.ledger import (
     SOURCE,
     Case,
@@ -27,6 +35,7 @@ from rapport.communication.ledger import (
 from rapport.communication.peers import PeerDirectory, adapter_of, resolve, shown_address
 from rapport.communication.steps import (
     Answer,
+    Ask,
     Escalate,
     Input,
     Note,
@@ -37,7 +46,7 @@ from rapport.communication.steps import (
     Tick,
 )
 from rapport.communication.templates import Facts, nothing_known
-from rapport.communication.tracking import Retry, Tracking
+from rapport.communication.tracking import Member, Retry, Tracking, Try
 from rapport.communication.transaction import Transaction
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event
@@ -65,19 +74,21 @@ class Cases:
         retry: Retry,
         secret: bytes,
         facts: Facts = nothing_known,
+        own_action: OwnAction = nothing_said,
     ) -> None:
         self._transaction, self._timers = transaction, timers
         self._directory, self._adapters, self._retry = directory, adapters, retry
         self._actions, self._phrases = actions, phrases
-        self._secret, self._facts = secret, facts
+        self._secret, self._facts, self._own_action = secret, facts, own_action
 
-    def take(self, channel: str, event: Event, now_ms: int) -> None:
-        """Acts on one event of `detections` or `control`; other types are passed over.
+    def take(self, channel: str, event: Event, now_ms: int, *, hops: int = 0) -> None:
+        """Acts on one event of `detections` or `control`; other types are passed over. `hops`: how
+        many actions led to it.
 
         Raises InvalidInput when the event's data cannot be read.
         """
         if channel == "detections" and event.type == DETECTED:
-            self._take_detection(event, now_ms)
+            self._take_detection(event, now_ms, hops)
         elif channel == "control" and event.type == OUTCOME:
             self._take_outcome(event, now_ms)
         elif channel == "control" and event.type == ANSWER:
@@ -94,22 +105,41 @@ class Cases:
 
     # --- inputs ---
 
-    def _take_detection(self, event: Event, now_ms: int) -> None:
+    def _take_detection(self, event: Event, now_ms: int, hops: int) -> None:
         detection = Detection.from_event(event)
         for phrase in self._phrases.get(detection.policy, ()):
-            action = self._actions.get(same_phrase(phrase))
+            action = self._own_action(detection.policy, detection.version, phrase)
+            action = action or self._actions.get(same_phrase(phrase))
             if action is None:
                 line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
                 self._transaction.emit("log", line)
             else:
-                self._begin(action, detection, event, now_ms)
+                effect = self._effect(action, detection, now_ms, hops)
+                self._begin(action, detection, event, now_ms, effect)
 
-    def _begin(self, action: Action, detection: Detection, event: Event, now_ms: int) -> None:
-        event_id = event.id
-        message = message_for(action, detection, self._facts, is_late=LATE in event.headers)
+    def _effect(
+        self, action: Action, detection: Detection, now_ms: int, hops: int
+    ) -> Effect | None:
+        if action.effect is None:
+            return None
+        return effect_of(
+            action.effect, action.phrase, detection, self._facts, now_ms=now_ms, hops=hops
+        )
+
+    def _begin(
+        self,
+        action: Action,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        effect: Effect | None,
+    ) -> None:
+        event_id, is_late = event.id, LATE in event.headers
+        message = message_for(action, detection, self._facts, is_late=is_late, effect=effect)
         if self._load(message.id) is not None:
             return
         case = self._new_case(action, detection, message, event_id, now_ms)
+        case.effect = effect
         told = message.to_event(
             source=SOURCE,
             time=now_ms,
@@ -119,8 +149,17 @@ class Cases:
             happened=detection.time,
         )
         self._transaction.emit("log", told)
+        self._move(case, self._ask(action), now_ms, cause=event_id)
+
+    def _ask(self, action: Action) -> Ask:
+        """Whom to tell now; an effect has one address and nobody behind it."""
+        receiver = str(action.send_to)
+        if action.effect is not None:
+            return Ask(receiver, [Member(peer=receiver, tries=[Try(action.effect.address)])])
         ask = resolve(action.send_to, self._directory, self._adapters)
-        self._move(case, ask, now_ms, cause=event_id)
+        if action.reach is None or action.send_to.kind != "collective":
+            return ask
+        return msgspec.structs.replace(ask, delivery=action.reach)
 
     def _new_case(
         self, action: Action, detection: Detection, message: Message, event_id: str, now_ms: int
@@ -228,4 +267,5 @@ def _delivery(case: Case, step: Queue, now_ms: int) -> Delivery:
         expires=case.tracking.expires,
         urgent=case.tracking.urgent,
         wants_answer=case.tracking.done_when == "answered",
+        effect=case.effect,
     )

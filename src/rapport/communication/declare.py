@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,9 +41,16 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     """The `[adapters.NAME]` tables of plug-ins, as they stand."""
 
     def adapters(self) -> tuple[str, ...]:
-        """The adapters that the peers' addresses need, sorted."""
+        """The adapters that the peers' addresses and the actions need, sorted."""
         used = {adapter_of(entry) for peer in self.peers.values() for entry in peer.addresses}
-        return tuple(sorted(used))
+        return tuple(sorted(used | self._kinds() - {"append"}))
+
+    def appends(self) -> bool:
+        """Whether an action appends events."""
+        return "append" in self._kinds()
+
+    def _kinds(self) -> set[str]:
+        return {action.effect.kind for action in self.actions.values() if action.effect is not None}
 
 
 def communication_from_site(
@@ -96,7 +103,8 @@ def check_actions(
     phrases: Mapping[str, Collection[str]],
     aliases: Mapping[str, Collection[str]],
 ) -> list[Problem]:
-    """Faults that need the policies: a text that asks for an alias which its policy lacks.
+    """Faults that need the policies: a text that asks for an alias which its policy lacks, two
+    phrases that call the same address.
 
     `phrases` and `aliases` are by policy name.
     """
@@ -104,10 +112,31 @@ def check_actions(
     actions = {same_phrase(phrase): action for phrase, action in declared.actions.items()}
     for policy, used in sorted(phrases.items()):
         known = {*aliases.get(policy, ()), *ALWAYS_KNOWN}
-        for phrase in used:
-            action = actions.get(same_phrase(phrase))
-            if action is not None:
-                problems += _unknown_fields(file, action, policy, known)
+        found = [actions.get(same_phrase(phrase)) for phrase in used]
+        own = [action for action in found if action is not None]
+        for action in own:
+            problems += _unknown_fields(file, action, policy, known)
+        problems += _calls_twice(file, own, policy)
+    return problems
+
+
+def _calls_twice(file: TomlFile, actions: Sequence[Action], policy: str) -> list[Problem]:
+    """A server that drops what it knows by the key takes one call per detection."""
+    problems, seen = [], dict[str, str]()
+    for action in actions:
+        if action.effect is None or action.effect.kind != "webhook":
+            continue
+        first = seen.setdefault(action.effect.target, action.phrase)
+        if first != action.phrase:
+            problems.append(
+                file.problem(
+                    ("actions", action.phrase, "webhook"),
+                    "action.calls_twice",
+                    f"{action.phrase!r} and {first!r} of policy {policy!r} call the same address",
+                    hint="both calls have the detection's id as their key; use two addresses",
+                    severity="warning",
+                )
+            )
     return problems
 
 
@@ -115,17 +144,17 @@ def _unknown_fields(
     file: TomlFile, action: Action, policy: str, known: Collection[str]
 ) -> list[Problem]:
     try:
-        asked = template_fields(action.text)
+        asked = [(key, field) for key, text in action.texts() for field in template_fields(text)]
     except InvalidInput:
         return []  # reported with the declaration
     return [
         file.problem(
-            ("actions", action.phrase, "text"),
+            ("actions", action.phrase, key),
             "action.unknown_field",
             f"the text asks for {{{field}}}, which policy {policy!r} does not have",
             hint=suggest(field, known),
         )
-        for field in asked
+        for key, field in asked
         if field not in known
     ]
 

@@ -1,4 +1,5 @@
-"""What the site says about actions: `[actions."phrase"]` and every fault in it. [CO-3, UX-2]"""
+"""What the site says about actions: `[actions."phrase"]` and every fault in it. [CO-3, PO-10,
+UX-2]"""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from rapport.communication.actions import Action
+from rapport.communication.declare_effects import EFFECT_KEYS, read_effect
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.templates import template_fields
 from rapport.communication.tracking import DoneWhen
@@ -13,7 +15,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.kernel.fields import Fields, suggest
 
-ACTION_KEYS = (
+MESSAGE_KEYS = (
     "send_to",
     "text",
     "urgent",
@@ -22,6 +24,7 @@ ACTION_KEYS = (
     "done_when",
     "ttl",
 )
+ACTION_KEYS = (*MESSAGE_KEYS, *(key for keys in EFFECT_KEYS.values() for key in keys))
 
 
 def read_action(
@@ -31,13 +34,60 @@ def read_action(
     collectives: Mapping[str, Collective],
 ) -> Action:
     """One `[actions."phrase"]`; what is wrong is among the table's problems."""
+    kinds = [kind for kind in ("send_to", *EFFECT_KEYS) if table.has(kind)]
+    kind = kinds[0] if kinds else "send_to"
+    if len(kinds) > 1:
+        table.fault(
+            kinds[1],
+            "action.two_kinds",
+            f"an action does one thing, this one has {kinds[0]!r} and {kinds[1]!r}",
+            hint="write two phrases in the policy, one for each",
+        )
+        kind = kinds[0]
+    else:
+        _check_keys(kind, table)
+    if kind in EFFECT_KEYS:
+        return _acting(phrase, kind, table)
+    return _telling(phrase, table, peers, collectives)
+
+
+def _check_keys(kind: str, table: Fields) -> None:
+    """Keys that mean something, but nothing for this kind of action."""
+    known = MESSAGE_KEYS if kind == "send_to" else (*EFFECT_KEYS[kind], "ttl")
+    for key in table.section.values:
+        if key in ACTION_KEYS and key not in known:
+            table.fault(
+                key,
+                "action.misplaced_key",
+                f"{key!r} means nothing for an action with {kind!r}",
+                hint=f"known here: {', '.join(known)}",
+            )
+
+
+def _acting(phrase: str, kind: str, table: Fields) -> Action:
+    return Action(
+        phrase=phrase,
+        send_to=Identifier("component", phrase),
+        text="",
+        ttl_ms=table.duration_ms("ttl", 0, least=1),
+        effect=read_effect(kind, table),
+    )
+
+
+def _telling(
+    phrase: str,
+    table: Fields,
+    peers: Mapping[str, Peer],
+    collectives: Mapping[str, Collective],
+) -> Action:
     receiver = None
     if not table.has("send_to"):
         table.fault(
             "send_to",
             "action.no_receiver",
             f"the action {phrase!r} says nothing about whom to tell",
-            hint='write send_to = "collective:NAME" or "peer:NAME"',
+            hint='write send_to = "collective:NAME" or "peer:NAME", or what to do: append, '
+            "webhook or set",
         )
     elif isinstance(send_to := table.section.values["send_to"], str):
         receiver = _receiver("send_to", send_to, table, peers, collectives)

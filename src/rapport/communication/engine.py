@@ -14,14 +14,16 @@ from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
-from rapport.communication.actions import Action, same_phrase
+from rapport.communication.actions import Action, OwnAction, nothing_said, same_phrase
 from rapport.communication.answers import answer_secret
 from rapport.communication.aside import run_aside
 from rapport.communication.cases import Cases
+from rapport.communication.hops import hops_before
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
+from rapport.core.detection import DETECTED
 from rapport.core.errors import Unavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -58,14 +60,16 @@ class CommunicationEngine:
         adapters: Collection[str],
         retry: Retry = DEFAULT_RETRY,
         facts: Facts = nothing_known,
+        own_action: OwnAction = nothing_said,
     ) -> None:
         """`phrases`: each policy's action phrases; `adapters`: those that have a dispatch;
-        `facts`: what tables know of an alias, for texts.
+        `facts`: what tables know of an alias, for texts; `own_action`: what a policy itself says
+        about a phrase, which goes before what the site says.
         """
         self._channels, self._records, self._clock = channels, records, clock
         self._directory, self._adapters, self._retry = directory, frozenset(adapters), retry
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
-        self._phrases, self._facts = phrases, facts
+        self._phrases, self._facts, self._own_action = phrases, facts, own_action
         self._subscriptions: dict[str, Subscription] = {}
         self._positions: dict[str, int] = {}
 
@@ -90,7 +94,8 @@ class CommunicationEngine:
                 self._positions[name], limit=_BATCH
             )
             if batch:
-                outgoing = await run_aside(partial(self._take_batch, name, batch))
+                hops = await self._hops(name, batch)
+                outgoing = await run_aside(partial(self._take_batch, name, batch, hops))
                 await append_outgoing(self._channels, outgoing)
                 await self._subscriptions[name].commit(self._positions[name])
                 return True
@@ -105,6 +110,23 @@ class CommunicationEngine:
         while await self.step():
             steps += 1
         return steps
+
+    async def _hops(self, channel: str, batch: Sequence[StoredEvent]) -> dict[str, int]:
+        """By id of a detection how many actions led to it; asked only where an action has an effect
+        that could lead on.
+        """
+        if channel != "detections":
+            return {}
+        found = [stored.event for stored in batch if stored.event.type == DETECTED]
+        return {
+            event.id: await hops_before(self._channels, event)
+            for event in found
+            if self._has_effect(event.subject.removeprefix("policy/"))
+        }
+
+    def _has_effect(self, policy: str) -> bool:
+        actions = [self._actions.get(same_phrase(one)) for one in self._phrases.get(policy, ())]
+        return any(action is not None and action.effect is not None for action in actions)
 
     # --- in a worker thread ---
 
@@ -121,26 +143,29 @@ class CommunicationEngine:
             retry=self._retry,
             secret=answer_secret(self._records),
             facts=self._facts,
+            own_action=self._own_action,
         )
         for name in _INPUTS:
             kept = self._records.get(TABLE, f"position/{name}")
             self._positions[name] = int(kept) if kept else 0
         return self._transaction.last_outbox()
 
-    def _take_batch(self, channel: str, batch: Sequence[StoredEvent]) -> list[Outgoing]:
+    def _take_batch(
+        self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
+    ) -> list[Outgoing]:
         for stored in batch:
-            self._take_one(channel, stored)
+            self._take_one(channel, stored, hops.get(stored.event.id, 0))
         position = batch[-1].position
         self._transaction.put(TABLE, f"position/{channel}", str(position).encode())
         outgoing = self._transaction.commit()
         self._positions[channel] = position
         return outgoing
 
-    def _take_one(self, channel: str, stored: StoredEvent) -> None:
+    def _take_one(self, channel: str, stored: StoredEvent, hops: int) -> None:
         """An event that cannot be handled is set aside with the error; the others go on."""
         mark = self._transaction.mark()
         try:
-            self._cases.take(channel, stored.event, self._clock.now_ms())
+            self._cases.take(channel, stored.event, self._clock.now_ms(), hops=hops)
         except Unavailable:
             raise
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rapport.communication.effects import Effect
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.steps import Note, Tell
 from rapport.communication.tracking import Tracking
@@ -32,6 +33,8 @@ class Case(msgspec.Struct, kw_only=True):
     """Ledger lines written so far; numbers them, so that each has an id of its own."""
     forget_at: int = 0
     """When a closed case is let go of; until then a late answer is still written down."""
+    effect: Effect | None = None
+    """What is done, for an action that tells nobody."""
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,12 +13,19 @@ from rapport.core.errors import Problem
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
+from rapport.kernel.telemetry import get_logger
 from rapport.mediation.reader import MediationReader
 from rapport.policy.engine import PolicyEngine
+from rapport.site.pulling import kept_rows_directory
 from rapport.site.site import Site
 from rapport.tables.freshness import TableStatus
 from rapport.tables.held import Changed
+from rapport.tables.kept_rows import KeptRows, comes_from_elsewhere
+from rapport.tables.loaded import LoadedTable
+from rapport.tables.own_thread import in_own_thread
 from rapport.tables.refreshing import Refreshing
+
+_log = get_logger(__name__)
 
 
 class FreshTables:
@@ -36,11 +43,15 @@ class FreshTables:
         self._mediation, self._policy = mediation, policy
         self.refreshing = Refreshing(site.tables, clock, chance)
         self._news_for_policies = asyncio.Event()
+        self._kept = KeptRows(kept_rows_directory(site.file, site.directory))
+        self._to_keep = asyncio.Event()
+        self._to_keep.set()
+        self._saved: dict[str, LoadedTable] = {}
         site.tables.changed.append(self._hand_on)
 
     async def run(self) -> None:
         """Works until cancelled; started again after a failure it hands on what was not."""
-        await first_of(self.refreshing.run(), self._serve_policies())
+        await first_of(self.refreshing.run(), self._serve_policies(), self._keep_rows())
 
     def status(self) -> list[TableStatus]:
         """How fresh each table is, and why one is not."""
@@ -75,6 +86,7 @@ class FreshTables:
 
     def _hand_on(self, changed: Changed) -> None:
         self._mediation.use_tables(self._mediation.lookups)
+        self._to_keep.set()
         if changed.concepts or changed.functions:
             self._news_for_policies.set()
 
@@ -85,3 +97,22 @@ class FreshTables:
             await self._policy.refresh_pull(self._tables)
             if self._tables.revision == revision:  # otherwise once more
                 self._news_for_policies.clear()
+
+    async def _keep_rows(self) -> None:
+        """Keeps on disk what sources elsewhere gave, for a start at which one does not answer."""
+        while True:
+            await self._to_keep.wait()
+            self._to_keep.clear()
+            for name, table in self._tables.loaded().items():
+                if self._saved.get(name) is not table and comes_from_elsewhere(table.declared):
+                    if name not in self._tables.stale:
+                        await self._save(table)
+                    self._saved[name] = table
+
+    async def _save(self, table: LoadedTable) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            await in_own_thread(lambda: self._kept.save(table, now_ms), name="tables-keep")
+        except OSError as error:
+            # Only a start without the source would miss it: no reason to disturb the node.
+            _log.warning("rows not kept", table=table.declared.name, error=str(error))

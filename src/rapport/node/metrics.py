@@ -33,6 +33,8 @@ class _NodeCollector(Collector):
         yield from self._outgoing()
         yield self._policy()
         yield from self._policies()
+        yield from self._load()
+        yield from self._tables()
 
     def _channels(self) -> Metric:
         events = CounterMetricFamily(
@@ -118,6 +120,32 @@ class _NodeCollector(Collector):
         for what, count in msgspec.structs.asdict(self._node.policy.counts).items():
             policy.add_metric([what], count)
         return policy
+
+    def _tables(self) -> Iterator[Metric]:
+        age = GaugeMetricFamily(
+            "rapport_table_age_seconds",
+            "Since the source of a table last gave its rows, or said they are the same.",
+            labels=["table"],
+        )
+        failures = GaugeMetricFamily(
+            "rapport_table_failures", "How often in a row a source failed.", labels=["table"]
+        )
+        for status in self._node.fresh_tables.status():
+            age.add_metric([status.table], status.age_ms / 1_000)
+            failures.add_metric([status.table], status.failures)
+        yield from (age, failures)
+
+    def _load(self) -> Iterator[Metric]:
+        report = self._node.load.report()
+        busy = GaugeMetricFamily(
+            "rapport_policy_busy_ratio", "Share of the last minute spent on policies."
+        )
+        behind = GaugeMetricFamily(
+            "rapport_policy_behind", "Events that wait for the policy engine."
+        )
+        busy.add_metric([], report.busy)
+        behind.add_metric([], report.behind)
+        yield from (busy, behind)
 
     def _policies(self) -> Iterator[Metric]:
         did = CounterMetricFamily(

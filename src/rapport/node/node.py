@@ -33,6 +33,7 @@ from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.links import Links
+from rapport.node.load import LoadWatch
 from rapport.node.meanings import Meanings
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.policies import Policies
@@ -61,6 +62,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     policy: PolicyEngine
     policies: Policies
     second_looker: SecondLooker
+    load: LoadWatch
     communication: Assembly
     care: ChannelCare
     pushing: Pushing
@@ -85,6 +87,7 @@ class Node:
         self.meanings, self.releasing = parts.meanings, parts.releasing
         self.fresh_tables = parts.fresh_tables
         self.outgoing, self.policies = parts.outgoing, parts.policies
+        self.load = parts.load
         self.ledger = Ledger(parts.channels)
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
@@ -100,6 +103,7 @@ class Node:
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
+        self._tasks.start("policy.load", self.load.run)
         self._tasks.start("policy.second_look", self._parts.second_looker.run)
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)

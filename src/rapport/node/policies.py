@@ -21,7 +21,7 @@ from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import policy_files, read_policy
-from rapport.site.rooms import check_runnable
+from rapport.site.rooms import check_own_actions, check_runnable
 from rapport.site.site import Site, load_site
 from rapport.site.terms import terms_of_policies
 
@@ -96,6 +96,7 @@ class SiteCompiler:
             *check_actions(parts),
             *check_data(parts),
             *check_runnable(parts),
+            *check_own_actions(parts, self._people, {name: fields}),
             *check_action_texts(
                 site.file, self._people, {name: compiled.plan.actions}, {name: fields}
             ),

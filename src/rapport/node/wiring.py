@@ -36,6 +36,7 @@ from rapport.node.exporting import Exporting
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.link import LinkParts
 from rapport.node.links.links import Links
+from rapport.node.load import LoadWatch
 from rapport.node.meanings import Meanings, meanings_of
 from rapport.node.mqtt.bridge import RunningBridge
 from rapport.node.mqtt.bridges import Bridges
@@ -46,6 +47,7 @@ from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.life.life import PolicyLife
 from rapport.policy.second_looker import SecondLooker
+from rapport.site.delivering import OwnActions
 from rapport.site.facts import SiteFacts
 from rapport.site.site import Site
 
@@ -112,6 +114,7 @@ def make_node(
         policy=policy,
         policies=Policies(site, people, life, policy),
         second_looker=SecondLooker(opened, policy, clock),
+        load=LoadWatch(policy, clock, Ids(clock, Chance.from_machine())),
         communication=Assembly(
             opened,
             opened.records,
@@ -121,6 +124,8 @@ def make_node(
             public_url=lambda: node[0].public_url if node else "",
             plugins=plugins,
             facts=SiteFacts(site.tables, life.compiled).find,
+            own_action=OwnActions(people, life.text_of).find,
+            append=lambda name, events: node[0].append(name, events),
         ),
         care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
         pushing=Pushing(

@@ -1,4 +1,4 @@
-"""What each policy read, found and cost since the start. [PO-9, PO-14]"""
+"""What each policy read, found and cost since the start. [PO-9]"""
 
 from __future__ import annotations
 

@@ -262,6 +262,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     when_unsure: WhenUnsure = "hold"
     once_per_ms: int | None = None
     """Detections with equal bindings less than this after one that was reported are left out."""
+    deliveries: tuple[tuple[str, ...], ...] = ()
+    """Of each action the lines below it; empty when none has any."""
 
     def version(self) -> str:
         """A name for exactly this plan: changes when anything in it does."""

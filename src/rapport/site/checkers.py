@@ -13,6 +13,7 @@ from rapport.policy.compiler.reads import named_at, table_attributes
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Place
 from rapport.policy.life.commands import lint_commands, stop_of
+from rapport.site.linting import check_chains, check_contrary, check_instances, check_similar
 from rapport.site.parts import Checker, SiteParts
 from rapport.site.policies import policy_files
 
@@ -28,6 +29,7 @@ TABLES_OF_A_SITE = (
     "interpretations",
     "policies",
     "actions",
+    "contrary",
     "peers",
     "collectives",
     "adapters",
@@ -66,13 +68,15 @@ def check_recorded_events(parts: SiteParts) -> list[Problem]:
 
 
 def check_actions(parts: SiteParts) -> list[Problem]:
-    """An action of a policy that `[actions]` does not map is a warning: it would do nothing."""
+    """An action of a policy that `[actions]` does not map is a warning: it would do nothing. Where
+    the policy says itself what is done, that is checked with the people.
+    """
     known = list(parts.file.section("actions").values)
     problems: list[Problem] = []
     for name, compiled in parts.policies.items():
         faults = Faults(name, parts.texts[name])
         for action in compiled.tree.actions:
-            if action.phrase in known or stop_of(action.phrase) is not None:
+            if action.phrase in known or stop_of(action.phrase) is not None or action.delivery:
                 continue
             near = nearest_names(action.phrase, known, limit=1)
             hint = f"did you mean {near[0]!r}?" if near else f'add [actions."{action.phrase}"]'
@@ -131,6 +135,10 @@ CHECKERS: tuple[Checker, ...] = (
     check_actions,
     check_commands,
     check_data,
+    check_instances,
+    check_chains,
+    check_contrary,
+    check_similar,
 )
 
 

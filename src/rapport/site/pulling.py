@@ -1,12 +1,18 @@
-"""What an ontology asks of the tables of its site. [PO-2]"""
+"""What an ontology asks of the tables of its site, and where their rows are kept. [PO-2]"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
+import msgspec
+
+from rapport.core.errors import Problem
 from rapport.core.schema import AttributeType
+from rapport.kernel.toml import TomlFile
 from rapport.policy.ontology import Ontology
 from rapport.tables.declaration import PairDeclaration
+from rapport.tables.tables import Tables
 
 
 def needed_of_tables(ontology: Ontology) -> dict[str, dict[str, AttributeType]]:
@@ -34,4 +40,26 @@ def looked_up(ontology: Ontology, tables: Collection[str]) -> list[PairDeclarati
         )
         for function in ontology.functions.values()
         if function.lookup is not None and function.lookup.table in tables
+    ]
+
+
+def data_directory_of(file: TomlFile, directory: Path) -> Path:
+    """Where log, records and replay state lie, as the site says."""
+    return directory / str(file.section("node").values.get("data", ".rapport"))
+
+
+def kept_rows_directory(file: TomlFile, directory: Path) -> Path:
+    """Where the last rows of sources elsewhere are kept."""
+    return data_directory_of(file, directory) / "tables"
+
+
+def stale_tables(tables: Tables) -> list[Problem]:
+    """A warning for each table that has the rows of before, as its source does not answer."""
+    return [
+        msgspec.structs.replace(
+            stale.problem,
+            severity="warning",
+            message=f"{stale.problem.message}; the rows of before are used",
+        )
+        for stale in tables.stale.values()
     ]

@@ -3,6 +3,8 @@ CH-10]"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from rapport.channel.access_admission import check_access as check_access_table
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.declared import channels_from_site
@@ -11,8 +13,8 @@ from rapport.channel.intercept.kinds import Mediate, Workshop
 from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
+from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts
-from rapport.communication.declare import communication_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
@@ -23,6 +25,7 @@ from rapport.policy.compiler.normalize import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
+from rapport.site.delivering import check_deliveries
 from rapport.site.facts import SiteFacts
 from rapport.site.interpreting import (
     meanings_in_site,
@@ -119,7 +122,20 @@ def check_people(parts: SiteParts) -> list[Problem]:
         return problems
     facts = SiteFacts(parts.tables, parts.policies)
     known = {name: facts.fields(name) for name in parts.policies}
+    problems += check_own_actions(parts, people, known)
     return problems + check_action_texts(parts.file, people, phrases, known)
+
+
+def check_own_actions(
+    parts: SiteParts, people: Communication, known: Mapping[str, Collection[str]]
+) -> list[Problem]:
+    """What policies say about their own actions; `known` are the fields of each one's aliases."""
+    problems: list[Problem] = []
+    for name, compiled in parts.policies.items():
+        faults = Faults(name, parts.texts[name])
+        check_deliveries(compiled.tree, people, known[name], faults)
+        problems.extend(faults.problems())
+    return problems
 
 
 ROOM_CHECKERS: tuple[Checker, ...] = (

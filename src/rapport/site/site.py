@@ -22,10 +22,17 @@ from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import choose, compile_text, policy_files, read_policy
-from rapport.site.pulling import looked_up, needed_of_tables
+from rapport.site.pulling import (
+    data_directory_of,
+    kept_rows_directory,
+    looked_up,
+    needed_of_tables,
+    stale_tables,
+)
 from rapport.site.rooms import REFUSING_THEMSELVES, ROOM_CHECKERS
 from rapport.site.terms import TermsOfPolicies, terms_of_policies
 from rapport.tables.declare import tables_from_site
+from rapport.tables.kept_rows import KeptRows
 from rapport.tables.tables import Tables
 
 SITE_FILE = "site.toml"
@@ -142,7 +149,7 @@ def _read(
         policies=policies,
         file=file,
         actions=dict(file.section("actions").values),
-        data_directory=directory / str(file.section("node").values.get("data", ".rapport")),
+        data_directory=data_directory_of(file, directory),
         problems=tuple(problem for problem in problems if problem.severity != "error"),
         faults=tuple(faults),
     )
@@ -174,7 +181,9 @@ def _tables(
             ontology.concepts,
             needed=needed_of_tables(ontology),
             pairs=looked_up(ontology, {declared.name for declared in declarations}),
+            kept=KeptRows(kept_rows_directory(file, directory)),
         )
+        problems = [*problems, *stale_tables(tables)]
         tables.deriving = DerivedColumns(ontology)
     except SiteError as error:
         return None, [*problems, *error.problems]

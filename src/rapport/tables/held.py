@@ -11,6 +11,7 @@ from rapport.core.errors import Problem, SiteError
 from rapport.tables.declaration import Concepts, PairDeclaration
 from rapport.tables.instances import Instances
 from rapport.tables.joined import join_fewest
+from rapport.tables.kept_rows import Stale
 from rapport.tables.loaded import LoadedTable
 from rapport.tables.pairs import Pairs, read_pairs
 
@@ -59,6 +60,8 @@ class Held:
         self.loaded: dict[str, LoadedTable] = {}
         self.pairs: dict[str, Pairs] = {}
         self.versions: dict[str, list[tuple[int, Instances]]] = {}
+        self.stale: dict[str, Stale] = {}
+        """Tables that began with rows that were kept, until their source answers."""
         self.revision = 0
 
     def repeats(self, table: str) -> bool:

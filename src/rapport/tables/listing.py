@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rapport.core.errors import Problem, Severity
+from rapport.core.errors import InvalidInput, Problem, Severity
+from rapport.core.times import parse_duration
 from rapport.core.xml import XmlError, XmlNode, parse_xml
 from rapport.kernel.fields import suggest
 from rapport.kernel.paths import is_file
@@ -184,9 +185,20 @@ class _ListingReader:
                 concept=concept,
                 key=key,
                 columns={each: (column,) for each, column in wanted.items()},
+                lifetime_ms=self._lifetime_ms(node),
                 **source,  # type: ignore[arg-type]
             )
         )
+
+    def _lifetime_ms(self, node: XmlNode) -> int:
+        """`lifetime="10min"`, which the paper has not."""
+        written = node.attributes.get("lifetime", "")
+        try:
+            return parse_duration(written) if written else 0
+        except (InvalidInput, OverflowError):
+            hint = "write a number and a unit, such as 10min"
+            self.fault("site.bad_duration", f"{written[:40]!r} is not a duration", hint)
+            return 0
 
     def _concept(self, written: str) -> str | None:
         """Concepts are found whatever their case: the paper writes `Person` for `person`."""

@@ -153,9 +153,18 @@ class Refreshing:
         declarations, now = self._tables.declarations(), self._now_ms()
         for name, declared in declarations.items():
             if name not in self._known or self._known[name][0] != declared:
-                self._known[name] = declared, fresh(declared.lifetime_ms, now)
+                self._known[name] = declared, self._begun(declared, now)
         for name in self._known.keys() - declarations.keys():
             del self._known[name]
+
+    def _begun(self, declared: TableDeclaration, now: int) -> Freshness:
+        """A table as it was loaded; one that began with rows of before has failed once already."""
+        stale = self._tables.stale.get(declared.name)
+        if stale is None:
+            return fresh(declared.lifetime_ms, now)
+        age = max(self._clock.now_ms() - stale.read_ms, 0)
+        begun = fresh(declared.lifetime_ms, now - age)
+        return begun.failed(now, stale.problem, chance=self._chance.random())
 
     def _is_declared_so(self, asked: TableDeclaration) -> bool:
         """False when the table went, or was declared otherwise, while its source was asked."""

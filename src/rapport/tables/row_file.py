@@ -11,7 +11,7 @@ from rapport.core.errors import Problem, SiteError, nearest_names
 
 MAX_FAULTS = 20
 """Most faults of one kind that are told of one table."""
-MOST_ROWS = 1_000_000
+MOST_ROWS = 5_000_000
 
 
 class RowFile:
@@ -32,6 +32,10 @@ class RowFile:
         """The fields below a heading, top to bottom."""
         index = self.header.index(name)
         return [row[index] for row in self._rows]
+
+    def all_rows(self) -> list[list[str]]:
+        """Every row, in the order of the headings."""
+        return self._rows
 
     def add_headings(self, names: Sequence[str]) -> None:
         """Columns without a field, for headings that rows had before and may have again."""

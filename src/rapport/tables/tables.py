@@ -25,6 +25,7 @@ from rapport.tables.held import (
     prepare,
 )
 from rapport.tables.instances import Instances
+from rapport.tables.kept_rows import KeptRows, Stale, comes_from_elsewhere, is_no_answer
 from rapport.tables.loaded import LoadedTable, Lookup, load_again, load_table
 from rapport.tables.pairs import Pairs
 from rapport.tables.values import empty_column
@@ -66,6 +67,7 @@ class Tables:
         needed: Concepts | None = None,
         pairs: Sequence[PairDeclaration] = (),
         context: ContextSource | None = None,
+        kept: KeptRows | None = None,
     ) -> Tables:
         """Reads every table; raises SiteError with the faults of all files. 100,000 rows take under
         a second.
@@ -74,13 +76,14 @@ class Tables:
             needed: per concept the attributes for which tables are chosen, by default all; those
                 that come as events need no table.
             pairs: functions that are looked up.
+            kept: where the last rows are of sources that may not answer now; see `stale`.
         """
         tables = Tables(concepts, directory=directory, needed=needed, pairs=pairs, context=context)
         problems: list[Problem] = []
         read: list[LoadedTable] = []
         for declared in declarations:
             try:
-                read.append(tables.read(declared))
+                read.append(tables._read_or_kept(declared, kept))
             except SiteError as error:
                 problems += error.problems
         if problems:
@@ -176,6 +179,11 @@ class Tables:
         return content_id(*parts, *([derived] if derived else []))
 
     @property
+    def stale(self) -> Mapping[str, Stale]:
+        """Tables whose source did not answer when they were loaded; they have rows of before."""
+        return self._held.stale
+
+    @property
     def revision(self) -> int:
         """Rises with every switch: who keeps something of the tables sees that it is old."""
         return self._held.revision
@@ -189,6 +197,18 @@ class Tables:
         assert answer.file is not None, "without a tag there is always an answer"
         repeating = held.repeats(declared.name)
         return load_table(declared, answer.file, held.concepts, repeating=repeating, tag=answer.tag)
+
+    def _read_or_kept(self, declared: TableDeclaration, kept: KeptRows | None) -> LoadedTable:
+        try:
+            return self.read(declared)
+        except SiteError as error:
+            found = kept.find(declared) if kept and comes_from_elsewhere(declared) else None
+            if found is None or not is_no_answer(error.problems):
+                raise
+            file, read_ms = found
+            self._held.stale[declared.name] = Stale(error.problems[0], read_ms)
+            repeating = self._held.repeats(declared.name)
+            return load_table(declared, file, self._held.concepts, repeating=repeating)
 
     def read_again(self, name: str) -> LoadedTable | None:
         """Asks a source again; None when its rows are the same. Raises UnknownName, or SiteError
@@ -224,6 +244,8 @@ class Tables:
             self.add_version(self._rising(instances.concept, valid_from_ms), instances)
         held.revision += 1
         tables = [name for name, one in held.loaded.items() if before.get(name) is not one]
+        if before:
+            held.stale = {name: one for name, one in held.stale.items() if name not in tables}
         self._tell(tables, prepared.instances, prepared.pairs, valid_from_ms)
         return True
 

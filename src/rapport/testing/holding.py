@@ -27,7 +27,6 @@ from rapport.testing.keys import (
     TermKey,
     ValueOf,
     concepts_of,
-    function_named,
 )
 
 Value = tuple[Any, ...]
@@ -117,7 +116,7 @@ class Holding:
             case ValueOf():
                 return [End(operand.alias, operand.attribute)]
             case CallOf():
-                function = function_named(self._ontology, operand.function)
+                function = self._ontology.functions[operand.function]
                 pairs = zip(operand.aliases, function.of, strict=True)
                 return [End(alias, attribute) for alias, (_, attribute) in pairs]
 
@@ -168,15 +167,16 @@ class Holding:
         """A number, a text or a truth; None when it is missing."""
         if isinstance(operand, Constant):
             return operand.value
-        values = [self._value(end, bindings, events) for end in self._ends_of(operand)]
-        if any(value is None for value in values):
+        ends = self._ends_of(operand)
+        found = [self._value(end, bindings, events) for end in ends]
+        values = [value for value in found if value is not None]
+        if len(values) < len(ends):
             return None
         if isinstance(operand, ValueOf):
-            return values[0][0]  # type: ignore[index]
-        function = function_named(self._ontology, operand.function)
+            return values[0][0]
+        function = self._ontology.functions[operand.function]
         if not function.measure:
-            texts = tuple(value[0] for value in values if value is not None)
-            return self._pull.pairs(function.name).get(texts)
+            return self._pull.pairs(function.name).get(tuple(value[0] for value in values))
         number = float(measures.get(function.measure).one(*values))
         return None if math.isnan(number) else number
 

@@ -10,7 +10,7 @@ from rapport.core.errors import InvalidInput
 from rapport.policy import measures
 from rapport.policy.language import tree as written
 from rapport.policy.language.tree import Operator, PolicyTree
-from rapport.policy.ontology import Ontology, SiteFunction
+from rapport.policy.ontology import Ontology
 from rapport.units.quantities import converter
 
 
@@ -131,9 +131,7 @@ class Keys:
             case written.AttributeOf():
                 return ValueOf(operand.alias, operand.attribute)
             case written.Call():
-                return CallOf(
-                    function_named(self._ontology, operand.function).name, operand.aliases
-                )
+                return CallOf(operand.function, operand.aliases)
 
     def _in_root(self, constant: written.Quantity, unit: str) -> str | float:
         if isinstance(constant.value, str) or constant.unit == unit:
@@ -147,7 +145,7 @@ class Keys:
                 units = self._ontology.units.get(self._concepts[operand.alias], {})
                 return units.get(operand.attribute, "")
             case written.Call():
-                function = function_named(self._ontology, operand.function)
+                function = self._ontology.functions[operand.function]
                 measure = measures.get(function.measure).unit if function.measure else ""
                 return function.unit or measure
             case written.Quantity():
@@ -174,12 +172,6 @@ def concepts_of(tree: PolicyTree, ontology: Ontology) -> dict[str, str]:
         one.alias: kinds[one.concept].concept if one.concept in kinds else one.concept
         for one in tree.concepts
     }
-
-
-def function_named(ontology: Ontology, name: str) -> SiteFunction:
-    """The site's function, whatever the case its name is written in."""
-    known = {own.lower(): function for own, function in ontology.functions.items()}
-    return known[name.lower()]
 
 
 def stated_in(state: State) -> list[Stated]:

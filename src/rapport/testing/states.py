@@ -14,12 +14,12 @@ Last = dict[tuple[str, str], Reading]
 """The last reading of each (stream, key)."""
 
 
-class _Moment(NamedTuple):
-    """A step: readings that grew stale at `time`, or one that came then."""
+class _Step(NamedTuple):
+    """A reading that came at `time`, or ran out then."""
 
     time: int
-    came: Reading | None
-    stale: tuple[Reading, ...] = ()
+    came: bool
+    reading: Reading
 
 
 def stretches(world: KnownWorld, key: LastingKey) -> Iterator[Occurrence]:
@@ -77,20 +77,21 @@ class _Binding:
         last: Last = {}
         heard: set[str] = set()
         aliases = {end.alias for end in self._ends}
-        for moment in self._moments():
-            if moment.came is not None:
-                last[(moment.came.stream, moment.came.key)] = moment.came
-                heard |= {end.alias for end in self._ends if self._is_of(end, moment.came)}
-            for reading in moment.stale:
-                if last.get((reading.stream, reading.key)) == reading:
-                    del last[(reading.stream, reading.key)]
+        for step in self._steps():
+            reading = step.reading
+            place = (reading.stream, reading.key)
+            if step.came:
+                last[place] = reading
+                heard |= {end.alias for end in self._ends if self._is_of(end, reading)}
+            elif last.get(place) == reading:
+                del last[place]
             if heard == aliases:
                 known = self._known(last)
                 true = self._truth(self._key.state, known) is True
-                yield moment.time, self._showing(known) if true else None
+                yield step.time, self._showing(known) if true else None
 
-    def _moments(self) -> list[_Moment]:
-        """Readings of this binding and their expiries; an expiry comes before readings of its
+    def _steps(self) -> list[_Step]:
+        """Readings of this binding and when they run out; that comes before readings of its
         time.
         """
         own = [
@@ -98,13 +99,13 @@ class _Binding:
             for reading in self._world.readings
             if any(self._is_of(end, reading) for end in self._ends)
         ]
-        came = [_Moment(reading.time, reading) for reading in own]
+        came = [_Step(reading.time, True, reading) for reading in own]
         gone = [
-            _Moment(reading.time + after, None, (reading,))
+            _Step(reading.time + after, False, reading)
             for reading in own
             if (after := self._world.stale_after(reading))
         ]
-        return sorted([*came, *gone], key=lambda one: (one.time, one.came is not None))
+        return sorted([*came, *gone], key=lambda step: (step.time, step.came))
 
     def _is_of(self, end: End, reading: Reading) -> bool:
         return reading.key == self._bindings[end.alias] and self._world.is_at(end, reading)

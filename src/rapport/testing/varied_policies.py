@@ -41,6 +41,8 @@ class Phrases:
         """A whole policy; it may be one that the compiler refuses, though mostly it is not."""
         draws = self._draws
         lines = [self._opening()] + [self._line() for _ in range(draws.choice((0, 1, 1, 2)))]
+        if draws.randint(0, 19) == 0:  # nothing opens the absence beside it
+            lines = [f"{self._opening()} OR {self._any()}"]
         conditions = [*draws.sample(lines, len(lines)), *self._options()]
         concepts = [
             f"{concept} {alias}{self._properties(alias)}" for alias, concept in _CONCEPTS.items()
@@ -82,8 +84,8 @@ class Phrases:
             "inside": True,
             "near": True,
             "beside": True,
-            "stands": self._is_given("S", "place"),
-            "leads": False,
+            "stands": self._is_given("S", "place") or self._is_given("R", "area"),
+            "leads": self._is_given("R", "area"),
             "resembles": self._is_given("S", "state"),
         }[name.split()[0]]
         aliases = frozenset((first, second))
@@ -136,6 +138,8 @@ class Phrases:
                 ("kind of S", _quoted(draws.choice(KINDS)), "S", ""),
                 ("armed of S", draws.choice(("true", "false")), "S", ""),
                 ("armed of S", "armed of T", "ST", ""),
+                ("alarm of S", draws.choice(("true", "false")), "S", "S.alarm"),
+                ("alarm of S", "armed of S", "S", "S.alarm"),
             )
         )
         operator = draws.choice(("=", "!="))
@@ -220,23 +224,63 @@ class Phrases:
 
     def _line(self) -> str:
         draws = self._draws
-        kind = draws.randint(0, 7)
-        within = f" within {self._span()}" if draws.randint(0, 2) == 0 else ""
-        if kind <= 1:
-            part = self._any()
-            return f"({part}){within}" if within else part
-        if kind <= 3:
-            line = f"{self._any()} OR {self._any()}"
-            return f"({line}){within}" if within else line
-        if kind <= 5:
-            if draws.randint(0, 5) == 0:
-                return self._absent_pair() + within
-            return f"{self._happening()} FOLLOWED-BY {self._happening()}{within}"
-        if kind == 6:
-            joined = f"({self._happening()} {draws.choice(('AND', 'OR'))} {self._happening()})"
-            return " FOLLOWED-BY ".join(draws.sample([joined, self._happening()], 2)) + within
-        pair = f"({self._happening()} FOLLOWED-BY {self._happening()}{within})"
-        return " OR ".join(draws.sample([pair, self._any()], 2))
+        return draws.choice(
+            (
+                self._single,
+                self._single,
+                self._alternatives,
+                self._alternatives,
+                self._sequence,
+                self._sequence,
+                self._sequence_of_several,
+                self._chain,
+                self._sequence_or_other,
+                self._undone_together,
+            )
+        )()
+
+    def _single(self) -> str:
+        part, within = self._any(), self._within()
+        return f"({part}){within}" if within else part
+
+    def _alternatives(self) -> str:
+        draws, within = self._draws, self._within()
+        line = f"{self._any()} OR {self._any()}"
+        if draws.randint(0, 3) == 0:
+            line = f"({self._any()} AND {self._any()}) OR {self._any()}"
+        return f"({line}){within}" if within else line
+
+    def _sequence(self) -> str:
+        if self._draws.randint(0, 5) == 0:
+            return self._absent_pair() + self._within()
+        return f"{self._happening()} FOLLOWED-BY {self._happening()}{self._within()}"
+
+    def _sequence_of_several(self) -> str:
+        joining = self._draws.choice(("AND", "OR"))
+        joined = f"({self._happening()} {joining} {self._happening()})"
+        sides = self._draws.sample([joined, self._happening()], 2)
+        return " FOLLOWED-BY ".join(sides) + self._within()
+
+    def _chain(self) -> str:
+        first, second = self._sequence(), self._happening()
+        opened = f"({first})" if self._draws.randint(0, 1) else first
+        return f"{opened} FOLLOWED-BY {second}{self._within()}"
+
+    def _sequence_or_other(self) -> str:
+        return " OR ".join(self._draws.sample([f"({self._sequence()})", self._any()], 2))
+
+    def _undone_together(self) -> str:
+        """Two that must not follow, or precede, the same thing."""
+        same, follows = self._of_events().text, self._draws.randint(0, 1)
+        pairs = []
+        for _ in range(2):
+            other = self._of_events().negative
+            sides = (same, other) if follows else (other, same)
+            pairs.append(f"({' FOLLOWED-BY '.join(sides)}{self._within()})")
+        return " OR ".join(pairs)
+
+    def _within(self) -> str:
+        return f" within {self._span()}" if self._draws.randint(0, 2) == 0 else ""
 
     def _options(self) -> list[str]:
         draws = self._draws

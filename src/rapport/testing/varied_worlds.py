@@ -80,7 +80,10 @@ def varied_site(draws: Draws, *, events: int = 30) -> Site:
 
 def _ontology(draws: Draws) -> Ontology:
     given = {"station": ["temperature"], "person": ["position"]}
-    given["station"] += [name for name in ("dewpoint", "state", "place") if draws.randint(0, 1)]
+    optional = ("dewpoint", "state", "place", "alarm")
+    given["station"] += [name for name in optional if draws.randint(0, 1)]
+    if draws.randint(0, 3) == 0:
+        given["room"] = ["area"]
     concepts: dict[str, dict[str, AttributeType]] = {
         "station": {
             "temperature": "number",
@@ -89,6 +92,7 @@ def _ontology(draws: Draws) -> Ontology:
             "state": "text",
             "kind": "text",
             "armed": "boolean",
+            "alarm": "boolean",
             "place": "point",
         },
         "person": {"position": "point", "status": "text"},
@@ -234,14 +238,21 @@ def _readings(
     time, readings = 1_000, []
     sources = list(ontology.sources.values())
     source = draws.choice(sources)
-    for number in range(events):
-        time += draws.choice((0, 0, 5, 5, 10, 20, 50, 100))
+    number = 0
+    taken: set[tuple[int, int, str, str]] = set()
+    for _ in range(events):
+        step = draws.choice((0, 0, 5, 5, 10, 20, 50, 100))
+        time += step
         if draws.randint(0, 1):
             source = draws.choice(sources)
         key = draws.choice(named[source.concept])
+        # Ids are unique per source only, so now and then two readings of one time share theirs.
+        number += 0 if step == 0 and draws.randint(0, 3) == 0 else 1
         for attribute in source.attributes:
-            kind = ontology.concepts[source.concept][attribute]
-            value = _value(draws, attribute, kind)
             stream = f"{source.concept}.{attribute}"
+            if (time, number, stream, key) in taken:
+                continue
+            taken.add((time, number, stream, key))
+            value = _value(draws, attribute, ontology.concepts[source.concept][attribute])
             readings.append(Reading(time, f"e{number}", stream, key, value, source.name))
     return tuple(readings)

@@ -18,9 +18,11 @@ from rapport.node.node import Node
 from rapport.web.api import (
     channels,
     events,
+    explain,
     federation,
     interpretations,
     live,
+    load,
     people,
     policies,
     pushes,
@@ -28,6 +30,7 @@ from rapport.web.api import (
     requests,
     service,
     stream,
+    tables,
 )
 from rapport.web.front import Front
 from rapport.web.guard import Doorkeeper, check_exposure
@@ -74,6 +77,11 @@ DOORS = (
     policies.change_policy,
     policies.delete_policy,
     policies.reload_policies,
+    tables.list_tables,
+    tables.refresh_table,
+    load.show_load,
+    load.follow_load,
+    load.change_imprecision,
     pushes.list_pushes,
     pushes.cancel_push,
     door.call,
@@ -88,6 +96,8 @@ DOORS = (
     people.take_answer,
     people.ledger,
     people.explain,
+    explain.why,
+    explain.why_not,
     live.home,
     live.static,
     live.overview,

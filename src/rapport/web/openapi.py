@@ -121,6 +121,12 @@ DOORS: dict[tuple[str, str], Told] = {
         media=("text/event-stream; charset=utf-8",),
         statuses=("200", "204"),
     ),
+    ("get", "/load/stream"): Told(
+        summary="Follow the load as Server-Sent Events, with a tolerated imprecision",
+        tag="load",
+        answer={"type": "string"},
+        media=("text/event-stream; charset=utf-8",),
+    ),
     ("post", "/sources/{source}"): Told(
         summary="Take a device's own JSON; answered when it is on disk",
         tag="sources",
@@ -192,6 +198,12 @@ DOORS: dict[tuple[str, str], Told] = {
     ),
     ("get", "/ledger"): Told(summary="Who was told what, and who answered", tag="people"),
     ("get", "/explain/{event_id}"): Told(summary="The chain of causes of an event", tag="people"),
+    ("get", "/explain/{event_id}/why"): Told(
+        summary="The conditions behind a detection", tag="policies"
+    ),
+    ("get", "/policies/{policy}/why-not"): Told(
+        summary="Why a policy did not fire around a time", tag="policies"
+    ),
     ("get", "/"): Told(
         summary="The page of what happens", tag="page", answer={"type": "string"}, media=(_HTML,)
     ),

@@ -84,10 +84,10 @@ PULL = Pull(
         ),
         "room": Instances(
             "room",
-            ["lab", "hall"],
+            ["lab", "hall", "nowhere"],
             {
-                "area": np.array([[0.0, 0, 10, 10], [20, 0, 30, 10]]),
-                "limit": np.array([30.0, np.nan]),
+                "area": np.array([[0.0, 0, 10, 10], [20, 0, 30, 10], [np.nan] * 4]),
+                "limit": np.array([30.0, np.nan, np.nan]),
             },
         ),
         "station": Instances(

@@ -155,6 +155,18 @@ detections
 """)
 
 
+def test_a_relationship_that_misses_a_value_is_false(tried: Tried) -> None:
+    tried("""
+conditions
+  P is not inside R for 50 ms
+readings
+  0 e1 position of ann = 5, 5 from badges
+detections
+  50 P=ann R=hall: e1
+  50 P=ann R=nowhere: e1
+""")
+
+
 def test_a_state_of_two_aliases_holds_for_each_pair(tried: Tried) -> None:
     tried("""
 conditions
@@ -305,4 +317,30 @@ conditions
   no temperature of M for 50 ms
 readings
 detections
+""")
+
+
+def test_a_pair_has_a_state_only_once_both_were_heard_of(tried: Tried) -> None:
+    tried("""
+conditions
+  (temperature of S > 30 degC OR temperature of T > 90 degC) for 50 ms
+  distinct S, T
+readings
+  0 e1 temperature of s1 = 31 from hut
+  20 e2 temperature of s2 = 20 from hut
+detections
+  70 S=s1 T=s2: e1
+""")
+
+
+def test_a_fact_alone_makes_a_state_true_from_the_first_reading_on(tried: Tried) -> None:
+    tried("""
+conditions
+  (limit of S = 30 degC OR temperature of S > 90 degC) for 50 ms
+readings
+  10 e1 temperature of s2 = 20 from hut
+  20 e2 temperature of s1 = 20 from hut
+  90 e3 temperature of s1 = 99 from hut
+detections
+  70 S=s1:
 """)

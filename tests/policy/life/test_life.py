@@ -38,6 +38,7 @@ def test_files_are_taken_in_once_and_a_restart_gives_the_same_set(play: Play) ->
         await world.start("or", "within")
         assert world.done == []
         assert world.states() == {"or": "running", "within": "running"}
+        assert set(world.engine.policies()) == {"or", "within"}
         await world.until(NOW + 10)
         assert await world.found() == [("or", NOW)]
 

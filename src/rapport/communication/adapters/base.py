@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from rapport.communication.effects import Effect
 from rapport.core.event import CAUSE, Event, make_event
 from rapport.core.ids import content_id
 
@@ -36,6 +37,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """After this nobody needs it any more; 0 = never."""
     urgent: bool = False
     wants_answer: bool = False
+    effect: Effect | None = None
+    """What is to be done, for an action that tells nobody."""
 
     @property
     def id(self) -> str:
@@ -44,7 +47,11 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The idempotency key: the same for every attempt, so a medium can drop what it knows."""
+        """The idempotency key: the same for every attempt, so a medium can drop what it knows. An
+        action has the detection's id, by which receivers find what they know of it.
+        """
+        if self.effect is not None:
+            return self.detection
         return content_id("key", self.message, self.peer, self.address)
 
     @property

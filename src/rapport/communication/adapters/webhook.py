@@ -1,4 +1,5 @@
-"""HTTP webhook: the delivery as a CloudEvent by POST, signed, with an idempotency key. [CO-16]
+"""HTTP webhook: the delivery as a CloudEvent by POST, signed, with an idempotency key. [CO-16,
+PO-10]
 
 The only home of httpx2 in this room: its exceptions become outcomes here.
 """
@@ -14,6 +15,7 @@ import msgspec
 
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome
 from rapport.communication.adapters.settings import WebhookSettings
+from rapport.communication.effects import Effect
 from rapport.communication.templates import clean
 from rapport.core.times import format_time
 
@@ -66,6 +68,8 @@ class WebhookAdapter:
 
 def webhook_body(delivery: Delivery, link: str) -> bytes:
     """Structured CloudEvents JSON; the same bytes for every attempt, so receivers can compare."""
+    if delivery.effect is not None:
+        return _action_body(delivery, delivery.effect)
     return msgspec.json.encode(
         {
             "specversion": "1.0",
@@ -85,6 +89,23 @@ def webhook_body(delivery: Delivery, link: str) -> bytes:
                 "wants_answer": delivery.wants_answer,
                 "answer_at": link,
             },
+        }
+    )
+
+
+def _action_body(delivery: Delivery, effect: Effect) -> bytes:
+    """The action's own data, with the detection that it follows from."""
+    return msgspec.json.encode(
+        {
+            "specversion": "1.0",
+            "id": effect.id,
+            "source": "rapport",
+            "type": effect.type,
+            "subject": effect.subject or f"policy/{delivery.policy}",
+            "time": format_time(effect.time),
+            "datacontenttype": "application/json",
+            "detection": delivery.detection,
+            "data": msgspec.Raw(effect.data.encode()),
         }
     )
 

@@ -14,15 +14,13 @@ from rapport.policy.compiler.logic_tree import build_logic_tree
 from rapport.policy.compiler.normalize import atoms_of_expression, normalize
 from rapport.policy.compiler.planner import make_plan
 from rapport.policy.compiler.scope import aliases_of
+from rapport.policy.delivery import read_delivery
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.parser import parse_policy
-from rapport.policy.language.tree import PolicyTree, Silent
-from rapport.policy.lint import (
-    lint_following_silence,
-    lint_periods,
-    lint_policy,
-    lint_silence,
-)
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.linting.aliases import lint_policy
+from rapport.policy.linting.possible import lint_possible
+from rapport.policy.linting.times import lint_times
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.terms import PolicyTerms, rewrite
@@ -95,6 +93,12 @@ def _in_root(draft: Draft, terms: PolicyTerms, faults: Faults) -> Draft:
     return msgspec.structs.replace(draft, tree=tree, condition=tree.condition, rewritten=rewritten)
 
 
+def _check(draft: Draft, faults: Faults) -> Draft:
+    for action in draft.tree.actions:
+        read_delivery(action, faults)
+    return check(draft, faults)
+
+
 def _normalize(draft: Draft, faults: Faults) -> Draft:
     try:
         return msgspec.structs.replace(draft, ecnf=normalize(draft.condition))
@@ -113,12 +117,8 @@ def _lint(draft: Draft, faults: Faults) -> Draft:
     used = frozenset(aliases_of(draft.condition))
     lint_policy(_by_concepts(draft), draft.constraints, used, faults)
     assert draft.plan is not None
-    atoms = list(atoms_of_expression(draft.condition))
-    absence = next((atom.place for atom in atoms if getattr(atom, "negated", False)), None)
-    silence = next((atom.place for atom in atoms if isinstance(atom, Silent)), None)
-    lint_periods(draft.plan, draft.ontology, absence, faults)
-    lint_silence(draft.plan, draft.ontology, silence, faults)
-    lint_following_silence(draft.plan, silence, faults)
+    lint_times(draft.plan, draft.ontology, draft.condition, faults)
+    lint_possible(draft.tree, draft.plan, faults)
     return draft
 
 
@@ -131,4 +131,4 @@ def _by_concepts(draft: Draft) -> PolicyTree:
     return msgspec.structs.replace(draft.tree, concepts=resolved)
 
 
-STAGES: tuple[Stage, ...] = (check, _normalize, _logic_tree, make_plan, _lint)
+STAGES: tuple[Stage, ...] = (_check, _normalize, _logic_tree, make_plan, _lint)

@@ -38,7 +38,15 @@ def plan_text(plan: Plan) -> str:
     lines = [f"policy {plan.policy}", *option_lines(plan)]
     lines += ["terms", *(f"  {number} {_term(term)}" for number, term in enumerate(plan.terms))]
     lines += ["clauses", *(f"  {clause_text(clause)}" for clause in plan.clauses)]
-    return "\n".join([*lines, "actions", *(f"  {action}" for action in plan.actions)])
+    return "\n".join([*lines, "actions", *_actions(plan)])
+
+
+def _actions(plan: Plan) -> list[str]:
+    lines: list[str] = []
+    for number, action in enumerate(plan.actions):
+        delivery = plan.deliveries[number] if plan.deliveries else ()
+        lines += [f"  {action}", *(f"    {line}" for line in delivery)]
+    return lines
 
 
 def option_lines(plan: Plan) -> list[str]:

@@ -51,9 +51,15 @@ def make_plan(draft: Draft, faults: Faults) -> Draft:
         distinct=draft.tree.distinct,
         when_unsure=draft.tree.when_unsure,
         once_per_ms=draft.tree.once_per_ms,
+        deliveries=_deliveries(draft),
     )
     _check_sequences(draft, plan, steps, faults)
     return msgspec.structs.replace(draft, plan=_without_unused(plan))
+
+
+def _deliveries(draft: Draft) -> tuple[tuple[str, ...], ...]:
+    lines = tuple(tuple(line.text for line in action.delivery) for action in draft.tree.actions)
+    return lines if any(lines) else ()
 
 
 class _Steps:

@@ -27,6 +27,7 @@ _TOKEN = re.compile(
 _UNIT_PART = r"(?:[%‰°]\w*|\{\w+\}|[^\W\d]\w*(?:\[[\w']+\])?|\[[\w']+\])"
 _UNIT = re.compile(rf"\s*(dB\([AC]\)|/?{_UNIT_PART}(?:[/.·]{_UNIT_PART})*)")
 _PHRASE_COMMENT = re.compile(r"(?:^|\s)(?:#|//)")
+_QUOTED = re.compile(r'"[^"]*"')
 _CURLY_QUOTES = "‘’‚‛“”„‟´`"
 _INSTEAD = {
     ":": "the name of a section stands without a colon",
@@ -107,7 +108,7 @@ def comment_at(text: str) -> int:
 
 def phrase_comment_at(text: str, start: int = 0) -> int:
     """The same of a line of actions, where a comment sign counts only after a space."""
-    found = _PHRASE_COMMENT.search(text[start:])
+    found = _PHRASE_COMMENT.search(_without_quoted(text[start:]))
     return start + found.end() - len(found[0].lstrip()) if found else len(text)
 
 
@@ -117,9 +118,16 @@ def phrase_of(text: str) -> str:
 
     >>> phrase_of("  call http://example.org  # urgent")
     'call http://example.org'
+    >>> phrase_of('  say "room # {R}"  # why')
+    'say "room # {R}"'
     """
-    found = _PHRASE_COMMENT.search(text)
+    found = _PHRASE_COMMENT.search(_without_quoted(text))
     return " ".join((text[: found.start()] if found else text).split())
+
+
+def _without_quoted(text: str) -> str:
+    """What stands in double quotes covered, so that no comment begins in it."""
+    return _QUOTED.sub(lambda found: "_" * len(found[0]), text)
 
 
 def is_name(text: str) -> bool:

@@ -13,35 +13,29 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.core.detection import Detection
 from rapport.core.errors import PolicyError, Problem
 from rapport.kernel.clock import Clock
-from rapport.kernel.telemetry import get_logger
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.engine import PolicyEngine
-from rapport.policy.engine_places import Command, Place, PlanChange, PlansAt
+from rapport.policy.engine_places import Place
 from rapport.policy.language.faults import Faults
 from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
-from rapport.policy.life.changes import (
-    CHANNEL,
-    Changed,
-    KeptChange,
-    What,
-    change_event,
-    command_id,
-    kept_change,
-)
-from rapport.policy.life.commands import Stop, lint_commands, stop_of
+from rapport.policy.life.changes import CHANNEL, Changed, KeptChange, What
+from rapport.policy.life.commands import lint_commands
 from rapport.policy.life.compiled import Compile, CompiledTexts
 from rapport.policy.life.drafting import Draft, drafts_of_files, drafts_of_meaning, plan_change
-from rapport.policy.life.registry import Entry, Registry
-from rapport.policy.life.versions import ShownChange, ShownPolicy, shown_history, shown_policy
+from rapport.policy.life.record import PolicyRecord
+from rapport.policy.life.registry import Registry
+from rapport.policy.life.versions import (
+    ShownChange,
+    ShownPolicy,
+    shown_history,
+    shown_policy,
+    text_of_version,
+)
 
 READER = "policies"
-_PAGE = 1_000
-_DONE: dict[str, What] = {"delete": "deleted", "pause": "paused"}
 _NOTHING = Place(0, 0)
-_log = get_logger(__name__)
 
 
 class PolicyLife:
@@ -56,14 +50,22 @@ class PolicyLife:
     ) -> None:
         """The engine runs from now on what is on record, and nothing else."""
         self._channels, self._engine, self._clock = channels, engine, clock
-        self.texts = CompiledTexts(compile)
-        self._registry = Registry()
-        self._position = 0
-        self._stops: dict[tuple[str, str], tuple[Stop, ...]] = {}
-        self.phrases: dict[str, tuple[str, ...]] = {}
-        """By policy what others do when it is detected: its actions but those about policies.
-        Deleted ones keep theirs: their last detections may still be on their way."""
-        engine.follow(self)
+        self._record = PolicyRecord(channels, clock, engine.name, CompiledTexts(compile))
+        engine.follow(self._record)
+
+    @property
+    def texts(self) -> CompiledTexts:
+        """What texts mean now."""
+        return self._record.texts
+
+    @property
+    def phrases(self) -> Mapping[str, Sequence[str]]:
+        """By policy what others do when it is detected; the mapping changes with the policies."""
+        return self._record.phrases
+
+    @property
+    def _registry(self) -> Registry:
+        return self._record.registry
 
     # --- from files ---
 
@@ -78,13 +80,14 @@ class PolicyLife:
         if record:  # a reader that never moves on keeps retention from taking changes away
             await self._channels.subscribe(CHANNEL, READER)
         async with self._engine.turn:
-            await self._read_on()
+            await self._record.read_on()
             drafts = await self._drafts(files, unread)
             if record:
-                return await self._record(drafts)
+                await self._engine.place()  # goes to where the last process stood
+                return await self._put_on_record(drafts)
             for number, draft in enumerate(drafts):
                 changed = self._changed(draft, _NOTHING, number)
-                self._add(KeptChange("", self._clock.now_ms(), self._position, changed))
+                self._record.add(KeptChange("", self._clock.now_ms(), 0, changed))
             return []
 
     async def take_files(
@@ -103,16 +106,16 @@ class PolicyLife:
         """
         texts = CompiledTexts(compile)
         async with self._engine.turn:
-            await self._read_on()
+            await self._record.read_on()
             changed = [one for one in self._registry.from_files(files, unread) if one.text]
             await texts.prepare((one.name, one.text) for one in changed)
             faults = [fault for one in changed for fault in texts.problems(one.name, one.text)]
             if faults:
                 raise PolicyError(faults)
-            self.texts = texts
+            self._record.texts = texts
             if renew is not None:
                 await renew()
-            return await self._record(await self._drafts(files, unread))
+            return await self._put_on_record(await self._drafts(files, unread))
 
     async def _drafts(self, files: Mapping[str, str], unread: Collection[str]) -> list[Draft]:
         alive = self._registry.alive()
@@ -199,9 +202,9 @@ class PolicyLife:
 
     async def _make(self, draft: Draft, expects: str = "") -> Done:
         async with self._engine.turn:
-            await self._read_on()
+            await self._record.read_on()
             if is_needed(self._registry, draft.what, draft.name, draft.version, expects):
-                [done] = await self._record([draft])
+                [done] = await self._put_on_record([draft])
                 return done
             entry = known_entry(self._registry, draft.name)
             return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
@@ -212,19 +215,15 @@ class PolicyLife:
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
 
-    async def _record(self, drafts: Sequence[Draft]) -> list[Done]:
+    async def _put_on_record(self, drafts: Sequence[Draft]) -> list[Done]:
         """Puts changes on record and carries them out; the engine's turn is held."""
         if not drafts:
             return []
         place = await self._engine.place()
         first = len(self._registry.changes) + 1
         changes = [self._changed(draft, place, first + n) for n, draft in enumerate(drafts)]
-        now_ms = self._clock.now_ms()
-        events = [change_event(change, self._engine.name, now_ms) for change in changes]
         try:
-            for start in range(0, len(events), _PAGE):
-                await self._channels.channel(CHANNEL).append(events[start : start + _PAGE])
-            for kept in await self._read_on():
+            for kept in await self._record.append(changes):
                 entry = self._registry.entries.get(kept.changed.name)
                 await self._engine.take_change(plan_change(kept, entry, self.texts))
         except BaseException:
@@ -255,115 +254,21 @@ class PolicyLife:
             return None
         return self.texts.get(name, entry.text)
 
+    def text_of(self, name: str, version: str) -> str:
+        """The text of a version, also of one that was replaced or deleted; that of the newest when
+        the version is not known, empty when the policy is not.
+        """
+        entry = self._registry.entries.get(name)
+        return text_of_version(self._registry.history(name), version) or (
+            entry.text if entry is not None else ""
+        )
+
     def history(self, name: str) -> list[ShownChange]:
         """All changes of a policy, a deleted one too; raises UnknownName."""
         changes = self._registry.history(name)
         if not changes:
             known_entry(self._registry, name)
         return shown_history(changes)
-
-    # --- what the engine asks ---
-
-    async def plans_at(self, position: int) -> PlansAt:
-        """What ran when the record had gone so far."""
-        await self._read_on()
-        running = [
-            entry for entry in self._registry.until(position).alive() if entry.state == "running"
-        ]
-        shadows = [entry for entry in running if entry.shadow_text]
-        await self.texts.prepare(
-            [
-                *((entry.name, entry.text) for entry in running),
-                *((entry.name, entry.shadow_text) for entry in shadows),
-            ]
-        )
-        plans = [self.texts.plan(one.name, one.text, one.version) for one in running]
-        beside = [self.texts.plan(one.name, one.shadow_text, one.shadow_version) for one in shadows]
-        return PlansAt(
-            tuple(plan for plan in plans if plan is not None),
-            tuple(plan for plan in beside if plan is not None),
-        )
-
-    async def changes_after(self, position: int) -> Sequence[PlanChange]:
-        """What changed since, in the order of the record."""
-        registry = self._registry.until(position)
-        found: list[PlanChange] = []
-        for kept in self._registry.changes:
-            if kept.position > position:
-                registry.add(kept)
-                entry = registry.entries.get(kept.changed.name)
-                found.append(plan_change(kept, entry, self.texts))
-        return found
-
-    def commands_of(self, detection: Detection) -> Sequence[Command]:
-        """What the version that found it does to policies."""
-        stops = self._stops.get((detection.policy, detection.version), ())
-        return [Command(stop.what, stop.policy, detection) for stop in stops]
-
-    async def obey(self, command: Command, place: Place) -> PlanChange | None:
-        """Deletes or pauses a policy because of a detection; once, however often it is found."""
-        what, cause = _DONE[command.what], command.detection.id()
-        known = self._registry.known.get(command_id(what, command.policy, cause))
-        if known is None:
-            entry = self._registry.entries.get(command.policy)
-            if entry is None:
-                _log.warning("no policy to stop", policy=command.policy, because=cause)
-                return None
-            if not is_stopped_by(entry, what):
-                known = await self._record_command(command, what, place)
-        if known is None:
-            return PlanChange(place=place, position=0, act="note", policy=command.policy)
-        return PlanChange(
-            place=known.changed.place,
-            position=known.position,
-            act="withdraw",
-            policy=command.policy,
-        )
-
-    async def _record_command(self, command: Command, what: What, place: Place) -> KeptChange:
-        changed = Changed(
-            what=what,
-            name=command.policy,
-            place=place,
-            number=len(self._registry.changes) + 1,
-            by=f"policy {command.detection.policy}",
-            cause=command.detection.id(),
-        )
-        event = change_event(changed, self._engine.name, self._clock.now_ms())
-        await self._channels.channel(CHANNEL).append([event])
-        await self._read_on()
-        return self._registry.known[event.id]
-
-    # --- the record ---
-
-    async def _read_on(self) -> list[KeptChange]:
-        """Takes in what is on record by now; gives what is new."""
-        channel = self._channels.channel(CHANNEL)
-        found: list[KeptChange] = []
-        while batch := await channel.read_after(self._position, limit=_PAGE):
-            self._position = batch[-1].position
-            found += [kept for stored in batch if (kept := kept_change(stored)) is not None]
-        for kept in found:
-            self._add(kept)
-        return found
-
-    def _add(self, kept: KeptChange) -> None:
-        self._registry.add(kept)
-        changed = kept.changed
-        if not changed.version:
-            return
-        stops = tuple(stop for phrase in changed.actions if (stop := stop_of(phrase)))
-        if stops:
-            self._stops[changed.name, changed.version] = stops
-        if changed.what != "shadowed":
-            self.phrases[changed.name] = tuple(
-                phrase for phrase in changed.actions if stop_of(phrase) is None
-            )
-
-
-def is_stopped_by(entry: Entry, what: What) -> bool:
-    """Whether a command has nothing left to do."""
-    return entry.is_deleted or (what == "paused" and entry.is_paused)
 
 
 def _done(changed: Changed) -> Done:

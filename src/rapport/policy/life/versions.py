@@ -102,6 +102,22 @@ def shown_history(changes: Iterable[KeptChange]) -> list[ShownChange]:
     return found
 
 
+def text_of_version(changes: Iterable[KeptChange], version: str) -> str:
+    """The text that gave a version; empty when none did. A version that an ontology made anew has
+    the text of the one before.
+    """
+    text = ""
+    for kept in changes:
+        changed = kept.changed
+        if changed.what in WITH_TEXT and changed.version == version:
+            return changed.text
+        if changed.what in WITH_TEXT and changed.what != "shadowed":
+            text = changed.text
+        if changed.what == "rebuilt" and changed.version == version:
+            return text
+    return ""
+
+
 def text_difference(before: str, after: str, old: str, new: str) -> str:
     """Lines taken out and put in, as `diff -u` shows them; empty when there are none."""
     lines = difflib.unified_diff(

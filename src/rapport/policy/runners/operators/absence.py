@@ -184,9 +184,7 @@ def _holding(
     near, own, other = sides
     pair = (own.columns, mine), (other.columns, theirs)
     (first, here), (second, there) = pair if near == 0 else pair[::-1]
-    mask = predicate.holds(
-        first["value"][here], second["value"][there], first["code"][here], second["code"][there]
-    )
+    mask = predicate.holds_of(first, here, second, there)
     mask &= first["event"][here] != second["event"][there]
     return mask
 

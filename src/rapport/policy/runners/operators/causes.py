@@ -66,9 +66,9 @@ class CauseSets:
 def causes_of_rows(log: EventLog, sets: CauseSets, numbers: Array) -> Iterator[tuple[Cause, ...]]:
     """For each row of (n, columns) of events and sets the causes, each once, by (time, id)."""
     known = log.causes(numbers[numbers >= 0])
+    has_sets = bool((numbers < NO_EVENT).any())
     for row in numbers.tolist():
         own = {known[number] for number in row if number >= 0}
-        for number in row:
-            if number < NO_EVENT:
-                own.update(sets.get(number))
+        if has_sets:
+            own.update(cause for number in row if number < NO_EVENT for cause in sets.get(number))
         yield tuple(sorted(own))

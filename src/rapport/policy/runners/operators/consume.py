@@ -79,12 +79,7 @@ class Correlator:
         for owners, rows in self._candidates(theirs, new, low, high):
             sides = (new, owners), (theirs.columns, rows)
             first, second = sides if is_first else sides[::-1]
-            mask = self._predicate.holds(
-                first[0]["value"][first[1]],
-                second[0]["value"][second[1]],
-                first[0]["code"][first[1]],
-                second[0]["code"][second[1]],
-            )
+            mask = self._predicate.holds_of(*first, *second)
             parts.append((owners[mask], rows[mask]))
         owners = np.concatenate([part[0] for part in parts])
         rows = np.concatenate([part[1] for part in parts])

@@ -21,6 +21,7 @@ from rapport.policy.runners.operators.table import Array, Rows
 MOST_ROWS = 1 << 19
 """Rows looked at together: enough for columns to pay, few enough for memory."""
 _MOST_READINGS = 1 << 16
+_FIRST_READINGS = 256
 
 
 class Look(NamedTuple):
@@ -40,6 +41,22 @@ class Bindings(Protocol):
 
     def most_readings(self) -> int:
         """How many readings make a portion that can be looked at together."""
+
+
+class Pace:
+    """How many readings to look at together, by how many rows the last ones made."""
+
+    def __init__(self) -> None:
+        self._most = _FIRST_READINGS
+
+    def most_readings(self, at_most: int = _MOST_READINGS) -> int:
+        """So many that the rows stay about MOST_ROWS."""
+        return max(min(self._most, at_most), 1)
+
+    def note(self, steps: int, rows: int) -> None:
+        """Learns from a portion; single steps say little."""
+        if steps >= _FIRST_READINGS or rows > MOST_ROWS:
+            self._most = int(MOST_ROWS / max(rows / steps, MOST_ROWS / _MOST_READINGS))
 
 
 class Alone:
@@ -68,19 +85,16 @@ class BesideTables:
 
     def __init__(self, truth: StateTruth, place: int, leaf: Leaf, partners: Identities) -> None:
         """`place` is that of the alias with readings, `leaf` that of the other one."""
-        self._truth, self._place, self._leaf, self._partners = truth, place, leaf, partners
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Looks the instances up anew."""
+        self._truth, self._place, self._partners = truth, place, partners
+        self._pace = Pace()
         known = self._partners.encode_list(self._partners.instances.ids)
-        self._codes = known[self._leaf.allowed()[known]]
+        self._codes = known[leaf.allowed()[known]]
         named = self._truth.naming(self._can_name)
         self._indexes = None if named is None else [self._index(literal) for literal in named]
 
     def most_readings(self) -> int:
         if self._indexes is not None:
-            return _MOST_READINGS
+            return self._pace.most_readings()
         return max(MOST_ROWS // max(len(self._codes), 1), 1)
 
     def look(self, tracks: Mapping[str, Track], stretches: Stretches) -> Look | None:
@@ -89,6 +103,7 @@ class BesideTables:
             return None
         held = holdings(tracks, self._truth.ends, moments.own, moments.order)
         rows, partners = self._candidates(len(moments.own), held)
+        self._pace.note(len(moments.own), len(rows))
         return Look(moments, rows, partners, {end: own.at(rows) for end, own in held.items()})
 
     def _candidates(self, moments: int, held: Mapping[End, Held]) -> tuple[Rows, Rows]:

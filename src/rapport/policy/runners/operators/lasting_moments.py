@@ -19,6 +19,11 @@ def keys_of(own: Rows, partner: Rows, *, paired: bool) -> Rows:
     return (own << _CODES) | partner if paired else own
 
 
+def pairs_of(keys: Rows) -> tuple[Rows, Rows]:
+    """Both codes of the keys of pairs."""
+    return keys >> _CODES, keys & ((1 << _CODES) - 1)
+
+
 class Moments:
     """Steps sorted by who they belong to, then in order; equal keys make a group."""
 

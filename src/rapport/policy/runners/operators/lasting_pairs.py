@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,11 +12,12 @@ from rapport.policy.runners.operators.identities import Leaf
 from rapport.policy.runners.operators.lasting_bindings import (
     MOST_ROWS,
     Look,
+    Pace,
     holdings,
     moments_of,
 )
 from rapport.policy.runners.operators.lasting_boxes import boxes_of, near_pairs
-from rapport.policy.runners.operators.lasting_moments import Moments
+from rapport.policy.runners.operators.lasting_moments import Moments, keys_of, pairs_of
 from rapport.policy.runners.operators.lasting_stretches import Stretches
 from rapport.policy.runners.operators.lasting_track import Held, Track
 from rapport.policy.runners.operators.lasting_truth import End, Literal, StateTruth
@@ -23,7 +25,7 @@ from rapport.policy.runners.operators.state_values import LastValues
 from rapport.policy.runners.operators.table import Mask, Rows, spread
 
 _NONE = np.zeros(0, np.int64)
-_MOST_NEAR = 1 << 21
+_FEW = 64
 _STEPS_EACH = 4
 """Readings of each person in a portion: the more, the further they move and the less can be
 passed over."""
@@ -41,17 +43,18 @@ class Pairs:
         self, truth: StateTruth, leaves: tuple[Leaf, Leaf], last: Mapping[str, LastValues]
     ) -> None:
         self._ends, self._leaves, self._last = truth.ends, leaves, last
+        self._pace = Pace()
         self._near = truth.naming(_asks_nearness)
         self._streams = tuple(
             [end.stream for end in self._ends if end.place == place] for place in (0, 1)
         )
 
     def most_readings(self) -> int:
-        people = max(max(int(last.seen.sum()) for last in self._last.values()), 64)
-        some = MOST_ROWS // (2 * people)
+        people = max(int(last.seen.sum()) for last in self._last.values())
         if self._near is not None:
-            some = max(some, min(_STEPS_EACH * people, _MOST_NEAR // people))
-        return max(some, 1)
+            return self._pace.most_readings(_STEPS_EACH * max(people, _FEW))
+        # Each reading makes a row with everybody known, and with everybody who may come with it.
+        return max(int(math.sqrt(people * people + 4 * MOST_ROWS) - people) // 2, 1)
 
     def look(self, tracks: Mapping[str, Track], stretches: Stretches) -> Look | None:
         steps = [moments_of(tracks, streams) for streams in self._streams]
@@ -59,6 +62,7 @@ class Pairs:
         moments = _pair_moments(steps, own, partner)
         if moments is None:
             return None
+        self._pace.note(sum(len(one.own) for one in steps if one is not None), len(moments.own))
         codes = moments.own, moments.partner
         held: dict[End, Held] = {}
         for end in self._ends:
@@ -83,9 +87,8 @@ class Pairs:
             *self._candidates(tracks, people[0], moved[1]),
             stretches.pairs(),
         ]
-        keys = np.concatenate([(own << 31) | partner for own, partner in found])
-        keys = np.unique(keys)
-        return keys >> 31, keys & ((1 << 31) - 1)
+        keys = [keys_of(own, partner, paired=True) for own, partner in found]
+        return pairs_of(np.unique(np.concatenate(keys)))
 
     def _people(self, place: int, tracks: Mapping[str, Track]) -> Rows:
         """Who of an alias was heard of before the end of this portion."""

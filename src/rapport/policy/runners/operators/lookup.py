@@ -62,11 +62,17 @@ class Lookup:
     def _holding(
         self, values: npt.NDArray[Any], codes: Codes, rows: Rows, found: Rows
     ) -> tuple[Rows, Codes]:
-        event = values[rows], codes[rows]
-        instance = None if self._values is None else self._values[found], self._codes[found]
-        first, second = (event, instance) if self._event_is_first else (instance, event)
-        mask = self._predicate.holds(first[0], second[0], first[1], second[1])
-        return rows[mask], instance[1][mask]
+        event, whose, with_whom = values[rows], _NONE, _NONE
+        instance: npt.NDArray[Any] | None = None
+        if self._values is not None:  # a relationship looks at values only
+            instance = self._values[found]
+        else:
+            whose, with_whom = codes[rows], self._codes[found]
+        if self._event_is_first:
+            mask = self._predicate.holds(event, instance, whose, with_whom)
+        else:
+            mask = self._predicate.holds(instance, event, with_whom, whose)
+        return rows[mask], self._codes[found[mask]]
 
 
 def instance_codes(side: Side, identities: Identities, with_value: bool) -> Codes:

@@ -116,7 +116,8 @@ class PlanOperator:
                 self._close_due(number, watermark)
             if self._waiting is not None:
                 self._resolve_mixed(watermark)
-            found = self._report.release(self._settled_until(watermark))
+            settled = self._settled_until(watermark) if self._report.holds_back else watermark
+            found = self._report.release(settled)
             self._next_due = self._earliest_due(watermark)
             self._trim(watermark)
         self._watermark = watermark

@@ -29,7 +29,7 @@ from rapport.policy.plan import (
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.compare import compare, complete_rows, present
 from rapport.policy.runners.operators.identities import Codes, Identities
-from rapport.policy.runners.operators.table import Array, Mask
+from rapport.policy.runners.operators.table import Array, Columns, Mask, Rows
 
 _SMALLER = ("<", "<=")
 _LARGER = (">", ">=")
@@ -77,6 +77,13 @@ class Predicate:
             return self._relation.holds_many(*ends, self._parameter)
         assert self._compared is not None
         return compare(self._left(asked), self._compared.operator, self._right(asked))
+
+    def holds_of(self, first: Columns, here: Rows, second: Columns, there: Rows) -> Mask:
+        """The same of rows of two tables of events; gathers only what it looks at."""
+        values = first["value"][here], second["value"][there]
+        if self._relation is not None:
+            return self._relation.holds_many(*values, self._parameter)
+        return self.holds(*values, first["code"][here], second["code"][there])
 
     def known(
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes

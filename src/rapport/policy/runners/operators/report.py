@@ -64,6 +64,11 @@ class Report:
         return each_once(taken) if len(taken) > 1 else taken
 
     @property
+    def holds_back(self) -> bool:
+        """Whether detections wait until none before them can come."""
+        return self._throttle is not None
+
+    @property
     def suppressed(self) -> int:
         """How many were left out."""
         return 0 if self._throttle is None else self._throttle.suppressed

@@ -1,0 +1,158 @@
+"""Answers to "why" and "why not" on a terminal: marks, values, times from one moment. [PO-11]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rapport.core.times import format_time
+from rapport.policy.explaining.verdict import Answer, Candidate, Node, Shown, Truth
+from rapport.policy.explaining.wording import duration, relative, who
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+_MARKS: dict[Truth, tuple[str, str]] = {
+    "true": ("✓", "green"),
+    "false": ("✗", "bold red"),
+    "unknown": ("?", "yellow"),
+}
+_SHORT = 12
+_BECAME = {
+    "detected": "fired",
+    "undecided": "left open",
+    "left out": "held, but was told before",
+    "refuted": "was given up",
+    "incomplete": "was not complete",
+}
+
+
+def show_answer(console: Console, answer: Answer) -> None:
+    """Headline, the best candidates as trees, the nearest miss, and what else bears on it."""
+    from rich.text import Text
+
+    console.print(_headline(answer))
+    for number, candidate in enumerate(answer.fired or answer.candidates):
+        if number == 0:
+            console.print()
+            console.print(candidate_tree(candidate))
+        else:
+            console.print(_short(candidate), soft_wrap=True)
+    if not answer.fired:
+        console.print()
+        console.print(_miss(answer), soft_wrap=True)
+    if answer.notes:
+        console.print(Text("\nAround it", style="bold"))
+    for note in answer.notes:
+        when = "" if note.time is None else f"{format_time(note.time)} "
+        console.print(Text.assemble(("  · ", "dim"), (when, "dim"), note.text), soft_wrap=True)
+
+
+def candidate_tree(candidate: Candidate) -> Tree:
+    """The conditions of a policy with who and what they rest on."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    held = sum(node.truth == "true" for node in candidate.clauses)
+    head = Text.assemble(
+        (who(candidate.bindings) or "nobody in particular", "bold"),
+        f"  {_BECAME[candidate.became]}, {held} of {len(candidate.clauses)} conditions held\n",
+        (f"times are told from {format_time(candidate.time)}", "dim"),
+    )
+    tree = Tree(head)
+    shown: set[str] = set()
+    for node in candidate.clauses:
+        _grow(tree, node, candidate.time, shown)
+    if candidate.detection is not None and candidate.became == "detected":
+        after = relative(candidate.detection.time - candidate.time)
+        told = f"told at {format_time(candidate.detection.time)} ({after})"
+        tree.add(Text.assemble((told, "dim")))
+    return tree
+
+
+def _grow(tree: Tree, node: Node, reference: int, shown: set[str]) -> None:
+    """`shown`: readings whose raw form was told already."""
+    from rich.text import Text
+
+    mark, style = _MARKS[node.truth]
+    label = Text.assemble((f"{mark} ", style), (node.text, "bold"))
+    if node.because:
+        label.append(f"\n  {node.because}")
+    branch = tree.add(label)
+    for reading in node.readings:
+        branch.add(_reading(reading, reference, is_known=reading.id in shown))
+        shown.add(reading.id)
+    for child in node.children:
+        _grow(branch, child, reference, shown)
+
+
+def _reading(reading: Shown, reference: int, *, is_known: bool) -> Text:
+    from rich.text import Text
+
+    line = Text.assemble(
+        reading.text,
+        (f"  {relative(reading.time - reference)}", "cyan"),
+        (f"  {reading.source}, {short_id(reading.id)}", "dim"),
+    )
+    if reading.raw and not is_known:
+        line.append(f"\nreceived as {reading.raw}", "dim")
+    return line
+
+
+def short_id(id: str) -> str:
+    """Enough of a long id to ask for it again."""
+    return id if len(id) <= _SHORT + 4 else id[:_SHORT]
+
+
+def _headline(answer: Answer) -> Text:
+    from rich.text import Text
+
+    about = f" for {who(answer.given)}" if answer.given else ""
+    around = f"{format_time(answer.at)} ± {duration(answer.within_ms)}"
+    if answer.fired:
+        times = f" {len(answer.fired)} times" if len(answer.fired) > 1 else ""
+        said: tuple[str, str] = (f"fired{times}", "bold green")
+    else:
+        said = ("did not fire", "bold red")
+    return Text.assemble((answer.policy, "bold"), " ", said, f"{about} around {around}")
+
+
+def _short(candidate: Candidate) -> Text:
+    """Further candidates in a line or two."""
+    from rich.text import Text
+
+    if candidate.became == "detected" and candidate.detection is not None:
+        told = f"  fired too, told at {format_time(candidate.detection.time)}"
+        return Text.assemble((who(candidate.bindings), "bold"), told)
+    held = sum(node.truth == "true" for node in candidate.clauses)
+    label = Text.assemble(
+        ("\n" + (who(candidate.bindings) or "nobody in particular"), "bold"),
+        f"  {held} of {len(candidate.clauses)} conditions held",
+    )
+    failed = candidate.first_failed
+    if failed is not None:
+        mark, style = _MARKS[failed.truth]
+        label.append(f"\n  {mark} ", style)
+        label.append(failed.text)
+        label.append(f": {failed.because}" if failed.because else "", "dim")
+    return label
+
+
+def _miss(answer: Answer) -> Text:
+    from rich.text import Text
+
+    if answer.nearest is not None:
+        share = 100 * answer.nearest.relative
+        size = f"{share:.2g} %" if share < 100 else "another value"
+        return Text.assemble(
+            ("Nearest miss: ", "bold"),
+            f"{answer.nearest.text}, and it would have fired",
+            (f"  (a change of {size}; reading {short_id(answer.nearest.reading.id)})", "dim"),
+        )
+    failed = answer.failed
+    if failed > 1:
+        why = f"{failed} conditions failed; no change of a single value would have been enough"
+    else:
+        why = "no change of a single value that was read would have been enough"
+    return Text.assemble(("Nearest miss: ", "bold"), f"none; {why}")

@@ -1,0 +1,96 @@
+"""`rapport load`: how busy policies keep a running node, and when it is time to move. [PO-14]"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
+from rapport.core.errors import InvalidInput
+
+_COLUMNS = ("policy", "share", "us/event", "read")
+_UNITS = {"busy": "% busy", "events": "events/s", "behind": "events waiting"}
+
+
+def load(
+    *,
+    imprecision: Annotated[
+        float | None, Parameter(help="Follow it: say only what leaves this much tolerance.")
+    ] = None,
+    of: Annotated[str, Parameter(help="What to follow: busy, events or behind.")] = "busy",
+    how: Annotated[str, Parameter(help="Of the last minute: average, sum or max.")] = "average",
+    count: Annotated[int | None, Parameter(help="End after this many reports.")] = None,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> int:
+    """Show the load of the last minute, or follow one value of it until Ctrl-C."""
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    if imprecision is None:
+        _show(remote.get("/load"), as_json=json)
+        return 0
+    if count is not None and count < 1:
+        raise InvalidInput(f"cannot wait for {count} reports", code="cli.wrong_use")
+    asked = urlencode({"imprecision": imprecision, "of": of, "how": how})
+    try:
+        with closing(remote.lines(f"/load/stream?{asked}")) as lines:
+            _follow(lines, count, as_json=json)
+    except KeyboardInterrupt:
+        return 0  # the usual end
+    return 0
+
+
+def _show(report: Any, *, as_json: bool) -> None:
+    if as_json:
+        write_json(report)
+        return
+    rows = [
+        (one["policy"], f"{one['share']:.1%}", f"{one['us_per_event']:.2f}", str(one["read"]))
+        for one in report["policies"]
+    ]
+    write_table("policies", _COLUMNS, rows)
+    room = "?" if report["headroom"] is None else f"{report['headroom']:.0f}"
+    stderr().print(
+        f"busy {report['busy']:.1%}, {report['events_per_second']:.0f} events/s, "
+        f"room for {room} more, {report['behind']} waiting, "
+        f"trend {report['trend_per_hour']:+.0%} per hour",
+        highlight=False,
+        soft_wrap=True,
+    )
+    stderr().print(report["advice"], highlight=False, soft_wrap=True)
+
+
+def _follow(lines: Iterator[str], count: int | None, *, as_json: bool) -> None:
+    """Prints reports; on a terminal all in one line that is written over."""
+    left = count
+    for line in lines:
+        if not line.startswith("data: "):
+            continue
+        report = msgspec.json.decode(line.removeprefix("data: "))
+        if as_json:
+            write_json(report)
+        elif sys.stdout.isatty():
+            write_bytes(f"\r\x1b[K{line_of(report)}".encode())
+        else:
+            write_bytes(f"{line_of(report)}\n".encode())
+        left = None if left is None else left - 1
+        if left == 0:
+            break
+    if sys.stdout.isatty() and not as_json:
+        write_bytes(b"\n")
+
+
+def line_of(report: Any) -> str:
+    """A report in one line, with how many messages it took so far."""
+    unit = _UNITS.get(report["of"], report["of"])
+    saved = f"{report['reported']} reports of {report['offered']} values"
+    return f"{report['value']:.1f} ± {report['imprecision']:g} {unit} ({report['how']}), {saved}"

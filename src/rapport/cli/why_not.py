@@ -1,0 +1,102 @@
+"""`rapport why-not POLICY --at TIME A=5 ...`: why a policy did not fire, on a running node, its
+log, or recorded files. [PO-11]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stdout, write_json
+from rapport.core.times import format_time, parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rapport.policy.explaining.verdict import Answer
+    from rapport.policy.explaining.why_not import Question
+
+_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,3})?)?\Z")
+
+
+def why_not(
+    policy: Annotated[str, Parameter(help="The policy that was expected to fire.")],
+    *who: Annotated[str, Parameter(help="ALIAS=ID: for whom; else whoever came nearest.")],
+    at: Annotated[str, Parameter(help="When: ISO 8601, milliseconds, or 09:14:05 of today.")],
+    window: Annotated[str, Parameter(help="How far around; else the policy's window.")] = "",
+    events: Annotated[list[str] | None, Parameter(help="Recorded files, or SOURCE=FILE.")] = None,
+    json: Annotated[bool, Parameter(help="The answer as JSON.", negative="")] = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> int:
+    """Show why a policy did not fire: each condition, who was nearest, what was missing.
+
+    Exits with 1 when it did not fire.
+    """
+    from rapport.policy.explaining.why_not import Question, given_in
+
+    given = given_in(who)
+    at_ms = moment(at)
+    within_ms = parse_duration(window) if window else None
+    if url is not None:
+        answer = _ask_there(
+            Remote.of_site(site_directory(site), url, token_file), policy, given, at_ms, within_ms
+        )
+    else:
+        question = Question(at=at_ms, given=given, within_ms=within_ms)
+        answer = answer_here(site_directory(site), policy, question, events)
+    if json:
+        write_json(answer)
+    else:
+        from rapport.cli.explain_text import show_answer
+
+        show_answer(stdout(), answer)
+    return int(not answer.fired)
+
+
+def answer_here(
+    site: Path, policy: str, question: Question, events: Sequence[str] | None
+) -> Answer:
+    """From recorded files when some are named, else from the site's log; beside a running node
+    too.
+    """
+    from rapport.cli.local import read_channels
+    from rapport.site.explaining import asking_of, recorded_answer
+    from rapport.site.site import load_site
+
+    loaded = load_site(site, refusing_policies=False)
+    if events is not None:
+        return recorded_answer(loaded, policy, question, events)
+    return read_channels(
+        site, lambda channels: asking_of(loaded, channels).why_not(policy, question)
+    )
+
+
+def moment(text: str) -> int:
+    """A time as people say it; a time of day is one of today, UTC."""
+    if not _CLOCK.match(text.strip()):
+        return parse_time(text)
+    from rapport.kernel.clock import SystemClock
+
+    today = format_time(SystemClock().now_ms())[:10]
+    return parse_time(f"{today}T{text.strip().zfill(5)}")
+
+
+def _ask_there(
+    remote: Remote, policy: str, given: dict[str, str], at_ms: int, within_ms: int | None
+) -> Answer:
+    from rapport.policy.explaining.verdict import Answer
+
+    asked: list[tuple[str, Any]] = [("at", at_ms), *(("who", f"{a}={i}") for a, i in given.items())]
+    if within_ms is not None:
+        asked.append(("window", f"{within_ms}ms"))
+    found = remote.get(f"/policies/{policy}/why-not?{urlencode(asked)}")
+    return msgspec.convert(found, Answer)

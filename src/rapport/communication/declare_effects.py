@@ -1,0 +1,133 @@
+"""What the site says about actions that do something: `append`, `webhook`, `set`, and every fault
+in them. [PO-10, UX-2]"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rapport.channel.checking import check_channel_name
+from rapport.channel.reserved import is_reserved
+from rapport.communication.addresses import address_fault
+from rapport.communication.effects import (
+    CONTEXT_CHANNEL,
+    CONTEXT_SET,
+    MOST_HOPS,
+    EffectTemplate,
+)
+from rapport.communication.templates import template_fields
+from rapport.core.errors import InvalidInput
+from rapport.core.event import MAX_NAME
+from rapport.kernel.fields import Fields
+
+EFFECT_KEYS = {
+    "append": ("append", "type", "subject", "data", "most_hops"),
+    "webhook": ("webhook", "type", "subject", "data"),
+    "set": ("set", "of", "value", "most_hops"),
+}
+"""By the key that says what kind it is, all that the kind knows."""
+_ATTRIBUTE = re.compile(r"[^\W\d][\w-]*\.[^\W\d][\w-]*")
+_HIGHEST_HOPS = 100
+
+
+def read_effect(kind: str, table: Fields) -> EffectTemplate:
+    """The effect of an action; what is wrong is among the table's problems."""
+    match kind:
+        case "append":
+            effect = _append(table)
+        case "webhook":
+            effect = _webhook(table)
+        case _:
+            effect = _set(table)
+    _check_texts(effect, table)
+    return effect
+
+
+def _append(table: Fields) -> EffectTemplate:
+    channel = table.filled_text("append", "", example='"raw.alarms"')
+    try:
+        if channel:
+            check_channel_name(channel)
+    except InvalidInput as error:
+        table.report("append", error)
+    if is_reserved(channel):
+        table.fault(
+            "append",
+            "action.reserved_channel",
+            f"only the node itself appends to {channel!r}",
+            hint='to be seen by policies, append to a source: "raw.NAME"',
+        )
+    return EffectTemplate(
+        kind="append",
+        target=channel,
+        type=_type(table, ""),
+        subject=table.text("subject", ""),
+        data=_data(table),
+        most_hops=_most_hops(table),
+    )
+
+
+def _webhook(table: Fields) -> EffectTemplate:
+    address = table.filled_text("webhook", "", example='"https://example.org/hook"')
+    if address and (fault := address_fault(f"webhook:{address}", ("webhook",))):
+        hint = "write it like https://example.org/hook"
+        table.fault("webhook", "action.bad_webhook", fault.message, hint=hint)
+    return EffectTemplate(
+        kind="webhook",
+        target=address,
+        type=_type(table, "rapport.action"),
+        subject=table.text("subject", ""),
+        data=_data(table),
+    )
+
+
+def _set(table: Fields) -> EffectTemplate:
+    """An event for the room that keeps attributes: whose, which, and what it is to be."""
+    attribute = table.filled_text("set", "", example='"room.alarm"')
+    if attribute and not _ATTRIBUTE.fullmatch(attribute):
+        table.wrong("set", "concept.attribute", 'set = "room.alarm"')
+    concept, _, name = attribute.partition(".")
+    key = table.filled_text("of", example='"{R}"')
+    if not table.has("value"):
+        message = "nothing says what the attribute is set to"
+        table.fault("value", "action.no_value", message, hint="add value = true, or a text")
+    return EffectTemplate(
+        kind="append",
+        target=CONTEXT_CHANNEL,
+        type=CONTEXT_SET,
+        subject=f"{concept}/{key}",
+        data={
+            "concept": concept,
+            "key": key,
+            "attribute": name,
+            "value": table.section.values.get("value"),
+        },
+        most_hops=_most_hops(table),
+    )
+
+
+def _type(table: Fields, default: str) -> str:
+    kind = table.filled_text("type", default or None, example='"alarm.raised"')
+    if len(kind) > MAX_NAME or not kind.isprintable():
+        table.wrong("type", f"a name of at most {MAX_NAME} characters", 'type = "alarm.raised"')
+    return kind
+
+
+def _data(table: Fields) -> Any:
+    data = table.section.values.get("data")
+    if data is not None and not isinstance(data, dict):
+        table.wrong("data", "a table", 'data = { guest = "{A}" }')
+    return data
+
+
+def _most_hops(table: Fields) -> int:
+    return table.number("most_hops", MOST_HOPS, low=1, high=_HIGHEST_HOPS)
+
+
+def _check_texts(effect: EffectTemplate, table: Fields) -> None:
+    for key, text in effect.texts():
+        try:
+            template_fields(text)
+        except InvalidInput as error:
+            table.report(key, error)
+            return

@@ -1,0 +1,141 @@
+"""The load of a running node: measured every second, reported when asked, and followed by who
+tolerates some imprecision. [PO-14]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import msgspec
+
+from rapport.core.errors import UnknownName
+from rapport.kernel.approximate import Approximate, Report
+from rapport.kernel.approximate_sums import How, Recent, check_how
+from rapport.kernel.chance import Ids
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import first_of
+from rapport.policy.engine import PolicyEngine
+from rapport.policy.load import SPAN_MS, LoadMeter, LoadReport, Sample
+
+EVERY_MS = 1_000
+Measured = Literal["busy", "events", "behind"]
+"""Percent of the time at work, events per second, events that wait."""
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """A report to a follower, with the name by which it can change its imprecision."""
+
+    follower: str
+    of: Measured
+    how: How
+    value: float
+    imprecision: float
+    offered: int
+    """Values measured since it follows; without approximation each were a report."""
+    reported: int
+
+
+class Follower:
+    """One who follows one value."""
+
+    def __init__(self, name: str, of: Measured, how: How, imprecision: float) -> None:
+        self.name, self._of, self._how = name, of, how
+        self._recent = Recent(how, SPAN_MS)
+        self._approximate = Approximate(imprecision)
+        self._waiting: Report | None = None
+        self._is_there = asyncio.Event()
+
+    def measured(self, at_ms: int, values: dict[Measured, float]) -> None:
+        """Values of now; a report waits when one is needed."""
+        self._recent.add(at_ms, values[self._of])
+        value = self._recent.value(at_ms)
+        if value is not None:
+            self._tell(self._approximate.offer(value))
+
+    def change(self, imprecision: float) -> None:
+        """Another imprecision from now on; what is too rough for it is reported at once."""
+        self._tell(self._approximate.change(imprecision))
+
+    def _tell(self, report: Report | None) -> None:
+        if report is not None:
+            self._waiting = report  # an older one that was not taken yet says nothing any more
+            self._is_there.set()
+
+    async def next(self, wait_ms: float, clock: Clock, closing: asyncio.Event) -> Followed | None:
+        """The next report; None when there is none within the time, or `closing` is set."""
+        await first_of(self._is_there.wait(), clock.sleep(wait_ms), closing.wait())
+        self._is_there.clear()
+        report, self._waiting = self._waiting, None
+        if report is None:
+            return None
+        known = self._approximate
+        return Followed(
+            follower=self.name,
+            of=self._of,
+            how=self._how,
+            value=round(report.value, 3),
+            imprecision=report.imprecision,
+            offered=known.offered,
+            reported=known.reported,
+        )
+
+
+class LoadWatch:
+    """Measures the policy engine; all calls belong to one event loop."""
+
+    def __init__(self, engine: PolicyEngine, clock: Clock, ids: Ids) -> None:
+        self._engine, self._clock, self._ids = engine, clock, ids
+        self._meter = LoadMeter()
+        self._followers: dict[str, Follower] = {}
+
+    async def run(self) -> None:
+        """Measures until cancelled."""
+        while True:
+            self.measure()
+            await self._clock.sleep(EVERY_MS)
+
+    def measure(self) -> None:
+        """One sample of now, told to who follows."""
+        at_ms, engine = self._clock.steady_ns() / 1e6, self._engine
+        sample = Sample(at_ms, engine.busy_ns / 1e6, engine.counts.read, engine.behind())
+        self._meter.take(sample, engine.counts_by_policy())
+        values: dict[Measured, float] = {
+            "busy": 100 * self._meter.last_busy(),
+            "events": self._meter.last_rate(),
+            "behind": float(sample.behind),
+        }
+        for follower in self._followers.values():
+            follower.measured(int(at_ms), values)
+
+    def report(self) -> LoadReport:
+        """The load of the last minute."""
+        return self._meter.report(self._engine.counts_by_policy())
+
+    def follower(self, imprecision: float, of: str, how: str) -> Follower:
+        """One that can follow; raises InvalidInput or UnknownName."""
+        return Follower(self._ids.new(), _check_measured(of), check_how(how), imprecision)
+
+    @contextmanager
+    def following(self, follower: Follower) -> Iterator[None]:
+        """Tells the follower what is measured while the block runs."""
+        self._followers[follower.name] = follower
+        try:
+            yield
+        finally:
+            del self._followers[follower.name]
+
+    def change(self, follower: str, imprecision: float) -> None:
+        """Another imprecision for who follows; raises UnknownName."""
+        if follower not in self._followers:
+            raise UnknownName("follower of the load", follower, code="load.unknown_follower")
+        self._followers[follower].change(imprecision)
+
+
+def _check_measured(of: str) -> Measured:
+    for known in get_args(Measured):
+        if of == known:
+            return known  # type: ignore[no-any-return]
+    raise UnknownName("load to follow", of, get_args(Measured), code="load.unknown_value")

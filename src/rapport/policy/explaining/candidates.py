@@ -1,0 +1,395 @@
+"""How far the policy got with certain identities: decisions and partial matches as candidates.
+[PO-11]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from rapport.policy.explaining.attempts import Span
+from rapport.policy.explaining.deciding import Decision, Decisions
+from rapport.policy.explaining.matching import Decided, bindings_of, latest_end, part_end
+from rapport.policy.explaining.nodes import Nodes
+from rapport.policy.explaining.stretch import Occurrence
+from rapport.policy.explaining.verdict import Candidate, Node, Truth
+from rapport.policy.explaining.wording import at, duration, who
+from rapport.policy.plan import Child, Clause, Positive, Sequence
+from rapport.policy.runners.operators.shapes import (
+    Alternatives,
+    NotFollowed,
+    NotPreceded,
+    Occurs,
+    Ordered,
+    Part,
+)
+
+_KEPT = 60
+_MOST_WAYS = 1_500
+
+
+class Partial(NamedTuple):
+    """Some positive clauses satisfied by occurrences that agree; the others are None."""
+
+    assignment: dict[int, Occurrence]
+    parts: tuple[Part | None, ...]
+
+    @property
+    def satisfied(self) -> int:
+        """How many."""
+        return sum(part is not None for part in self.parts)
+
+
+class Kinds(NamedTuple):
+    """Of every clause of the plan, its kind and its place among those of the kind."""
+
+    positive: dict[int, int]
+    mixed: dict[int, int]
+    absent: dict[int, int]
+
+
+def kinds_of(clauses: tuple[Clause, ...]) -> Kinds:
+    """As `shape_of` sorts them."""
+    kinds = Kinds({}, {}, {})
+    every = [(_has_absent(clause), _has_positive(clause)) for clause in clauses]
+    opens = any(not absent for absent, _ in every)
+    for number, (absent, positive) in enumerate(every):
+        if not absent or (positive and not opens):
+            kinds.positive[number] = len(kinds.positive)
+        elif positive:
+            kinds.mixed[number] = len(kinds.mixed)
+        else:
+            kinds.absent[number] = len(kinds.absent)
+    return kinds
+
+
+def partials(decisions: Decisions, given: Mapping[str, str], span: Span) -> list[Partial]:
+    """Occurrences in the span that satisfy as many positive clauses as possible, best first."""
+    found = [Partial({}, ())]
+    for clause in decisions.shape.positive:
+        grown = [Partial(one.assignment, (*one.parts, None)) for one in found]
+        for one in found:
+            for part in clause.parts:
+                ways = islice(_ways(decisions, part, one, given, span), _MOST_WAYS)
+                grown += [Partial(way, (*one.parts, part)) for way in ways]
+        grown.sort(key=lambda one: _rank(decisions, one, span))
+        found = grown[:_KEPT]
+    return found
+
+
+def _ways(
+    decisions: Decisions, part: Part, partial: Partial, given: Mapping[str, str], span: Span
+) -> Iterator[dict[int, Occurrence]]:
+    matching = decisions.matching
+    missing = [term for term in part.needs() if term not in partial.assignment]
+    for way in matching.fill(missing, partial.assignment, given):
+        new = [way[term] for term in part.needs() if not way[term].is_fact]
+        near = all(one.first_moment <= span.end and one.end >= span.start for one in new)
+        if not near or not any(not one.is_fact for one in way.values()):
+            continue
+        if matching.part_at(part, way, bindings_of(way.values())) is not None:
+            yield way
+
+
+def _rank(decisions: Decisions, one: Partial, span: Span) -> tuple[object, ...]:
+    parts = [part for part in one.parts if part is not None]
+    spread = decisions.matching.spread(parts, one.assignment)
+    timed = [each for each in one.assignment.values() if not each.is_fact]
+    far = span.distance(latest_end(one.assignment)) if timed else 0
+    return (-one.satisfied, max(spread - decisions.plan.window_ms + 1, 0), far, repr(one.parts))
+
+
+class Candidates:
+    """Turns decisions and partial matches into candidates."""
+
+    def __init__(self, decisions: Decisions, nodes: Nodes, given: Mapping[str, str]) -> None:
+        self._decisions, self._nodes, self._given = decisions, nodes, given
+        self._plan, self._shape = decisions.plan, decisions.shape
+        self._kinds = kinds_of(self._plan.clauses)
+
+    def of_decision(self, decision: Decision) -> Candidate:
+        """A match: all its positive clauses hold."""
+        clauses = []
+        for number, clause in enumerate(self._plan.clauses):
+            if number in self._kinds.positive:
+                alternatives = self._shape.positive[self._kinds.positive[number]]
+                clauses.append(self._taken(clause, alternatives, decision.match.assignment))
+            elif number in self._kinds.absent:
+                place = self._kinds.absent[number]
+                clauses.append(self._absence(clause, decision, decision.absences[place]))
+            else:
+                clauses.append(self._mixed(clause, decision, self._kinds.mixed[number]))
+        if decision.became == "left out":
+            clauses.append(self._throttled(decision))
+        if decision.silent:
+            clauses.append(_unheard(decision))
+        return Candidate(
+            bindings=dict(sorted(decision.detection.bindings.items())),
+            became=decision.became,
+            time=decision.t0,
+            clauses=tuple(clauses),
+            detection=decision.detection,
+            silent=decision.silent,
+        )
+
+    def of_partial(self, partial: Partial, span: Span) -> Candidate:
+        """Something is missing."""
+        bindings = {**self._given, **bindings_of(partial.assignment.values())}
+        timed = [one for one in partial.assignment.values() if not one.is_fact]
+        time = latest_end(partial.assignment) if timed else span.middle
+        clauses = []
+        for number, clause in enumerate(self._plan.clauses):
+            place = self._kinds.positive.get(number)
+            if place is None:
+                clauses.append(self._unopened(clause))
+            elif partial.parts[place] is not None:
+                alternatives = self._shape.positive[place]
+                clauses.append(self._taken(clause, alternatives, partial.assignment))
+            else:
+                clauses.append(self._missing(clause, partial, bindings, span))
+        if all(part is not None for part in partial.parts):
+            clauses.append(self._together(partial))
+        return Candidate(
+            bindings=dict(sorted(bindings.items())),
+            became="incomplete",
+            time=time,
+            clauses=tuple(clauses),
+        )
+
+    # Clauses.
+
+    def _taken(
+        self, clause: Clause, alternatives: Alternatives, assignment: Mapping[int, Occurrence]
+    ) -> Node:
+        bindings = bindings_of(assignment.values())
+        for part in alternatives.parts:
+            if any(term not in assignment for term in part.needs()):
+                continue
+            if self._decisions.matching.part_at(part, assignment, bindings) is not None:
+                return self._named(clause, self._part_node(part, assignment))
+        return Node(text=self.text(clause), truth="true")
+
+    def _part_node(self, part: Part, assignment: Mapping[int, Occurrence]) -> Node:
+        held = [self._nodes.held(self._plan.terms[term], assignment[term]) for term in part.needs()]
+        if isinstance(part, Occurs):
+            return held[0]
+        if isinstance(part, Ordered):
+            first, second = assignment[part.first], assignment[part.second]
+            because = f"{duration(second.end - first.end)} later, less than "
+            because += duration(part.window_ms)
+            return Node(text="", truth="true", because=because, children=tuple(held))
+        end = part_end(part, assignment)
+        after, bindings = isinstance(part, NotFollowed), bindings_of(assignment.values())
+        start = end if after else end - part.window_ms
+        because = "nothing of it " + ("followed" if after else "came before")
+        because += f" within {duration(part.window_ms)}; "
+        because += self._nodes.heard(part.absent, bindings, start, start + part.window_ms)
+        return Node(text="", truth="true", because=because, children=tuple(held))
+
+    def _absence(self, clause: Clause, decision: Decision, decided: Decided) -> Node:
+        window = self._window(clause)
+        text, end = self.text(clause), decision.t0 + window
+        if decided.satisfied_at is None:
+            return self._refuted(text, decided, bindings_of(decision.taken.values()), window)
+        terms = [term for child in clause.children for term in _terms(child)]
+        bindings = bindings_of(decision.taken.values())
+        because = f"not seen from {at(decision.t0)} to {at(end)}, {duration(window)} long; "
+        because += self._nodes.heard(terms, bindings, decision.t0, end)
+        if decision.silent:
+            because = f"cannot be told: {', '.join(decision.silent)} promised to be heard and "
+            because += "was silent"
+            return Node(text=text, truth="unknown", because=because)
+        return Node(text=text, truth="true", because=because)
+
+    def _refuted(self, text: str, decided: Decided, known: Mapping[str, str], window: int) -> Node:
+        seen = bindings_of(found for _, found in decided.refuters)
+        others = {alias: one for alias, one in seen.items() if alias not in known}
+        because = f"refuted by {who(others)}" if others else "refuted"
+        because += f" within {duration(window)}"
+        children = self._nodes.refuting(decided.refuters)
+        return Node(text=text, truth="false", because=because, children=children)
+
+    def _mixed(self, clause: Clause, decision: Decision, place: int) -> Node:
+        text = self.text(clause)
+        if place >= len(decision.mixed):
+            because = "was not decided any more"
+            return Node(text=text, truth="unknown", because=because)
+        decided = decision.mixed[place]
+        if decided.chosen is not None:
+            return self._named(clause, self._part_node(decided.chosen, decision.taken))
+        return self._absence(clause, decision, decided)
+
+    def _unopened(self, clause: Clause) -> Node:
+        because = "is looked at only when all that must happen has happened"
+        return Node(text=self.text(clause), truth="unknown", because=because)
+
+    def _missing(
+        self, clause: Clause, partial: Partial, bindings: Mapping[str, str], span: Span
+    ) -> Node:
+        place = self._kinds.positive[self._plan.clauses.index(clause)]
+        parts = self._shape.positive[place].parts
+        children = [self._missing_part(part, partial, bindings, span) for part in parts]
+        if len(children) == 1:
+            return self._named(clause, children[0])
+        return Node(
+            text=self.text(clause),
+            truth=_worst(children),
+            because="none of these",
+            children=tuple(children),
+        )
+
+    def _missing_part(
+        self, part: Part, partial: Partial, bindings: Mapping[str, str], span: Span
+    ) -> Node:
+        if isinstance(part, Occurs):
+            return self._nodes.missed(self._plan.terms[part.term], bindings, span)
+        nodes = []
+        found: dict[int, Occurrence] = dict(partial.assignment)
+        for term in part.needs():
+            occurrence = self._nearest(term, found, bindings, span)
+            if occurrence is None:
+                nodes.append(self._nodes.missed(self._plan.terms[term], bindings, span))
+            else:
+                found[term] = occurrence
+                nodes.append(self._nodes.held(self._plan.terms[term], occurrence))
+        text = self._part_text(part)
+        if any(node.truth != "true" for node in nodes):
+            return Node(text=text, truth=_worst(nodes), children=tuple(nodes))
+        because, extra = self._wrong_order(part, found)
+        return Node(text=text, truth="false", because=because, children=(*nodes, *extra))
+
+    def _nearest(
+        self,
+        term: int,
+        found: Mapping[int, Occurrence],
+        bindings: Mapping[str, str],
+        span: Span,
+    ) -> Occurrence | None:
+        if term in found:
+            return found[term]
+        known = {**bindings, **bindings_of(found.values())}
+        every = [
+            one
+            for one in self._decisions.matching.occurring.of(term, known)
+            if self._decisions.matching.agree(one, known)
+            and not one.is_fact
+            and one.first_moment <= span.end
+            and one.end >= span.start
+        ]
+        return min(every, key=lambda one: span.distance(one.end), default=None)
+
+    def _wrong_order(
+        self, part: Part, found: Mapping[int, Occurrence]
+    ) -> tuple[str, tuple[Node, ...]]:
+        if isinstance(part, Ordered):
+            first, second = found[part.first], found[part.second]
+            after = second.end - first.end
+            if after >= part.window_ms:
+                limit = duration(part.window_ms)
+                return f"{duration(after)} later, which is not less than {limit}", ()
+            if after > 0:
+                return "the order is not certain: the clocks may be wrong", ()
+            return f"in the other order, {duration(-after)} apart", ()
+        assert isinstance(part, NotFollowed | NotPreceded)
+        bindings = bindings_of(found.values())
+        refuters = self._decisions.matching.part_refuters(part, found, bindings) or ()
+        how = "followed" if isinstance(part, NotFollowed) else "came before"
+        text = f"this {how} within {duration(part.window_ms)}, which it must not"
+        return text, self._nodes.refuting(refuters)
+
+    def _together(self, partial: Partial) -> Node:
+        parts = [part for part in partial.parts if part is not None]
+        spread = self._decisions.matching.spread(parts, partial.assignment)
+        window = self._plan.window_ms
+        return Node(
+            text=f"all of this within {duration(window)}",
+            truth="true" if spread < window else "false",
+            because=f"{duration(spread)} apart",
+        )
+
+    def _throttled(self, decision: Decision) -> Node:
+        assert self._plan.once_per_ms is not None
+        limit = duration(self._plan.once_per_ms)
+        return Node(
+            text=f"at most once per {limit}",
+            truth="false",
+            because=f"already told of {who(decision.detection.bindings)} less than {limit} before",
+        )
+
+    # Words.
+
+    def text(self, clause: Clause) -> str:
+        """A clause in words."""
+        said = " OR ".join(self._child_text(child) for child in clause.children)
+        return said if clause.window_ms is None else f"{said} within {duration(clause.window_ms)}"
+
+    def _child_text(self, child: Child) -> str:
+        terms, wording = self._plan.terms, self._nodes.wording
+        if isinstance(child, Sequence):
+            first = wording.term(terms[child.first], negated=child.first_negated)
+            second = wording.term(terms[child.second], negated=child.second_negated)
+            said = f"{first} FOLLOWED-BY {second}"
+            return said if child.window_ms is None else f"{said} within {duration(child.window_ms)}"
+        return wording.term(terms[child.term], negated=not isinstance(child, Positive))
+
+    def _part_text(self, part: Part) -> str:
+        terms, wording = self._plan.terms, self._nodes.wording
+        match part:
+            case Occurs(term):
+                return wording.term(terms[term])
+            case Ordered(first, second):
+                return f"{wording.term(terms[first])} FOLLOWED-BY {wording.term(terms[second])}"
+            case NotFollowed(first, absent):
+                nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)
+                return f"{wording.term(terms[first])} FOLLOWED-BY {nots}"
+            case NotPreceded(absent, second):
+                nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)
+                return f"{nots} FOLLOWED-BY {wording.term(terms[second])}"
+
+    def _named(self, clause: Clause, node: Node) -> Node:
+        """A clause that comes down to one node."""
+        text = self.text(clause)
+        if node.text in ("", text):
+            return Node(
+                text=text,
+                truth=node.truth,
+                because=node.because,
+                readings=node.readings,
+                children=node.children,
+            )
+        return Node(text=text, truth=node.truth, children=(node,))
+
+    def _window(self, clause: Clause) -> int:
+        return self._plan.window_ms if clause.window_ms is None else clause.window_ms
+
+
+def _unheard(decision: Decision) -> Node:
+    names = ", ".join(decision.silent)
+    return Node(
+        text="whoever would have told the contrary was heard",
+        truth="unknown",
+        because=f"{names} promised to be heard and was silent for longer",
+    )
+
+
+def _worst(nodes: list[Node]) -> Truth:
+    return "false" if any(node.truth == "false" for node in nodes) else "unknown"
+
+
+def _terms(child: Child) -> tuple[int, ...]:
+    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
+
+
+def _has_absent(clause: Clause) -> bool:
+    return any(not _is_positive(child) for child in clause.children)
+
+
+def _has_positive(clause: Clause) -> bool:
+    return any(_is_positive(child) for child in clause.children)
+
+
+def _is_positive(child: Child) -> bool:
+    if isinstance(child, Sequence):
+        return not (child.first_negated and child.second_negated)
+    return isinstance(child, Positive)

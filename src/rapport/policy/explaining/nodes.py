@@ -1,0 +1,341 @@
+"""Conditions as nodes of the answer: what was taken where they hold, what was nearest where they
+do not. [PO-11]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from rapport.policy import relations
+from rapport.policy.explaining.attempts import Attempt, Span, attempts
+from rapport.policy.explaining.geometry import distance, distances_outside
+from rapport.policy.explaining.holding import event_places, operands, sides_of, values
+from rapport.policy.explaining.lasting import (
+    Moment,
+    atom_events,
+    bindings_of_state,
+    moments,
+    state_truth,
+    stretches,
+)
+from rapport.policy.explaining.silences import silences
+from rapport.policy.explaining.stretch import Occurrence, Stretch
+from rapport.policy.explaining.verdict import Node, Truth
+from rapport.policy.explaining.wording import Wording, about, at, duration, plain, who
+from rapport.policy.explaining.world import World
+from rapport.policy.plan import (
+    LastingTerm,
+    Side,
+    SilentTerm,
+    StateTerm,
+    TermStep,
+    state_atoms,
+)
+from rapport.policy.runners.operators.reaches import pair_window_ms
+
+_TRUTHS: dict[bool | None, Truth] = {True: "true", False: "false", None: "unknown"}
+_MOST_NAMED = 5
+
+
+class Nodes:
+    """Makes nodes of terms."""
+
+    def __init__(self, world: World, wording: Wording) -> None:
+        self.world, self.wording = world, wording
+
+    # Terms that hold.
+
+    def held(self, term: TermStep, found: Occurrence) -> Node:
+        """A term with the occurrence that was taken."""
+        shown = tuple(self.wording.reading(one) for one in found.events)
+        return Node(
+            text=self.wording.term(term),
+            truth="true",
+            because=self._how_held(term, found),
+            readings=shown,
+        )
+
+    def _how_held(self, term: TermStep, found: Occurrence) -> str:
+        match term:
+            case LastingTerm():
+                return f"true since {at(found.since)}, {duration(term.duration_ms)} long"
+            case SilentTerm():
+                name = found.bindings[term.first.alias]
+                return f"{name} was not heard of after {at(found.since)}"
+            case _:
+                events = dict(zip(event_places(term), found.events, strict=True))
+                return self.measured(term, Attempt(found.bindings, events, True))
+
+    def measured(self, term: StateTerm, attempt: Attempt) -> str:
+        """What a relationship or comparison saw, in numbers."""
+        bindings = attempt.bindings
+        if term.compared is not None:
+            left, right = operands(self.world, term, bindings, attempt.events)
+            unit = self.wording.unit(term)
+            said = [f"{plain(one)} {unit}".rstrip() for one in (left, right)]
+            if left is None or right is None:
+                return f"{said[0]} and {said[1]} cannot be compared"
+            word = "is" if attempt.truth else "is not"
+            return f"{said[0]} {word} {term.compared.operator} {said[1]}"
+        first, second = values(self.world, term, bindings, attempt.events)
+        names = bindings[term.first.alias], bindings[term.second.alias]
+        if first is None or second is None:
+            side = term.first if first is None else term.second
+            return f"{side.attribute} of {bindings[side.alias]} is missing"
+        shape = relations.get(term.function).shape
+        if shape == "distance":
+            return f"{names[0]} and {names[1]} were {about(distance(first, second))} m apart"
+        if shape == "contains":
+            out = float(distances_outside(first, np.array([second]))[0])
+            where = "inside" if out == 0 else f"{about(out)} m outside"
+            return f"{names[0]} was {where} {names[1]}"
+        holds = "holds" if attempt.truth else "does not hold"
+        return f"it {holds} of {names[0]} and {names[1]}"
+
+    # Terms that do not.
+
+    def missed(self, term: TermStep, bindings: Mapping[str, str], span: Span) -> Node:
+        """A term that did not occur in the span, with what came nearest."""
+        match term:
+            case LastingTerm():
+                return self._not_lasted(term, bindings, span)
+            case SilentTerm():
+                return self._not_silent(term, bindings, span)
+            case _:
+                return self._not_held(term, bindings, span)
+
+    def _not_held(self, term: StateTerm, bindings: Mapping[str, str], span: Span) -> Node:
+        text = self.wording.term(term)
+        refused = self._refused(sides_of(term), bindings)
+        if refused:
+            return Node(text=text, truth="false", because=refused)
+        tried = attempts(self.world, term, bindings, span)
+        if not tried:
+            return Node(text=text, truth="unknown", because=self._unheard(term, bindings, span))
+        if any(one.truth for one in tried):
+            return self._held_but(term, tried, text)
+        known = [one for one in tried if one.truth is False]
+        best = min(known or tried, key=lambda one: self._rank(term, one, span))
+        return Node(
+            text=text,
+            truth=_TRUTHS[best.truth],
+            because=self.measured(term, best),
+            readings=tuple(self.wording.reading(one) for one in best.events.values()),
+        )
+
+    def _held_but(self, term: StateTerm, tried: list[Attempt], text: str) -> Node:
+        """It holds of some readings, and yet did not occur where it was needed."""
+        best = next(one for one in tried if one.truth)
+        events = list(best.events.values())
+        because = self.measured(term, best)
+        if len(events) == 2:
+            apart = abs(events[0].time - events[1].time)
+            window = pair_window_ms(self.world.plan, term)  # type: ignore[arg-type]
+            if apart >= window:
+                because += f", but {duration(apart)} apart in time; less than {duration(window)}"
+            else:
+                because += ", but these readings were used for another match, or too far from"
+                because += " the other conditions"
+        else:
+            because += ", but not together with the other conditions"
+        shown = tuple(self.wording.reading(one) for one in events)
+        return Node(text=text, truth="false", because=because, readings=shown)
+
+    def _rank(self, term: StateTerm, attempt: Attempt, span: Span) -> tuple[float, int]:
+        """Nearest to holding first, then nearest in time."""
+        time = min((span.distance(one.time) for one in attempt.events.values()), default=0)
+        return (self._margin(term, attempt), time)
+
+    def _margin(self, term: StateTerm, attempt: Attempt) -> float:
+        if term.compared is not None:
+            left, right = operands(self.world, term, attempt.bindings, attempt.events)
+            if isinstance(left, float | int) and isinstance(right, float | int):
+                return abs(left - right)
+            return 0.0
+        first, second = values(self.world, term, attempt.bindings, attempt.events)
+        if first is None or second is None:
+            return float("inf")
+        shape = relations.get(term.function).shape
+        if shape == "distance":
+            return distance(first, second)
+        if shape == "contains":
+            return float(distances_outside(first, np.array([second]))[0])
+        return 0.0
+
+    def _refused(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
+        """Why an identity that was named can never be meant."""
+        for side in sides:
+            name = bindings.get(side.alias)
+            if name is None or self.world.allows(side, name):
+                continue
+            for one in side.constraints:
+                value = self.world.in_tables(side.concept, one.attribute, name)
+                actual = "missing" if value is None else plain(value[0])
+                return (
+                    f"{name} can not be {side.alias}: {side.alias} has {one.attribute} "
+                    f"{one.operator} {plain(one.value)}, {name} has {actual}"
+                )
+        return ""
+
+    def _unheard(self, term: StateTerm, bindings: Mapping[str, str], span: Span) -> str:
+        places = [sides_of(term)[place] for place in event_places(term)]
+        for side in places:
+            assert side.stream is not None
+            name = bindings.get(side.alias)
+            if name is None:
+                continue
+            if not self.world.between(side.stream, name, span.start, span.end):
+                return self._silent_since(side.stream, name, span)
+        aliases = " or ".join(dict.fromkeys(side.alias for side in places))
+        return f"no reading of anybody who could be {aliases} in that time"
+
+    def _silent_since(self, stream: str, name: str, span: Span) -> str:
+        attribute = stream.partition(".")[2]
+        own = self.world.of(stream, name)
+        before = [one for one in own if one.time < span.start]
+        after = [one for one in own if one.time > span.end]
+        said = f"no {attribute} of {name} in that time"
+        if before:
+            said += f"; the last before was at {at(before[-1].time)}"
+        if after:
+            said += f"; the next came at {at(after[0].time)}"
+        return said
+
+    # Durations and silences.
+
+    def _not_lasted(self, term: LastingTerm, bindings: Mapping[str, str], span: Span) -> Node:
+        text = self.wording.term(term)
+        refused = self._refused((term.first, term.second), bindings)
+        if refused:
+            return Node(text=text, truth="false", because=refused)
+        found = [
+            one
+            for one in stretches(self.world, term, bindings)
+            if one.occurrence.first_moment <= span.end
+            and (one.ended is None or one.ended >= span.start)
+        ]
+        if found:
+            best = max(found, key=_length)
+            return self._too_short(term, best, text)
+        return self._never_true(term, bindings, span, text)
+
+    def _too_short(self, term: LastingTerm, best: Stretch, text: str) -> Node:
+        own = best.occurrence
+        assert own.since is not None
+        if best.has_lasted:
+            because = f"true since {at(own.since)}, {duration(term.duration_ms)} long"
+            because += ", but not together with the other conditions"
+            return Node(text=text, truth="false", because=because)
+        assert best.ended is not None
+        lasted = best.ended - own.since
+        because = (
+            f"of {who(own.bindings)} it was true from {at(own.since)} to {at(best.ended)}: "
+            f"{duration(lasted)}, {duration(own.end - best.ended)} too short"
+        )
+        if best.ended_by is None:
+            because += "; then the last value was too old to count (stale_after)"
+            return Node(text=text, truth="false", because=because)
+        ending = (self.wording.reading(best.ended_by),)
+        return Node(text=text, truth="false", because=because + "; this ended it", readings=ending)
+
+    def _never_true(
+        self, term: LastingTerm, bindings: Mapping[str, str], span: Span, text: str
+    ) -> Node:
+        for own in bindings_of_state(self.world, term, bindings):
+            last: Moment | None = None
+            for moment in moments(self.world, term, own):
+                if moment.time > span.end and last is not None:
+                    break
+                last = moment
+            if last is not None:
+                children = tuple(self._atoms(term, own, last))
+                because = f"of {who(own)} it was not true at {at(last.time)}"
+                truth = _TRUTHS[last.truth]
+                return Node(text=text, truth=truth, because=because, children=children)
+        return Node(text=text, truth="unknown", because="nobody it could be about was heard of")
+
+    def _atoms(self, term: LastingTerm, own: Mapping[str, str], at: Moment) -> Iterable[Node]:
+        for atom in state_atoms(term.state):
+            events = atom_events(atom, at.known)
+            found = state_truth(self.world, atom, own, at.known)
+            complete = all(place in events for place in event_places(atom.term))
+            attempt = Attempt(dict(own), events, found)
+            yield Node(
+                text=self.wording.term(atom.term, negated=atom.negated),
+                truth=_TRUTHS[found],
+                because=self.measured(atom.term, attempt) if complete else "no reading yet",
+                readings=tuple(self.wording.reading(one) for one in events.values()),
+            )
+
+    def _not_silent(self, term: SilentTerm, bindings: Mapping[str, str], span: Span) -> Node:
+        text = self.wording.term(term)
+        refused = self._refused((term.first,), bindings)
+        if refused:
+            return Node(text=text, truth="false", because=refused)
+        found = [
+            one
+            for one in silences(self.world, term, bindings)
+            if one.occurrence.first_moment <= span.end
+            and (one.ended is None or one.ended >= span.start)
+        ]
+        if not found:
+            return Node(text=text, truth="unknown", because="nobody it could be about is known")
+        best = max(found, key=_length)
+        name = best.occurrence.bindings[term.first.alias]
+        if best.ended is None or best.ended_by is None or best.has_lasted:
+            because = f"{name} was silent so long, but not together with the other conditions"
+            return Node(text=text, truth="false", because=because)
+        since = best.occurrence.since or 0
+        because = f"{name} was silent for {duration(best.ended - since)} only; then came this"
+        ending = (self.wording.reading(best.ended_by),)
+        return Node(text=text, truth="false", because=because, readings=ending)
+
+    # Absence.
+
+    def heard(self, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int) -> str:
+        """Whose readings in [start, end) could have spoken against an absence."""
+        counts: dict[str, int] = {}
+        seen: set[tuple[str, str, str]] = set()
+        for side in self._sides(terms):
+            assert side.stream is not None
+            keys = [bindings[side.alias]] if side.alias in bindings else self._allowed(side)
+            for key in keys:
+                if (side.alias, side.stream, key) not in seen:
+                    seen.add((side.alias, side.stream, key))
+                    found = len(self.world.between(side.stream, key, start, end - 1))
+                    shown = f"{side.alias} = {key}"
+                    counts[shown] = counts.get(shown, 0) + found
+        named = sorted((name for name, count in counts.items() if count), key=lambda n: -counts[n])
+        if not named:
+            return "nobody was heard of meanwhile who could have spoken against it"
+        said = ", ".join(f"{name} ({counts[name]})" for name in named[:_MOST_NAMED])
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        return f"looked at the readings of {said}{more}"
+
+    def _sides(self, terms: Iterable[int]) -> Iterable[Side]:
+        for number in terms:
+            term = self.world.plan.terms[number]
+            if isinstance(term, LastingTerm):
+                states: list[StateTerm] = [atom.term for atom in state_atoms(term.state)]
+            elif isinstance(term, SilentTerm):
+                yield term.first
+                continue
+            else:
+                states = [term]
+            for state in states:
+                yield from (sides_of(state)[place] for place in event_places(state))
+
+    def _allowed(self, side: Side) -> list[str]:
+        assert side.stream is not None
+        return [key for key in self.world.keys(side.stream) if self.world.allows(side, key)]
+
+    def refuting(self, refuters: Iterable[tuple[int, Occurrence]]) -> tuple[Node, ...]:
+        """The counterexample as nodes: each of them is true, which is what is wrong."""
+        return tuple(self.held(self.world.plan.terms[term], found) for term, found in refuters)
+
+
+def _length(stretch: Stretch) -> float:
+    assert stretch.occurrence.since is not None
+    return float("inf") if stretch.ended is None else stretch.ended - stretch.occurrence.since

@@ -1,0 +1,224 @@
+"""How terms, values and times are said to people. [PO-11]"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rapport.core.times import format_duration, format_time
+from rapport.policy import measures, relations
+from rapport.policy.explaining.verdict import Shown
+from rapport.policy.explaining.world import Reading
+from rapport.policy.language.printer import print_value
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import (
+    Constant,
+    LastingTerm,
+    LookedUp,
+    Measure,
+    Operand,
+    SideValue,
+    SilentTerm,
+    StateAll,
+    StateAtom,
+    StateExpression,
+    StateTerm,
+    TermStep,
+)
+
+_OPEN, _CLOSE = "\ue000", "\ue001"
+"""Around times in sentences; characters for private use, so that no name has them."""
+_TIMES = re.compile(f"{_OPEN}(-?[0-9]+){_CLOSE}")
+_CONTRARY = {"=": "!=", "!=": "=", "<": ">=", ">": "<=", "<=": ">", ">=": "<"}
+
+
+class Wording:
+    """Says things in the words of one ontology."""
+
+    def __init__(self, ontology: Ontology) -> None:
+        self._ontology = ontology
+
+    def term(self, term: TermStep, *, negated: bool = False) -> str:
+        """`A is not within 5 m of B`, `temperature of S > 30 degC`."""
+        match term:
+            case LastingTerm():
+                return f"{self.state(term.state)} for {duration(term.duration_ms)}"
+            case SilentTerm():
+                attributes = [stream.partition(".")[2] for stream in term.streams]
+                named = " or ".join(attributes)
+                return f"no {named} of {term.first.alias} for {duration(term.duration_ms)}"
+            case _ if term.compared is not None:
+                return f"{'NOT ' * negated}{self.comparison(term)}"
+            case _:
+                return self._relationship(term, negated)
+
+    def state(self, state: StateExpression) -> str:
+        """What lasts."""
+        if isinstance(state, StateAtom):
+            return self.term(state.term, negated=state.negated)
+        joined = " AND " if isinstance(state, StateAll) else " OR "
+        return "(" + joined.join(self.state(part) for part in state.parts) + ")"
+
+    def comparison(self, term: StateTerm, *, contrary: bool = False) -> str:
+        """With the unit of what is measured."""
+        assert term.compared is not None
+        operator = term.compared.operator
+        unit = self.unit(term)
+        left, right = (
+            self._operand(each, term, unit) for each in (term.compared.left, term.compared.right)
+        )
+        return f"{left} {_CONTRARY[operator] if contrary else operator} {right}"
+
+    def unit(self, term: StateTerm) -> str:
+        """Of what a comparison measures; empty when there is none."""
+        assert term.compared is not None
+        sides = (term.first, term.second)
+        for operand in (term.compared.left, term.compared.right):
+            match operand:
+                case SideValue(side, attribute):
+                    unit = self._ontology.units.get(sides[side].concept, {}).get(attribute, "")
+                case LookedUp(function):
+                    unit = self._ontology.functions[function].unit
+                case Measure(function):
+                    unit = measures.get(function).unit or self._declared_unit(function)
+                case Constant():
+                    unit = ""
+            if unit:
+                return unit
+        return ""
+
+    def value(self, stream: str, value: tuple[Any, ...]) -> str:
+        """`4, 29 m`, `29.5 degC`, `'open'`."""
+        concept, _, attribute = stream.partition(".")
+        kind = self._ontology.concepts.get(concept, {}).get(attribute, "text")
+        unit = self._ontology.units.get(concept, {}).get(attribute, "")
+        if kind in ("point", "rectangle"):
+            unit = unit or "m"
+        shown = ", ".join(plain(part) for part in value)
+        return f"{shown} {unit}" if unit else shown
+
+    def reading(self, reading: Reading) -> Shown:
+        """With its value in words."""
+        attribute = reading.stream.partition(".")[2]
+        said = f"{attribute} of {reading.key} = {self.value(reading.stream, reading.value)}"
+        return Shown(
+            id=reading.id,
+            time=reading.time,
+            stream=reading.stream,
+            key=reading.key,
+            value=reading.value,
+            text=said,
+            source=reading.source,
+        )
+
+    def _relationship(self, term: StateTerm, negated: bool) -> str:
+        words = [term.first.alias, "is", *(["not"] if negated else []), self._name(term)]
+        if term.parameter is not None:
+            is_length = relations.get(term.function).parameter_kind == "length"
+            words += [plain(term.parameter) + (" m" if is_length else ""), "of"]
+        return " ".join([*words, term.second.alias])
+
+    def _name(self, term: StateTerm) -> str:
+        concepts = (term.first.concept, term.second.concept)
+        for one in self._ontology.relationships.values():
+            if one.function == term.function and (one.first[0], one.second[0]) == concepts:
+                return one.name
+        return term.function
+
+    def _operand(self, operand: Operand, term: StateTerm, unit: str) -> str:
+        match operand:
+            case Constant(value):
+                said = print_value(value) if isinstance(value, str) else plain(value)
+                return f"{said} {unit}" if unit and not isinstance(value, str) else said
+            case SideValue(side, attribute):
+                return f"{attribute} of {(term.first, term.second)[side].alias}"
+            case Measure(function, of) | LookedUp(function, of):
+                aliases = [(term.first, term.second)[each.side].alias for each in of]
+                return f"{function}({', '.join(aliases)})"
+
+    def _declared_unit(self, measure: str) -> str:
+        found = [one.unit for one in self._ontology.functions.values() if one.measure == measure]
+        return found[0] if found else ""
+
+
+def plain(value: Any) -> str:
+    """A number with four decimals at most, a text in quotes, a truth as a word."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return print_value(value)
+    if value is None:
+        return "missing"
+    rounded = round(float(value), 4)
+    text = f"{rounded:.4f}".rstrip("0").rstrip(".") if abs(rounded) < 1e15 else repr(float(value))
+    if text in ("0", "-0", "") and value != 0:
+        return f"{float(value):.2g}"
+    return "0" if text in ("-0", "") else text
+
+
+def about(number: float) -> str:
+    """Something worked out: three digits are enough for people.
+
+    >>> about(10.6301458), about(0.5), about(1234.5678), about(0)
+    ('10.6', '0.5', '1235', '0')
+    """
+    return plain(round(number)) if abs(number) >= 1_000 else f"{number:.3g}"
+
+
+def duration(span_ms: int) -> str:
+    """`5 s`, `2 h`, `1.25 s`: as people say it.
+
+    >>> duration(5000), duration(7_200_000), duration(1250), duration(90_000)
+    ('5 s', '2 h', '1.25 s', '90 s')
+    """
+    if span_ms % 1_000 and span_ms > 1_000:
+        return f"{plain(span_ms / 1_000)} s"
+    text = format_duration(span_ms)
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return f"{digits} {text[len(digits) :]}"
+
+
+def at(time_ms: int | None) -> str:
+    """A time within a sentence; `told` says it when the moment is known from which to count."""
+    return f"{_OPEN}{time_ms}{_CLOSE}"
+
+
+def told(text: str, reference_ms: int) -> str:
+    """The sentence with its times said, and how far they lie from the reference.
+
+    >>> told(f"since {at(1_500)}", 1_000)
+    'since 00:00:01.500 (+0.5 s)'
+    """
+    return _TIMES.sub(lambda found: moment(int(found[1]), reference_ms), text)
+
+
+def moment(time_ms: int, reference_ms: int) -> str:
+    """A time of the reference's day without the date, and how far it lies from it."""
+    text, same = format_time(time_ms), format_time(reference_ms)
+    if text[:10] == same[:10]:
+        text = text[11:].removesuffix("Z")
+    return f"{text} ({relative(time_ms - reference_ms)})"
+
+
+def relative(shift_ms: int) -> str:
+    """`+0.5 s`, `-2 min`; `±0` for the reference itself.
+
+    >>> relative(500), relative(-120_000), relative(0), relative(90_061_000)
+    ('+0.5 s', '-2 min', '±0', '+25 h 1 min 1 s')
+    """
+    if not shift_ms:
+        return "±0"
+    sign, size = ("+" if shift_ms > 0 else "-"), abs(shift_ms)
+    if size < 60_000:
+        return f"{sign}{plain(size / 1_000)} s"
+    minutes, rest = divmod(size, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
+    parts += [f"{plain(rest / 1_000)} s"] * bool(rest)
+    return sign + " ".join(parts)
+
+
+def who(bindings: Mapping[str, str]) -> str:
+    """`A = p17, R = lab`."""
+    return ", ".join(f"{alias} = {identity}" for alias, identity in sorted(bindings.items()))

@@ -1,0 +1,156 @@
+"""The record of changes of a node's policies, and what it tells the engine: which plans run since
+which place. [PO-9, PO-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rapport.channel.channel import Channels
+from rapport.core.detection import Detection
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.engine_places import Command, Place, PlanChange, PlansAt
+from rapport.policy.life.changes import (
+    CHANNEL,
+    Changed,
+    KeptChange,
+    What,
+    change_event,
+    change_id,
+    command_id,
+    kept_change,
+)
+from rapport.policy.life.commands import Stop, stop_of
+from rapport.policy.life.compiled import CompiledTexts
+from rapport.policy.life.drafting import plan_change
+from rapport.policy.life.registry import Entry, Registry
+
+_PAGE = 1_000
+_DONE: dict[str, What] = {"delete": "deleted", "pause": "paused"}
+_log = get_logger(__name__)
+
+
+class PolicyRecord:
+    """The channel `policies`, taken in; a PlanSource. Used while holding the engine's turn."""
+
+    def __init__(self, channels: Channels, clock: Clock, name: str, texts: CompiledTexts) -> None:
+        """`name`: the source of the changes that are appended."""
+        self._channels, self._clock, self._name = channels, clock, name
+        self.texts = texts
+        self.registry = Registry()
+        self._position = 0
+        self._stops: dict[tuple[str, str], tuple[Stop, ...]] = {}
+        self.phrases: dict[str, tuple[str, ...]] = {}
+        """By policy what others do when it is detected: its actions but those about policies.
+        Deleted ones keep theirs: their last detections may still be on their way."""
+
+    # --- what the engine asks ---
+
+    async def plans_at(self, position: int) -> PlansAt:
+        """What ran when the record had gone so far."""
+        await self.read_on()
+        running = [
+            entry for entry in self.registry.until(position).alive() if entry.state == "running"
+        ]
+        shadows = [entry for entry in running if entry.shadow_text]
+        await self.texts.prepare(
+            [
+                *((entry.name, entry.text) for entry in running),
+                *((entry.name, entry.shadow_text) for entry in shadows),
+            ]
+        )
+        plans = [self.texts.plan(one.name, one.text, one.version) for one in running]
+        beside = [self.texts.plan(one.name, one.shadow_text, one.shadow_version) for one in shadows]
+        return PlansAt(
+            tuple(plan for plan in plans if plan is not None),
+            tuple(plan for plan in beside if plan is not None),
+        )
+
+    async def changes_after(self, position: int) -> Sequence[PlanChange]:
+        """What changed since, in the order of the record."""
+        registry = self.registry.until(position)
+        found: list[PlanChange] = []
+        for kept in self.registry.changes:
+            if kept.position > position:
+                registry.add(kept)
+                entry = registry.entries.get(kept.changed.name)
+                found.append(plan_change(kept, entry, self.texts))
+        return found
+
+    def commands_of(self, detection: Detection) -> Sequence[Command]:
+        """What the version that found it does to policies."""
+        stops = self._stops.get((detection.policy, detection.version), ())
+        return [Command(stop.what, stop.policy, detection) for stop in stops]
+
+    async def obey(self, command: Command, place: Place) -> PlanChange | None:
+        """Deletes or pauses a policy because of a detection; once, however often it is found."""
+        what, cause = _DONE[command.what], command.detection.id()
+        known = self.registry.known.get(command_id(what, command.policy, cause))
+        if known is None:
+            entry = self.registry.entries.get(command.policy)
+            if entry is None:
+                _log.warning("no policy to stop", policy=command.policy, because=cause)
+                return None
+            if not is_stopped_by(entry, what):
+                known = await self._record_command(command, what, place)
+        if known is None:
+            return PlanChange(place=place, position=0, act="note", policy=command.policy)
+        return PlanChange(
+            place=known.changed.place,
+            position=known.position,
+            act="withdraw",
+            policy=command.policy,
+        )
+
+    async def _record_command(self, command: Command, what: What, place: Place) -> KeptChange:
+        changed = Changed(
+            what=what,
+            name=command.policy,
+            place=place,
+            number=len(self.registry.changes) + 1,
+            by=f"policy {command.detection.policy}",
+            cause=command.detection.id(),
+        )
+        await self.append([changed])
+        return self.registry.known[change_id(changed)]
+
+    # --- the record ---
+
+    async def read_on(self) -> list[KeptChange]:
+        """Takes in what is on record by now; gives what is new."""
+        channel = self._channels.channel(CHANNEL)
+        found: list[KeptChange] = []
+        while batch := await channel.read_after(self._position, limit=_PAGE):
+            self._position = batch[-1].position
+            found += [kept for stored in batch if (kept := kept_change(stored)) is not None]
+        for kept in found:
+            self.add(kept)
+        return found
+
+    async def append(self, changes: Sequence[Changed]) -> list[KeptChange]:
+        """Puts changes on record and takes them in."""
+        now_ms = self._clock.now_ms()
+        events = [change_event(change, self._name, now_ms) for change in changes]
+        for first in range(0, len(events), _PAGE):
+            await self._channels.channel(CHANNEL).append(events[first : first + _PAGE])
+        return await self.read_on()
+
+    def add(self, kept: KeptChange) -> None:
+        """Takes a change in."""
+        self.registry.add(kept)
+        changed = kept.changed
+        if not changed.version:
+            return
+        stops = tuple(stop for phrase in changed.actions if (stop := stop_of(phrase)))
+        if stops:
+            self._stops[changed.name, changed.version] = stops
+        if changed.what != "shadowed":
+            self.phrases[changed.name] = tuple(
+                phrase for phrase in changed.actions if stop_of(phrase) is None
+            )
+
+
+def is_stopped_by(entry: Entry, what: What) -> bool:
+    """Whether a command has nothing left to do."""
+    return entry.is_deleted or (what == "paused" and entry.is_paused)

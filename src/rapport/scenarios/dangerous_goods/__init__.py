@@ -1,0 +1,1 @@
+"""Dangerous goods: substances too near each other, trackers that disagree. [PO-17]"""

@@ -1,0 +1,179 @@
+"""What policies themselves say about their actions, in communication's words. [PO-3, PO-10, CO-8]
+
+Policy and communication are siblings and do not know each other; the site translates. What a policy
+says goes before what `[actions]` says of the same phrase, line by line, in that policy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from rapport.communication.actions import Action, same_phrase
+from rapport.communication.declare import Communication
+from rapport.communication.templates import ALWAYS_KNOWN, template_fields
+from rapport.communication.tracking import CollectiveDelivery
+from rapport.core.errors import InvalidInput, PolicyError
+from rapport.core.message import Identifier
+from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, read_delivery
+from rapport.policy.language.faults import Faults, did_you_mean
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.tree import Action as PolicyAction
+from rapport.policy.language.tree import PolicyTree
+from rapport.policy.life.commands import stop_of
+
+_REACH: dict[Reach, CollectiveDelivery] = {"anybody": "to-any", "everybody": "to-all-members"}
+_NOBODY = Identifier("peer", "")
+_MOST = 10_000
+"""Versions whose actions are remembered; beyond, all are read again."""
+
+
+class OwnActions:
+    """What each version of each policy says about its actions; read from its text, once."""
+
+    def __init__(self, people: Communication, text_of: Callable[[str, str], str]) -> None:
+        """`text_of` gives the text of a version by policy and version; empty when it is not
+        known.
+        """
+        self._people, self._text_of = people, text_of
+        self._known: dict[tuple[str, str], dict[str, Action]] = {}
+
+    def find(self, policy: str, version: str, phrase: str) -> Action | None:
+        """What is done; None when that policy leaves it to the site."""
+        if (policy, version) not in self._known:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            text = self._text_of(policy, version)
+            self._known[policy, version] = _actions_in(policy, text, self._people)
+        return self._known[policy, version].get(same_phrase(phrase))
+
+
+def _actions_in(name: str, text: str, people: Communication) -> dict[str, Action]:
+    try:
+        tree = parse_policy(text, name=name)
+    except PolicyError:
+        return {}  # what runs was read before; a version nobody knows leaves all to the site
+    faults = Faults(name, text)
+    return {
+        same_phrase(each.phrase): action_from(each.phrase, read_delivery(each, faults), people)
+        for each in tree.actions
+        if each.delivery
+    }
+
+
+def action_from(phrase: str, block: DeliveryBlock, people: Communication) -> Action:
+    """The action as policy and site together say it. A name that nobody has is a peer without an
+    address: the ledger then tells who is missing.
+    """
+    said: dict[str, object] = {
+        "send_to": identifier_of(block.to, people) if block.to else None,
+        "escalate_to": tuple(identifier_of(each, people) for each in block.then) or None,
+        "done_when": "answered" if block.awaits_answer or block.then else None,
+        "answer_within_ms": block.answer_within_ms,
+        "text": block.say,
+        "urgent": block.urgent,
+        "ttl_ms": block.until_ms,
+        "reach": _REACH[block.reach] if block.reach else None,
+    }
+    site = declared_action(phrase, people) or Action(phrase=phrase, send_to=_NOBODY, text="")
+    return msgspec.structs.replace(
+        site, **{field: value for field, value in said.items() if value is not None}
+    )
+
+
+def declared_action(phrase: str, people: Communication) -> Action | None:
+    """What the site says about a phrase; blanks and letter case do not matter."""
+    wanted = same_phrase(phrase)
+    return next(
+        (action for each, action in people.actions.items() if same_phrase(each) == wanted), None
+    )
+
+
+def identifier_of(receiver: Receiver, people: Communication) -> Identifier:
+    """Who is meant; a bare name is a collective before it is a peer."""
+    if receiver.kind:
+        return Identifier(receiver.kind, receiver.name)
+    kind = "collective" if receiver.name in people.collectives else "peer"
+    return Identifier(kind, receiver.name)  # type: ignore[arg-type]
+
+
+# --- checks ---
+
+
+def check_deliveries(
+    tree: PolicyTree, people: Communication, known: Collection[str], faults: Faults
+) -> None:
+    """Notes receivers that nobody is, texts that ask for what the policy lacks, and actions of
+    which neither policy nor site says enough. `known` are the fields of the policy's aliases.
+    """
+    for action in tree.actions:
+        if not action.delivery:
+            continue
+        block = read_delivery(action, Faults(tree.name, ""))  # its faults were told by compiling
+        for receiver in block.receivers():
+            _check_receiver(receiver, people, faults)
+        _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
+        _check_whole(action, block, people, faults)
+
+
+def _check_receiver(receiver: Receiver, people: Communication, faults: Faults) -> None:
+    names: dict[str, Collection[str]] = {
+        "peer": people.peers,
+        "collective": people.collectives,
+    }
+    wanted = [receiver.kind] if receiver.kind else list(names)
+    found = [kind for kind in wanted if receiver.name in names[kind]]
+    if not found:
+        known = [name for kind in wanted for name in names[kind]]
+        faults.add(
+            "policy.unknown_receiver",
+            f"there is no {' or '.join(wanted)} named {receiver.name!r}",
+            receiver.place,
+            hint=did_you_mean(receiver.name, known) or "declare it in [peers] or [collectives]",
+        )
+    elif len(found) > 1:
+        faults.add(
+            "policy.ambiguous_receiver",
+            f"{receiver.name!r} is a peer and a collective",
+            receiver.place,
+            hint=f"write 'peer {receiver.name}' or 'collective {receiver.name}'",
+        )
+
+
+def _check_text(block: DeliveryBlock, known: Collection[str], faults: Faults) -> None:
+    try:
+        asked = template_fields(block.say or "")
+    except InvalidInput as error:
+        faults.add(error.code, error.message, block.say_place, hint=error.hint)
+        return
+    for field in asked:
+        if field not in known:
+            message = f"the text asks for {{{field}}}, which this policy does not have"
+            hint = did_you_mean(field, known)
+            faults.add("action.unknown_field", message, block.say_place, hint=hint)
+
+
+def _check_whole(
+    action: PolicyAction, block: DeliveryBlock, people: Communication, faults: Faults
+) -> None:
+    site = declared_action(action.phrase, people)
+    acts = site is not None and site.effect is not None
+    if acts or stop_of(action.phrase) is not None:
+        message = f"nobody is told for {action.phrase!r}, something is done"
+        hint = "leave the lines below it out, or give the message a phrase of its own"
+        faults.add("policy.delivery_of_no_message", message, action.delivery[0].place, hint=hint)
+        return
+    whole = action_from(action.phrase, block, people)
+    for is_missing, what, example in (
+        (whole.send_to == _NOBODY, "whom to tell", "to NAME"),
+        (not whole.text, "what to say", 'say "..."'),
+    ):
+        if is_missing:
+            message = f"neither policy nor site says {what} for {action.phrase!r}"
+            hint = f"add the line: {example}"
+            faults.add("policy.incomplete_delivery", message, action.place, hint=hint)
+    if whole.escalate_to and whole.done_when == "answered" and not whole.answer_within_ms:
+        message = "nothing says how long to wait for an answer before asking the next"
+        hint = "add the line: answer within 60 s"
+        faults.add("action.no_deadline", message, action.delivery[0].place, hint=hint)

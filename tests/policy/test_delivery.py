@@ -1,0 +1,143 @@
+"""Lines below an action: what they mean, and what is said about those that mean nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.policy.delivery import LINES, DeliveryBlock, read_delivery
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.parser import parse_policy
+from rapport.policy.language.printer import print_policy
+
+HEAD = "concepts\n  person A\n  room R\nconditions\n  A is inside R\nactions\n  raise alarm\n"
+
+
+def read(*lines: str) -> tuple[DeliveryBlock, Faults]:
+    text = HEAD + "".join(f"    {line}\n" for line in lines)
+    faults = Faults("test", text)
+    (action,) = parse_policy(text, name="test").actions
+    return read_delivery(action, faults), faults
+
+
+def test_a_whole_block_is_read() -> None:
+    block, faults = read(
+        "to guards",
+        "first answer wins",
+        "answer within 60 s",
+        "then security-leads",
+        "then peer 'the boss'",
+        "urgent",
+        'say "guest {A}, alone in room # {R}"  # a comment',
+        "until 30 min",
+    )
+    assert faults.problems() == ()
+    assert block.to is not None
+    assert (block.to.kind, block.to.name) == ("", "guards")
+    assert [(each.kind, each.name) for each in block.then] == [
+        ("", "security-leads"),
+        ("peer", "the boss"),
+    ]
+    assert (block.reach, block.awaits_answer, block.answer_within_ms) == ("anybody", True, 60_000)
+    assert (block.urgent, block.until_ms) == (True, 1_800_000)
+    assert block.say == "guest {A}, alone in room # {R}"
+
+
+def test_what_is_not_said_is_left_to_the_site() -> None:
+    block, _ = read("not urgent")
+    assert block.urgent is False
+    assert (block.to, block.say, block.reach, block.until_ms) == (None, None, None, None)
+    assert not block.awaits_answer
+
+
+@pytest.mark.parametrize(
+    ("line", "reach", "awaits"),
+    [
+        ("everybody", "everybody", False),
+        ("Everybody Answers", "everybody", True),
+        ("FIRST ANSWER WINS", "anybody", True),
+        ("at least 1 answer", "anybody", True),
+    ],
+)
+def test_how_many_have_to_be_reached(line: str, reach: str, awaits: bool) -> None:
+    block, faults = read(line)
+    assert faults.problems() == ()
+    assert (block.reach, block.awaits_answer) == (reach, awaits)
+
+
+WRONG = [
+    ("tto guards", "policy.unknown_delivery", 5, "did you mean 'to'"),
+    ("anser within 60 s", "policy.unknown_delivery", 5, "did you mean 'answer within'"),
+    ("hurry up please", "policy.unknown_delivery", 5, "known: to guards"),
+    ("to", "policy.no_receiver", 7, "to guards"),
+    ("to 5", "policy.no_receiver", 8, "to guards"),
+    ("to ana, ben", "policy.delivery_too_long", 11, "collective"),
+    ("to ana and ben", "policy.delivery_too_long", 12, "collective"),
+    ("urgent now", "policy.delivery_too_long", 12, "line of its own"),
+    ("say hello", "policy.no_text", 9, "in quotes"),
+    ('say ""', "policy.no_text", 9, "in quotes"),
+    ('say "hello', "policy.unclosed_quote", 9, "end it"),
+    ("answer within soon", "policy.bad_duration", 19, "60 s"),
+    ("until 30 m", "policy.ambiguous_unit", 14, "min"),
+    ("at least 2 answers", "policy.delivery_unsupported", 14, "first answer wins"),
+    ("repeat every 5 min", "policy.delivery_unsupported", 5, "answer within"),
+    ("to peer:ana", "policy.bad_character", 12, ""),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "column", "hint"), WRONG)
+def test_a_wrong_line_is_told_at_its_place(line: str, code: str, column: int, hint: str) -> None:
+    _block, faults = read("urgent", line) if "urgent" not in line else read(line, "everybody")
+    (problem,) = faults.problems()
+    assert (problem.code, problem.column) == (code, column)
+    assert hint in problem.hint
+    assert problem.hint
+
+
+def test_every_fault_of_a_block_is_told() -> None:
+    _block, faults = read("to guards", "to leads", "say nothing", "urgent", "not urgent")
+    assert [(each.code, each.line) for each in faults.problems()] == [
+        ("policy.delivery_twice", 9),
+        ("policy.no_text", 10),
+        ("policy.delivery_twice", 12),
+    ]
+
+
+def test_the_examples_that_hints_show_are_right() -> None:
+    for line in LINES:
+        assert read(line)[1].problems() == ()
+
+
+def test_a_block_is_printed_as_it_was_written() -> None:
+    text = HEAD + '    to guards\n    say "a # b"\n'
+    assert 'say "a # b"' in print_policy(parse_policy(text, name="test"))
+
+
+_WORDS = st.sampled_from(
+    [
+        "to",
+        "then",
+        "peer",
+        "say",
+        '"x"',
+        "'",
+        "5",
+        "s",
+        "urgent",
+        "not",
+        "at",
+        "least",
+        ",",
+        "{",
+        "é",
+    ]
+)
+
+
+@given(st.lists(st.lists(st.one_of(_WORDS, st.text(max_size=4)), max_size=5), max_size=4))
+@settings(max_examples=150)
+def test_any_lines_are_read_or_told_at_a_place(lines: list[list[str]]) -> None:
+    texts = [" ".join("".join(words.split()) for words in line) for line in lines]
+    _block, faults = read(*texts)
+    assert all(problem.line and problem.message for problem in faults.problems())

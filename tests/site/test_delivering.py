@@ -1,0 +1,144 @@
+"""What policies say about their own actions, put together with what the site says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rapport.communication.declare import Communication, communication_from_site
+from rapport.core.message import Identifier
+from rapport.kernel.toml import TomlFile
+from rapport.policy.language.faults import Faults
+from rapport.policy.language.parser import parse_policy
+from rapport.site.delivering import OwnActions, check_deliveries
+from rapport.site.site import check_site
+
+CHECKS = Path(__file__).parents[1] / "data" / "checks"
+PEOPLE = """
+[peers.ana]
+addresses = ["inbox:"]
+[peers.both]
+addresses = ["inbox:"]
+[collectives.guards]
+members = ["ana"]
+[collectives.both]
+members = ["ana"]
+[actions."raise alarm"]
+send_to = "collective:guards"
+text = "{A} is alone"
+urgent = true
+answer_within = "60s"
+ttl = "1h"
+[actions."note it"]
+append = "raw.notes"
+type = "note"
+"""
+HEAD = "concepts\n  person A\n  room R\nconditions\n  A is inside R\nactions\n"
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Communication:
+    declared, problems = communication_from_site(
+        TomlFile.parse(PEOPLE.encode(), name="site.toml"), tmp_path
+    )
+    assert problems == []
+    return declared
+
+
+def policy(*lines: str, phrase: str = "raise alarm") -> str:
+    return HEAD + f"  {phrase}\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def test_a_policy_overrides_what_it_speaks_of_and_nothing_else(people: Communication) -> None:
+    own = OwnActions(people, lambda _name, _version: policy("to ana", "not urgent", "everybody"))
+    action = own.find("watch", "1", "Raise  Alarm")
+    assert action is not None
+    assert (action.send_to, action.urgent) == (Identifier("peer", "ana"), False)
+    assert action.reach == "to-all-members"
+    assert (action.text, action.answer_within_ms, action.ttl_ms) == (
+        "{A} is alone",
+        60_000,
+        3_600_000,
+    )
+    assert action.done_when == "answered"
+    assert own.find("watch", "1", "another phrase") is None
+
+
+def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication) -> None:
+    text = policy("to guards", "answer within 5 s", "then ana", 'say "{A}"', phrase="call them")
+    action = OwnActions(people, lambda _name, _version: text).find("watch", "1", "call them")
+    assert action is not None
+    assert (action.send_to, action.text) == (Identifier("collective", "guards"), "{A}")
+    assert action.escalate_to == (Identifier("peer", "ana"),)
+    assert (action.done_when, action.answer_within_ms) == ("answered", 5_000)
+    faults = Faults("watch", text)
+    check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
+    assert faults.problems() == ()
+
+
+def test_each_version_has_its_own_and_is_read_once(people: Communication) -> None:
+    asked: list[str] = []
+
+    def text_of(_name: str, version: str) -> str:
+        asked.append(version)
+        return {"1": policy("to ana"), "2": policy()}.get(version, "")
+
+    own = OwnActions(people, text_of)
+    for _time in range(2):
+        assert own.find("watch", "1", "raise alarm") is not None
+        assert own.find("watch", "2", "raise alarm") is None
+        assert own.find("watch", "gone", "raise alarm") is None
+    assert asked == ["1", "2", "gone"]
+
+
+def test_a_name_that_is_no_more_is_a_peer_whom_the_ledger_misses(people: Communication) -> None:
+    action = OwnActions(people, lambda _name, _version: policy("to nobody")).find(
+        "watch", "1", "raise alarm"
+    )
+    assert action is not None
+    assert action.send_to == Identifier("peer", "nobody")
+
+
+WRONG = [
+    (policy("to gards"), "policy.unknown_receiver", 8, "'guards'"),
+    (policy("to peer guards"), "policy.unknown_receiver", 8, "ana"),
+    (policy("then anna"), "policy.unknown_receiver", 8, "'ana'"),
+    (policy("to both"), "policy.ambiguous_receiver", 8, "peer both"),
+    (policy('say "{B}"'), "action.unknown_field", 8, ""),
+    (policy('say "{A!r}"'), "action.bad_template", 8, "{ALIAS}"),
+    (policy("to ana", phrase="act"), "policy.incomplete_delivery", 7, "say"),
+    (policy('say "x"', phrase="act"), "policy.incomplete_delivery", 7, "to NAME"),
+    (policy("urgent", phrase="note it"), "policy.delivery_of_no_message", 8, "phrase of its own"),
+    (policy("to ana", phrase="delete policy x"), "policy.delivery_of_no_message", 8, ""),
+    (
+        policy("to ana", "then guards", 'say "x"', phrase="act"),
+        "action.no_deadline",
+        8,
+        "answer within",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "line", "hint"), WRONG)
+def test_what_cannot_be_delivered_is_told_at_its_place(
+    people: Communication, text: str, code: str, line: int, hint: str
+) -> None:
+    faults = Faults("watch", text)
+    check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
+    (problem,) = faults.problems()
+    assert (problem.code, problem.line) == (code, line)
+    assert hint in problem.hint
+
+
+def test_checking_a_site_looks_at_the_lines_below_actions(tmp_path: Path) -> None:
+    site = Path(shutil.copytree(CHECKS / "small-policies", tmp_path / "site"))
+    for name, line in (("or", "to nobody-here"), ("within", "tto guards")):
+        file = site / f"{name}.dpl"
+        file.write_text(f"{file.read_text().rstrip()}\n        {line}\n")
+    found = {(p.file, p.code) for p in check_site(site) if p.severity == "error"}
+    assert found == {
+        ("or.dpl", "policy.unknown_receiver"),
+        ("within.dpl", "policy.unknown_delivery"),
+    }

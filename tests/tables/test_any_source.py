@@ -1,0 +1,85 @@
+"""Whatever a source gives, it is loaded or refused; and a broker is asked as any other. [PO-2]"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.core.errors import SiteError, SourceUnavailable
+from rapport.tables.context import ContextRows
+from rapport.tables.declaration import TableDeclaration
+from rapport.tables.json_rows import rows_of_json
+from rapport.tables.loaded import load_table
+from rapport.tables.tables import Tables
+from rapport.tables.xml_file import rows_of_xml
+
+CONCEPTS = {"person": {"status": "text", "age": "number", "armed": "boolean", "home": "point"}}
+TABLE = TableDeclaration(
+    name="people",
+    concept="person",
+    context="people near the gate",
+    key="id",
+    columns={"status": ("status",), "age": ("age",), "armed": ("armed",), "home": ("home",)},
+)
+
+fields = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+values = st.recursive(fields, lambda inner: st.lists(inner, max_size=2), max_leaves=3)
+rows = st.dictionaries(st.sampled_from(["id", "status", "age", "armed", "home", "x.y"]), values)
+documents = st.lists(rows, max_size=5).map(msgspec.json.encode) | st.binary(max_size=50)
+
+
+@settings(max_examples=200, deadline=None)
+@given(documents)
+def test_any_json_is_loaded_or_refused(data: bytes) -> None:
+    try:
+        file = rows_of_json(data, "", TABLE.fields, name="people")
+        load_table(TABLE, file, CONCEPTS)
+    except SiteError as error:
+        assert all(problem.code.startswith("tables.") for problem in error.problems)
+
+
+texts = st.text("ab <&;1,.\u00e9\n", max_size=8)
+xml_rows = st.lists(
+    st.tuples(st.sampled_from(["id", "status", "age", "home"]), texts).map(
+        lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>"
+    ),
+    max_size=5,
+).map(lambda inner: f"<p>{''.join(inner)}</p>")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(xml_rows, max_size=4).map(lambda inner: f"<d>{''.join(inner)}</d>".encode())
+    | st.binary(max_size=50)
+)
+def test_any_xml_is_loaded_or_refused(data: bytes) -> None:
+    try:
+        file = rows_of_xml(data, "/d/p", TABLE.fields, name="d.xml", namespaces={})
+        load_table(TABLE, file, CONCEPTS)
+    except SiteError as error:
+        assert all(problem.code.startswith("tables.") for problem in error.problems)
+
+
+class Broker:
+    """What a context room will be."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+
+    def ask(self, query: str, fields: Sequence[str]) -> ContextRows:
+        if self.fails:
+            raise SourceUnavailable("the broker is down", hint="wait")
+        assert query == "people near the gate"
+        return ContextRows(list(fields), [["7", "guest", "3", "no", "1 2"]])
+
+
+def test_a_broker_is_a_source_once_there_is_one(tmp_path: Path) -> None:
+    tables = Tables.load(tmp_path, [TABLE], CONCEPTS, context=Broker())
+    assert tables.instances("person").columns["home"].tolist() == [[1.0, 2.0]]
+    for broker, code in ((Broker(fails=True), "source.unavailable"), (None, "feature.unsupported")):
+        with pytest.raises(SiteError) as caught:
+            Tables.load(tmp_path, [TABLE], CONCEPTS, context=broker)
+        assert caught.value.problems[0].code == code
