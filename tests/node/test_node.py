@@ -95,7 +95,7 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
         await node.start()
         began = [task.get_name() for task in running_tasks(node)]
         assert sorted(began[:3]) == ["adapter.inbox", "adapter.mail", "adapter.webhook"]
-        later = ["communication", "policy", "policy.second_look", "mediation.release"]
+        later = ["communication", "policy", "policy.load", "policy.second_look"]
         assert began[3:7] == later
         assert all(name.startswith("mediation.") for name in began[7:])
         for task in running_tasks(node):

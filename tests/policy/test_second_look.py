@@ -30,7 +30,7 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.second_look import SUPPORTED, UNSUPPORTED, span_of, uses_up
+from rapport.policy.second_look import SUPPORTED, UNSUPPORTED, remembers_all, span_of
 from rapport.policy.second_looker import SecondLooker
 from rapport.tables.instances import Instances
 from rapport.testing.worlds import ONTOLOGY, Pull
@@ -291,7 +291,7 @@ def test_what_was_undecided_because_a_source_was_held_back_is_decided() -> None:
 
 def test_how_far_back_a_plan_reaches() -> None:
     alone, met = plan_of(ALONE), plan_of(MET, "met")
-    assert (uses_up(alone), uses_up(met)) == (False, True)
+    assert (remembers_all(alone), remembers_all(met)) == (False, True)
     times = {"first_ms": 50_000, "last_ms": 60_000, "known_from": None}
     span = span_of(alone, {}, began=None, **times)
     assert span is not None

@@ -27,6 +27,7 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.policy.second_look import SUPPORTED, UNSUPPORTED
 from rapport.policy.second_looker import SecondLooker
 from rapport.testing.occurrences import Reading
+from rapport.testing.trials import Trial, varied_trial
 from rapport.testing.worlds import (
     ONTOLOGY,
     WINDOW_MS,
@@ -216,3 +217,23 @@ def test_live_and_second_looks_are_a_replay_of_everything(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_so_they_are_where_sources_promise_to_be_heard(seed: int) -> None:
     check(seed, periods=True)
+
+
+@given(st.integers(0, 2**32))
+def test_so_they_are_for_policies_of_every_kind(seed: int) -> None:
+    chance = Chance(seed)
+    trial = varied_trial(chance, events=chance.randint(5, 40))
+    plan = compile_policy(
+        trial.text, name="p", ontology=trial.ontology, window_ms=trial.window_ms
+    ).plan
+    world = World(trial.pull, told_once(trial))
+    site = Site(chance, world, trial.ontology, [plan], chance.choice((0, 30)))
+    assert asyncio.run(live_and_looked(site)) == replayed(site)
+
+
+def told_once(trial: Trial) -> tuple[Reading, ...]:
+    """The readings with names of their own: an event says one thing here."""
+    return tuple(
+        msgspec.structs.replace(reading, id=f"{reading.id}-{number}")
+        for number, reading in enumerate(trial.readings)
+    )

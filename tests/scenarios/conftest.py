@@ -11,11 +11,11 @@ import pytest
 from rapport.core.detection import Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.ids import content_id
-from rapport.mediation.declare import interpretations_from_site
-from rapport.mediation.transformer import Transformer
+from rapport.mediation.meaning import build_meaning
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.bindings import source_bindings
+from rapport.site.interpreting import meanings_in_site
 from rapport.site.site import Site
 
 ReadingsOf = Callable[[Site, Iterable[Any]], list[Event]]
@@ -34,10 +34,11 @@ def run_on() -> RunOn:
 
 def _readings_of(site: Site, reports: Iterable[Any]) -> list[Event]:
     """Every report of a bound source as a reading, in order of arrival."""
-    found, problems = interpretations_from_site(site.file, site.directory, site.tables.columns())
-    assert problems == []
+    meanings = meanings_in_site(site.file, site.directory, site.ontology, site.tables.columns())
+    assert [problem for problem in meanings.problems if problem.severity == "error"] == []
+    in_force, _problems = meanings.files.taken_in()
     transformers = {
-        name: Transformer.build(found[binding.interpretation], binding, lookups=site.tables)
+        name: build_meaning(binding, in_force, lookups=site.tables)
         for name, binding in source_bindings(site.ontology).items()
     }
     made = []

@@ -111,6 +111,11 @@ def test_only_who_has_some_right_may_look(with_doors: Callable[..., Any]) -> Non
     run(scenario)
 
 
+def near(url: str) -> list[str]:
+    """One node under two names, which stands for two."""
+    return ["--node", url, "--node", url.replace("127.0.0.1", "localhost")]
+
+
 def test_the_command_shows_the_report_and_follows(
     with_doors: Callable[..., Any], capfdbinary: Any
 ) -> None:
@@ -129,6 +134,12 @@ def test_the_command_shows_the_report_and_follows(
             as_json = [*follow, "--json"]
             assert await asyncio.to_thread(run_command, as_json) == 0
             assert json.loads(capfdbinary.readouterr()[0])["imprecision"] == 5
+            nodes = [*near(doors.url), "--total", "sum", "--imprecision", "8", "--count", "1"]
+            assert await asyncio.to_thread(run_command, ["load", *nodes, "--json"]) == 0
+            report = json.loads(capfdbinary.readouterr()[0])
+            assert (report["how"], report["imprecision"]) == ("sum of 2 nodes", 8)
+            assert report["reported"] == 2
+            assert await asyncio.to_thread(run_command, ["load", "--node", doors.url]) == 2
             wrong = [*where, "--imprecision", "5", "--count", "0"]
             assert await asyncio.to_thread(run_command, ["load", *wrong]) == 2
 

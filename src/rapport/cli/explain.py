@@ -4,7 +4,7 @@ detection the conditions that held. [PO-11]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -44,11 +44,15 @@ def explain(
         directory, lambda channels: _explained(directory, channels, event_id)
     )
     if json:
-        write_json(tree if not found else {**msgspec.to_builtins(tree), "why": found})
+        write_json(tree if not found else {**_members(tree), "why": found})
         return
     stdout().print(branch(tree))
     for one in found:
         _show(one, policy)
+
+
+def _members(tree: CauseNode) -> dict[str, Any]:
+    return dict(msgspec.json.decode(msgspec.json.encode(tree)))
 
 
 async def _explained(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.load_nodes import Nodes
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption, read_token
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput
+from rapport.kernel.approximate_sums import How
 
 _COLUMNS = ("policy", "share", "us/event", "read")
 _UNITS = {"busy": "% busy", "events": "events/s", "behind": "events waiting"}
@@ -27,6 +30,10 @@ def load(
     ] = None,
     of: Annotated[str, Parameter(help="What to follow: busy, events or behind.")] = "busy",
     how: Annotated[str, Parameter(help="Of the last minute: average, sum or max.")] = "average",
+    node: Annotated[
+        list[str] | None, Parameter(help="Follow several nodes as one: their addresses.")
+    ] = None,
+    total: Annotated[How, Parameter(help="Of several nodes: sum, average or max.")] = "average",
     count: Annotated[int | None, Parameter(help="End after this many reports.")] = None,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
     site: SiteOption = None,
@@ -34,19 +41,31 @@ def load(
     token_file: TokenFileOption = None,
 ) -> int:
     """Show the load of the last minute, or follow one value of it until Ctrl-C."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
-    if imprecision is None:
-        _show(remote.get("/load"), as_json=json)
-        return 0
     if count is not None and count < 1:
         raise InvalidInput(f"cannot wait for {count} reports", code="cli.wrong_use")
-    asked = urlencode({"imprecision": imprecision, "of": of, "how": how})
+    if node:
+        token = read_token(token_file)
+        remotes = {address: Remote(address, token) for address in node}
+        nodes = Nodes(remotes, total, 5.0 if imprecision is None else imprecision)
+        reports: Iterator[Any] = nodes.reports(of, how)
+    else:
+        remote = Remote.of_site(site_directory(site), url, token_file)
+        if imprecision is None:
+            _show(remote.get("/load"), as_json=json)
+            return 0
+        reports = _reports(remote, {"imprecision": imprecision, "of": of, "how": how})
     try:
-        with closing(remote.lines(f"/load/stream?{asked}")) as lines:
-            _follow(lines, count, as_json=json)
+        _print(islice(reports, count), as_json=json)
     except KeyboardInterrupt:
         return 0  # the usual end
     return 0
+
+
+def _reports(remote: Remote, asked: dict[str, Any]) -> Iterator[Any]:
+    with closing(remote.lines(f"/load/stream?{urlencode(asked)}")) as lines:
+        for line in lines:
+            if line.startswith("data: "):
+                yield msgspec.json.decode(line.removeprefix("data: "))
 
 
 def _show(report: Any, *, as_json: bool) -> None:
@@ -69,23 +88,17 @@ def _show(report: Any, *, as_json: bool) -> None:
     stderr().print(report["advice"], highlight=False, soft_wrap=True)
 
 
-def _follow(lines: Iterator[str], count: int | None, *, as_json: bool) -> None:
+def _print(reports: Iterator[Any], *, as_json: bool) -> None:
     """Prints reports; on a terminal all in one line that is written over."""
-    left = count
-    for line in lines:
-        if not line.startswith("data: "):
-            continue
-        report = msgspec.json.decode(line.removeprefix("data: "))
+    over = sys.stdout.isatty() and not as_json
+    for report in reports:
         if as_json:
             write_json(report)
-        elif sys.stdout.isatty():
+        elif over:
             write_bytes(f"\r\x1b[K{line_of(report)}".encode())
         else:
             write_bytes(f"{line_of(report)}\n".encode())
-        left = None if left is None else left - 1
-        if left == 0:
-            break
-    if sys.stdout.isatty() and not as_json:
+    if over:
         write_bytes(b"\n")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from cyclopts import Parameter
@@ -98,5 +98,5 @@ def _ask_there(
     asked: list[tuple[str, Any]] = [("at", at_ms), *(("who", f"{a}={i}") for a, i in given.items())]
     if within_ms is not None:
         asked.append(("window", f"{within_ms}ms"))
-    found = remote.get(f"/policies/{policy}/why-not?{urlencode(asked)}")
+    found = remote.get(f"/policies/{quote(policy, safe='')}/why-not?{urlencode(asked)}")
     return msgspec.convert(found, Answer)

@@ -60,6 +60,11 @@ class Combined:
         self._reports: dict[str, Report | None] = {}
         self._changes: dict[str, float] = {}
 
+    @property
+    def imprecision(self) -> float:
+        """What is tolerated of the whole."""
+        return self._imprecision
+
     def join(self, member: str) -> dict[str, float]:
         """One more member; gives the shares of all."""
         self._reports.setdefault(member, None)

@@ -5,7 +5,8 @@ tolerates some imprecision. [PO-14]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal, get_args
 
@@ -23,6 +24,7 @@ from rapport.policy.load import SPAN_MS, LoadMeter, LoadReport, Sample
 EVERY_MS = 1_000
 Measured = Literal["busy", "events", "behind"]
 """Percent of the time at work, events per second, events that wait."""
+Values = dict[Measured, float]
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -48,7 +50,14 @@ class Follower:
         self._waiting: Report | None = None
         self._is_there = asyncio.Event()
 
-    def measured(self, at_ms: int, values: dict[Measured, float]) -> None:
+    def begin(self, before: Sequence[tuple[int, Values]]) -> None:
+        """What was measured before it followed, oldest first; then the first report waits."""
+        for at_ms, values in before[:-1]:
+            self._recent.add(at_ms, values[self._of])
+        for at_ms, values in before[-1:]:
+            self.measured(at_ms, values)
+
+    def measured(self, at_ms: int, values: Values) -> None:
         """Values of now; a report waits when one is needed."""
         self._recent.add(at_ms, values[self._of])
         value = self._recent.value(at_ms)
@@ -89,6 +98,7 @@ class LoadWatch:
     def __init__(self, engine: PolicyEngine, clock: Clock, ids: Ids) -> None:
         self._engine, self._clock, self._ids = engine, clock, ids
         self._meter = LoadMeter()
+        self._minute: deque[tuple[int, Values]] = deque()
         self._followers: dict[str, Follower] = {}
 
     async def run(self) -> None:
@@ -102,11 +112,14 @@ class LoadWatch:
         at_ms, engine = self._clock.steady_ns() / 1e6, self._engine
         sample = Sample(at_ms, engine.busy_ns / 1e6, engine.counts.read, engine.behind())
         self._meter.take(sample, engine.counts_by_policy())
-        values: dict[Measured, float] = {
+        values: Values = {
             "busy": 100 * self._meter.last_busy(),
             "events": self._meter.last_rate(),
             "behind": float(sample.behind),
         }
+        self._minute.append((int(at_ms), values))
+        while self._minute[0][0] <= at_ms - SPAN_MS:
+            self._minute.popleft()
         for follower in self._followers.values():
             follower.measured(int(at_ms), values)
 
@@ -122,6 +135,7 @@ class LoadWatch:
     def following(self, follower: Follower) -> Iterator[None]:
         """Tells the follower what is measured while the block runs."""
         self._followers[follower.name] = follower
+        follower.begin(list(self._minute))
         try:
             yield
         finally:

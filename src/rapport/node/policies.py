@@ -19,6 +19,7 @@ from rapport.policy.life.life import PolicyLife
 from rapport.policy.terms import PolicyTerms
 from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts
+from rapport.site.linting import check_instances
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import policy_files, read_policy
 from rapport.site.rooms import check_own_actions, check_runnable
@@ -95,6 +96,7 @@ class SiteCompiler:
         return [
             *check_actions(parts),
             *check_data(parts),
+            *check_instances(parts),
             *check_runnable(parts),
             *check_own_actions(parts, self._people, {name: fields}),
             *check_action_texts(

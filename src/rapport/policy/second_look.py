@@ -18,8 +18,9 @@ from rapport.core.ids import content_id
 from rapport.core.release import LATE, SECOND_LOOK
 from rapport.policy.history_run import PlanSpan
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import CorrelationTerm, Plan, Positive
+from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, Positive, SilentTerm
 from rapport.policy.plan import Sequence as FollowedBy
+from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
 from rapport.policy.runners.silence import watched_sources
 
 UNSUPPORTED = "rapport.policy.unsupported"
@@ -62,12 +63,13 @@ def span_of(
     """
     if began is not None and last_ms < began:
         return None
-    reach_ms = _WINDOWS_BACK * plan.window_ms + _longest_period(plan, sources) + 1
-    judged_from = first_ms - _WINDOWS_AHEAD * plan.window_ms
-    start = None if uses_up(plan) else first_ms - reach_ms
+    window_ms = longest_window_ms(plan) + uncertainty_ms(plan, sources)
+    reach_ms = _WINDOWS_BACK * window_ms + _longest_period(plan, sources) + 1
+    judged_from = first_ms - _WINDOWS_AHEAD * window_ms
+    start = None if remembers_all(plan) else first_ms - reach_ms
     if began is not None and (start is None or start < began):
         # It sees nothing before; but whether a source was silent then may matter.
-        start = began - plan.window_ms - _longest_period(plan, sources) - 1
+        start = began - window_ms - _longest_period(plan, sources) - 1
         judged_from = max(judged_from, began)
     is_incomplete = known_from is not None and (start is None or start < known_from)
     if known_from is not None and is_incomplete:
@@ -81,8 +83,14 @@ def span_of(
     )
 
 
-def uses_up(plan: Plan) -> bool:
-    """Whether the plan uses events up: what is left then depends on all that came before."""
+def remembers_all(plan: Plan) -> bool:
+    """Whether what the plan knows depends on all that came before: it uses events up, watches how
+    long something is so or is not heard, or keeps count of what it said.
+    """
+    if plan.once_per_ms is not None:
+        return True
+    if any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms):
+        return True
     return any(isinstance(plan.terms[term], CorrelationTerm) for term in _positive_terms(plan))
 
 

@@ -6,8 +6,7 @@ Findings are warnings and hints: a site with them runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import combinations
+from collections.abc import Mapping
 from typing import Any
 
 from rapport.core.errors import Problem
@@ -24,7 +23,7 @@ from rapport.policy.linting.contrary import (
     exclude_each_other,
     sayings,
 )
-from rapport.policy.linting.instances import lint_instances
+from rapport.policy.linting.instances import Candidates, lint_instances
 from rapport.policy.linting.lookups import lint_lookups
 from rapport.policy.linting.similar import nearly_equal
 from rapport.site.parts import SiteParts
@@ -42,9 +41,10 @@ def check_instances(parts: SiteParts) -> list[Problem]:
     if parts.tables is None:
         return []
     problems: list[Problem] = []
+    candidates = Candidates(parts.tables)
     for name, compiled in parts.policies.items():
         faults = Faults(name, parts.texts[name])
-        lint_instances(compiled.tree, compiled.plan, parts.tables, faults)
+        lint_instances(compiled.tree, compiled.plan, candidates, faults)
         lint_lookups(compiled.tree, compiled.plan, parts.tables, faults)
         problems += faults.problems()
     return problems
@@ -53,7 +53,7 @@ def check_instances(parts: SiteParts) -> list[Problem]:
 def check_chains(parts: SiteParts) -> list[Problem]:
     """Policies whose actions set them off again, and policies that stop each other."""
     found = _Findings(parts)
-    effects = {name: list(_effects(parts, name)) for name in parts.policies}
+    effects = _effects(parts)
     leads = leads_to({name: each.plan for name, each in parts.policies.items()}, effects)
     for name in parts.policies:
         way = way_round(name, leads)
@@ -64,13 +64,14 @@ def check_chains(parts: SiteParts) -> list[Problem]:
             (name, _action(parts, name, phrase)),
             "policy.chain",
             f"this can go round for ever: {' -> '.join(way)}",
-            hint="narrow one of the conditions; the node ends a chain after 16 rounds",
+            hint="narrow one of the conditions; a chain ends after `most_hops` actions",
         )
-    for one, other in combinations(parts.policies, 2):
-        stops = _stops(parts, one).get(other), _stops(parts, other).get(one)
-        if stops[0] and stops[1]:
-            message = f"{one} and {other} stop each other: the first to fire stays alone"
-            found.warn((other, stops[1]), "policy.stop_each_other", message, severity="hint")
+    stops = {name: _stops(parts, name) for name in parts.policies}
+    for name in parts.policies:
+        for other, action in stops[name].items():
+            if other < name and name in stops.get(other, {}):
+                message = f"{other} and {name} stop each other: the first to fire stays alone"
+                found.warn((name, action), "policy.stop_each_other", message, severity="hint")
     return found.problems()
 
 
@@ -144,12 +145,17 @@ def _tell_contrary(
         found.warn(second, "policy.contrary_actions", message, hint=hint)
 
 
-def _effects(parts: SiteParts, name: str) -> Iterator[Effect]:
+def _effects(parts: SiteParts) -> dict[str, list[Effect]]:
+    """What the actions of each policy do."""
     said: Mapping[str, Any] = parts.file.section("actions").values
     known = {_same(phrase): what for phrase, what in said.items() if isinstance(what, dict)}
-    for action in parts.policies[name].tree.actions:
-        what = known.get(_same(action.phrase), {})
-        yield effect_of(action.phrase, what, parts.ontology)
+    return {
+        name: [
+            effect_of(one.phrase, known.get(_same(one.phrase), {}), parts.ontology)
+            for one in compiled.tree.actions
+        ]
+        for name, compiled in parts.policies.items()
+    }
 
 
 def _leading(

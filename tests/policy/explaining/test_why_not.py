@@ -205,7 +205,7 @@ def test_without_identities_the_nearest_come_first(ask: Ask) -> None:
         ],
         5,
     )
-    assert answer.candidates[0].bindings == {"A": "bob", "R": "lab"}
+    assert answer.candidates[0].bindings == {"A": "bob", "E": "eve", "R": "lab"}
     assert miss(answer) == "eve 1 m away from there, inside lab"
 
 

@@ -12,7 +12,7 @@ import pytest
 from rapport.core.errors import Problem
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.language.faults import Faults
-from rapport.policy.linting.instances import lint_instances
+from rapport.policy.linting.instances import Candidates, lint_instances
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
 from rapport.testing.worlds import Pull
@@ -42,6 +42,17 @@ def source(attribute: str, **options: Any) -> PushSource:
         value=("value",),
         **options,
     )
+
+
+class Tables(Pull):
+    """Keeps the columns of a table without rows, as real tables do."""
+
+    def __init__(self, instances: dict[str, Instances]) -> None:
+        super().__init__(instances)
+        self._known = instances
+
+    def instances(self, concept: str) -> Instances:
+        return self._known[concept]
 
 
 class Stations:
@@ -112,8 +123,8 @@ class Stations:
         """What the tables add to that."""
         text = header.format(conditions="\n".join(f"  {line}" for line in lines))
         compiled, faults = self.compile(text), Faults("p", text)
-        pull = Pull(self.instances)
-        lint_instances(compiled.tree, compiled.plan, pull, faults)
+        candidates = Candidates(Tables(self.instances))
+        lint_instances(compiled.tree, compiled.plan, candidates, faults)
         return list(faults.problems())
 
 

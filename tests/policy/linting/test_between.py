@@ -30,7 +30,6 @@ def test_a_policy_reads_streams_facts_and_properties(stations: Any) -> None:
 def test_what_an_action_appends_or_sets_is_what_policies_read(stations: Any) -> None:
     ontology = stations.ontology
     assert effect_of("a", {"append": "raw.temperatures"}, ontology).gives == {"station.temperature"}
-    assert effect_of("a", {"append": "events", "type": "x.y"}, ontology).gives == {"x.y"}
     assert effect_of("a", {"set": "station.kind"}, ontology).gives == {"station.kind"}
     assert effect_of("a", {"append": "elsewhere", "type": "x.y"}, ontology).gives == frozenset()
     assert effect_of("a", {"append": "raw.unknown"}, ontology).gives == frozenset()

@@ -69,7 +69,7 @@ def test_facts_that_hold_of_nobody_keep_a_policy_from_firing(
 
 
 def test_without_instances_nothing_can_be_inside_them(stations: Any) -> None:
-    stations.instances["room"] = Instances("room", [], {})
+    stations.instances["room"] = Instances("room", [], {"area": np.zeros((0, 4))})
     (problem,) = stations.says_with_tables("S is inside R")
     assert "no table has a room" in problem.message
     assert stations.says_with_tables("temperature of S above 3") == []

@@ -4,18 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from rapport.policy.explaining.attempts import Span
+from rapport.policy.explaining.clause_words import ClauseWords, kinds_of, terms_of_child
 from rapport.policy.explaining.deciding import Decision, Decisions
+from rapport.policy.explaining.hearing import heard
 from rapport.policy.explaining.matching import Decided, bindings_of, latest_end, part_end
 from rapport.policy.explaining.nodes import Nodes
+from rapport.policy.explaining.partials import Partial
 from rapport.policy.explaining.stretch import Occurrence
 from rapport.policy.explaining.verdict import Candidate, Node, Truth
 from rapport.policy.explaining.wording import at, duration, who
-from rapport.policy.plan import Child, Clause, Positive, Sequence
+from rapport.policy.plan import Clause, LastingTerm, SilentTerm
 from rapport.policy.runners.operators.shapes import (
     Alternatives,
     NotFollowed,
@@ -25,79 +26,7 @@ from rapport.policy.runners.operators.shapes import (
     Part,
 )
 
-_KEPT = 60
-_MOST_WAYS = 1_500
-
-
-class Partial(NamedTuple):
-    """Some positive clauses satisfied by occurrences that agree; the others are None."""
-
-    assignment: dict[int, Occurrence]
-    parts: tuple[Part | None, ...]
-
-    @property
-    def satisfied(self) -> int:
-        """How many."""
-        return sum(part is not None for part in self.parts)
-
-
-class Kinds(NamedTuple):
-    """Of every clause of the plan, its kind and its place among those of the kind."""
-
-    positive: dict[int, int]
-    mixed: dict[int, int]
-    absent: dict[int, int]
-
-
-def kinds_of(clauses: tuple[Clause, ...]) -> Kinds:
-    """As `shape_of` sorts them."""
-    kinds = Kinds({}, {}, {})
-    every = [(_has_absent(clause), _has_positive(clause)) for clause in clauses]
-    opens = any(not absent for absent, _ in every)
-    for number, (absent, positive) in enumerate(every):
-        if not absent or (positive and not opens):
-            kinds.positive[number] = len(kinds.positive)
-        elif positive:
-            kinds.mixed[number] = len(kinds.mixed)
-        else:
-            kinds.absent[number] = len(kinds.absent)
-    return kinds
-
-
-def partials(decisions: Decisions, given: Mapping[str, str], span: Span) -> list[Partial]:
-    """Occurrences in the span that satisfy as many positive clauses as possible, best first."""
-    found = [Partial({}, ())]
-    for clause in decisions.shape.positive:
-        grown = [Partial(one.assignment, (*one.parts, None)) for one in found]
-        for one in found:
-            for part in clause.parts:
-                ways = islice(_ways(decisions, part, one, given, span), _MOST_WAYS)
-                grown += [Partial(way, (*one.parts, part)) for way in ways]
-        grown.sort(key=lambda one: _rank(decisions, one, span))
-        found = grown[:_KEPT]
-    return found
-
-
-def _ways(
-    decisions: Decisions, part: Part, partial: Partial, given: Mapping[str, str], span: Span
-) -> Iterator[dict[int, Occurrence]]:
-    matching = decisions.matching
-    missing = [term for term in part.needs() if term not in partial.assignment]
-    for way in matching.fill(missing, partial.assignment, given):
-        new = [way[term] for term in part.needs() if not way[term].is_fact]
-        near = all(one.first_moment <= span.end and one.end >= span.start for one in new)
-        if not near or not any(not one.is_fact for one in way.values()):
-            continue
-        if matching.part_at(part, way, bindings_of(way.values())) is not None:
-            yield way
-
-
-def _rank(decisions: Decisions, one: Partial, span: Span) -> tuple[object, ...]:
-    parts = [part for part in one.parts if part is not None]
-    spread = decisions.matching.spread(parts, one.assignment)
-    timed = [each for each in one.assignment.values() if not each.is_fact]
-    far = span.distance(latest_end(one.assignment)) if timed else 0
-    return (-one.satisfied, max(spread - decisions.plan.window_ms + 1, 0), far, repr(one.parts))
+_MOST_NEAREST = 5
 
 
 class Candidates:
@@ -107,6 +36,7 @@ class Candidates:
         self._decisions, self._nodes, self._given = decisions, nodes, given
         self._plan, self._shape = decisions.plan, decisions.shape
         self._kinds = kinds_of(self._plan.clauses)
+        self._words = ClauseWords(self._plan, nodes.wording)
 
     def of_decision(self, decision: Decision) -> Candidate:
         """A match: all its positive clauses hold."""
@@ -133,9 +63,25 @@ class Candidates:
             silent=decision.silent,
         )
 
-    def of_partial(self, partial: Partial, span: Span) -> Candidate:
-        """Something is missing."""
+    def nearest_to(self, partial: Partial, span: Span) -> list[dict[str, str]]:
+        """Whom a partial match is about: where that is open, those who came nearest to the first
+        condition that is missing.
+        """
         bindings = {**self._given, **bindings_of(partial.assignment.values())}
+        for clause, taken in zip(self._shape.positive, partial.parts, strict=True):
+            first = clause.parts[0]
+            if taken is not None or not isinstance(first, Occurs):
+                continue
+            term = self._plan.terms[first.term]
+            if isinstance(term, LastingTerm | SilentTerm):
+                continue
+            found = self._nodes.nearest(term, bindings, span, _MOST_NEAREST)
+            if found:
+                return found
+        return [bindings]
+
+    def of_partial(self, partial: Partial, bindings: Mapping[str, str], span: Span) -> Candidate:
+        """Something is missing."""
         timed = [one for one in partial.assignment.values() if not one.is_fact]
         time = latest_end(partial.assignment) if timed else span.middle
         clauses = []
@@ -168,7 +114,7 @@ class Candidates:
                 continue
             if self._decisions.matching.part_at(part, assignment, bindings) is not None:
                 return self._named(clause, self._part_node(part, assignment))
-        return Node(text=self.text(clause), truth="true")
+        return Node(text=self._words.clause(clause), truth="true")
 
     def _part_node(self, part: Part, assignment: Mapping[int, Occurrence]) -> Node:
         held = [self._nodes.held(self._plan.terms[term], assignment[term]) for term in part.needs()]
@@ -184,18 +130,20 @@ class Candidates:
         start = end if after else end - part.window_ms
         because = "nothing of it " + ("followed" if after else "came before")
         because += f" within {duration(part.window_ms)}; "
-        because += self._nodes.heard(part.absent, bindings, start, start + part.window_ms)
+        because += heard(
+            self._decisions.world, part.absent, bindings, start, start + part.window_ms
+        )
         return Node(text="", truth="true", because=because, children=tuple(held))
 
     def _absence(self, clause: Clause, decision: Decision, decided: Decided) -> Node:
         window = self._window(clause)
-        text, end = self.text(clause), decision.t0 + window
+        text, end = self._words.clause(clause), decision.t0 + window
         if decided.satisfied_at is None:
             return self._refuted(text, decided, bindings_of(decision.taken.values()), window)
-        terms = [term for child in clause.children for term in _terms(child)]
+        terms = [term for child in clause.children for term in terms_of_child(child)]
         bindings = bindings_of(decision.taken.values())
         because = f"not seen from {at(decision.t0)} to {at(end)}, {duration(window)} long; "
-        because += self._nodes.heard(terms, bindings, decision.t0, end)
+        because += heard(self._decisions.world, terms, bindings, decision.t0, end)
         if decision.silent:
             because = f"cannot be told: {', '.join(decision.silent)} promised to be heard and "
             because += "was silent"
@@ -211,7 +159,7 @@ class Candidates:
         return Node(text=text, truth="false", because=because, children=children)
 
     def _mixed(self, clause: Clause, decision: Decision, place: int) -> Node:
-        text = self.text(clause)
+        text = self._words.clause(clause)
         if place >= len(decision.mixed):
             because = "was not decided any more"
             return Node(text=text, truth="unknown", because=because)
@@ -222,7 +170,7 @@ class Candidates:
 
     def _unopened(self, clause: Clause) -> Node:
         because = "is looked at only when all that must happen has happened"
-        return Node(text=self.text(clause), truth="unknown", because=because)
+        return Node(text=self._words.clause(clause), truth="unknown", because=because)
 
     def _missing(
         self, clause: Clause, partial: Partial, bindings: Mapping[str, str], span: Span
@@ -233,7 +181,7 @@ class Candidates:
         if len(children) == 1:
             return self._named(clause, children[0])
         return Node(
-            text=self.text(clause),
+            text=self._words.clause(clause),
             truth=_worst(children),
             because="none of these",
             children=tuple(children),
@@ -253,7 +201,7 @@ class Candidates:
             else:
                 found[term] = occurrence
                 nodes.append(self._nodes.held(self._plan.terms[term], occurrence))
-        text = self._part_text(part)
+        text = self._words.part(part)
         if any(node.truth != "true" for node in nodes):
             return Node(text=text, truth=_worst(nodes), children=tuple(nodes))
         because, extra = self._wrong_order(part, found)
@@ -317,39 +265,9 @@ class Candidates:
             because=f"already told of {who(decision.detection.bindings)} less than {limit} before",
         )
 
-    # Words.
-
-    def text(self, clause: Clause) -> str:
-        """A clause in words."""
-        said = " OR ".join(self._child_text(child) for child in clause.children)
-        return said if clause.window_ms is None else f"{said} within {duration(clause.window_ms)}"
-
-    def _child_text(self, child: Child) -> str:
-        terms, wording = self._plan.terms, self._nodes.wording
-        if isinstance(child, Sequence):
-            first = wording.term(terms[child.first], negated=child.first_negated)
-            second = wording.term(terms[child.second], negated=child.second_negated)
-            said = f"{first} FOLLOWED-BY {second}"
-            return said if child.window_ms is None else f"{said} within {duration(child.window_ms)}"
-        return wording.term(terms[child.term], negated=not isinstance(child, Positive))
-
-    def _part_text(self, part: Part) -> str:
-        terms, wording = self._plan.terms, self._nodes.wording
-        match part:
-            case Occurs(term):
-                return wording.term(terms[term])
-            case Ordered(first, second):
-                return f"{wording.term(terms[first])} FOLLOWED-BY {wording.term(terms[second])}"
-            case NotFollowed(first, absent):
-                nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)
-                return f"{wording.term(terms[first])} FOLLOWED-BY {nots}"
-            case NotPreceded(absent, second):
-                nots = " OR ".join(wording.term(terms[one], negated=True) for one in absent)
-                return f"{nots} FOLLOWED-BY {wording.term(terms[second])}"
-
     def _named(self, clause: Clause, node: Node) -> Node:
         """A clause that comes down to one node."""
-        text = self.text(clause)
+        text = self._words.clause(clause)
         if node.text in ("", text):
             return Node(
                 text=text,
@@ -375,21 +293,3 @@ def _unheard(decision: Decision) -> Node:
 
 def _worst(nodes: list[Node]) -> Truth:
     return "false" if any(node.truth == "false" for node in nodes) else "unknown"
-
-
-def _terms(child: Child) -> tuple[int, ...]:
-    return (child.first, child.second) if isinstance(child, Sequence) else (child.term,)
-
-
-def _has_absent(clause: Clause) -> bool:
-    return any(not _is_positive(child) for child in clause.children)
-
-
-def _has_positive(clause: Clause) -> bool:
-    return any(_is_positive(child) for child in clause.children)
-
-
-def _is_positive(child: Child) -> bool:
-    if isinstance(child, Sequence):
-        return not (child.first_negated and child.second_negated)
-    return isinstance(child, Positive)

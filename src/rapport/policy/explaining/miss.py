@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from rapport.policy.explaining.attempts import Attempt, Span, attempts
-from rapport.policy.explaining.candidates import Partial
 from rapport.policy.explaining.changes import Change, ValueChanges, moved
 from rapport.policy.explaining.deciding import Decision, Decisions
 from rapport.policy.explaining.holding import event_places
@@ -22,6 +21,7 @@ from rapport.policy.explaining.lasting import (
     stretches,
 )
 from rapport.policy.explaining.matching import bindings_of, part_end
+from rapport.policy.explaining.partials import Partial
 from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, Stretch
 from rapport.policy.explaining.wording import Wording

@@ -36,7 +36,6 @@ from rapport.policy.plan import (
 from rapport.policy.runners.operators.reaches import pair_window_ms
 
 _TRUTHS: dict[bool | None, Truth] = {True: "true", False: "false", None: "unknown"}
-_MOST_NAMED = 5
 
 
 class Nodes:
@@ -142,6 +141,18 @@ class Nodes:
             because += ", but not together with the other conditions"
         shown = tuple(self.wording.reading(one) for one in events)
         return Node(text=text, truth="false", because=because, readings=shown)
+
+    def nearest(
+        self, term: StateTerm, bindings: Mapping[str, str], span: Span, most: int
+    ) -> list[dict[str, str]]:
+        """The different identities that came nearest to a term, nearest first."""
+        tried = attempts(self.world, term, bindings, span)
+        tried.sort(key=lambda one: self._rank(term, one, span))
+        found: list[dict[str, str]] = []
+        for one in tried:
+            if one.bindings not in found and len(found) < most:
+                found.append(one.bindings)
+        return found
 
     def _rank(self, term: StateTerm, attempt: Attempt, span: Span) -> tuple[float, int]:
         """Nearest to holding first, then nearest in time."""
@@ -251,6 +262,9 @@ class Nodes:
                 last = moment
             if last is not None:
                 children = tuple(self._atoms(term, own, last))
+                if last.truth:
+                    because = f"of {who(own)} it was true only from {at(last.time)} on"
+                    return Node(text=text, truth="false", because=because, children=children)
                 because = f"of {who(own)} it was not true at {at(last.time)}"
                 truth = _TRUTHS[last.truth]
                 return Node(text=text, truth=truth, because=because, children=children)
@@ -293,43 +307,6 @@ class Nodes:
         return Node(text=text, truth="false", because=because, readings=ending)
 
     # Absence.
-
-    def heard(self, terms: Iterable[int], bindings: Mapping[str, str], start: int, end: int) -> str:
-        """Whose readings in [start, end) could have spoken against an absence."""
-        counts: dict[str, int] = {}
-        seen: set[tuple[str, str, str]] = set()
-        for side in self._sides(terms):
-            assert side.stream is not None
-            keys = [bindings[side.alias]] if side.alias in bindings else self._allowed(side)
-            for key in keys:
-                if (side.alias, side.stream, key) not in seen:
-                    seen.add((side.alias, side.stream, key))
-                    found = len(self.world.between(side.stream, key, start, end - 1))
-                    shown = f"{side.alias} = {key}"
-                    counts[shown] = counts.get(shown, 0) + found
-        named = sorted((name for name, count in counts.items() if count), key=lambda n: -counts[n])
-        if not named:
-            return "nobody was heard of meanwhile who could have spoken against it"
-        said = ", ".join(f"{name} ({counts[name]})" for name in named[:_MOST_NAMED])
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        return f"looked at the readings of {said}{more}"
-
-    def _sides(self, terms: Iterable[int]) -> Iterable[Side]:
-        for number in terms:
-            term = self.world.plan.terms[number]
-            if isinstance(term, LastingTerm):
-                states: list[StateTerm] = [atom.term for atom in state_atoms(term.state)]
-            elif isinstance(term, SilentTerm):
-                yield term.first
-                continue
-            else:
-                states = [term]
-            for state in states:
-                yield from (sides_of(state)[place] for place in event_places(state))
-
-    def _allowed(self, side: Side) -> list[str]:
-        assert side.stream is not None
-        return [key for key in self.world.keys(side.stream) if self.world.allows(side, key)]
 
     def refuting(self, refuters: Iterable[tuple[int, Occurrence]]) -> tuple[Node, ...]:
         """The counterexample as nodes: each of them is true, which is what is wrong."""

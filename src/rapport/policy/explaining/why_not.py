@@ -13,11 +13,12 @@ import msgspec
 from rapport.core.detection import Detection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.policy.explaining.attempts import Span
-from rapport.policy.explaining.candidates import Candidates, Partial, partials
+from rapport.policy.explaining.candidates import Candidates
 from rapport.policy.explaining.deciding import Decision, Decisions
 from rapport.policy.explaining.matching import bindings_of
 from rapport.policy.explaining.miss import NearestMiss
 from rapport.policy.explaining.nodes import Nodes
+from rapport.policy.explaining.partials import Partial, partials
 from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Miss, Node
 from rapport.policy.explaining.wording import Wording, told
 from rapport.policy.explaining.world import Reading, World
@@ -170,10 +171,13 @@ class _Looking:
             if len(ranked) < _MOST_FIRED and all(who != one.bindings for one, _ in ranked):
                 ranked.append((self._of(decision), decision))
         for partial in partials(self._decisions, self._question.given, self._span):
-            who = {**self._question.given, **bindings_of(partial.assignment.values())}
+            known = {**self._question.given, **bindings_of(partial.assignment.values())}
             # Best first: the same people once more, or some of them, tell nothing new.
-            if not any(who.items() <= one.bindings.items() for one, _ in ranked):
-                ranked.append((_said(self._candidates.of_partial(partial, self._span)), partial))
+            if any(known.items() <= one.bindings.items() for one, _ in ranked):
+                continue
+            for who in self._candidates.nearest_to(partial, self._span):
+                candidate = self._candidates.of_partial(partial, who, self._span)
+                ranked.append((_said(candidate), partial))
             if len(ranked) >= _MOST_FIRED + _MOST_CANDIDATES:
                 break
         ranked.sort(key=lambda one: self._rank(one[0]))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rapport.core.times import format_duration, format_time
+from rapport.core.times import format_time
 from rapport.policy import measures, relations
 from rapport.policy.explaining.verdict import Shown
 from rapport.policy.explaining.world import Reading
@@ -128,6 +128,8 @@ class Wording:
 
     def _operand(self, operand: Operand, term: StateTerm, unit: str) -> str:
         match operand:
+            case Constant(value) if self._is_truth(term):
+                return "true" if value in (1.0, "true") else "false"
             case Constant(value):
                 said = print_value(value) if isinstance(value, str) else plain(value)
                 return f"{said} {unit}" if unit and not isinstance(value, str) else said
@@ -135,7 +137,25 @@ class Wording:
                 return f"{attribute} of {(term.first, term.second)[side].alias}"
             case Measure(function, of) | LookedUp(function, of):
                 aliases = [(term.first, term.second)[each.side].alias for each in of]
-                return f"{function}({', '.join(aliases)})"
+                named = function if isinstance(operand, LookedUp) else self._declared_name(operand)
+                return f"{named}({', '.join(aliases)})"
+
+    def _is_truth(self, term: StateTerm) -> bool:
+        """Whether a comparison is about truths, whose constants a plan writes as numbers."""
+        assert term.compared is not None
+        sides = (term.first, term.second)
+        return any(
+            isinstance(one, SideValue)
+            and self._ontology.concepts[sides[one.side].concept].get(one.attribute) == "boolean"
+            for one in (term.compared.left, term.compared.right)
+        )
+
+    def _declared_name(self, measure: Measure) -> str:
+        """What the site calls a measuring function."""
+        for one in self._ontology.functions.values():
+            if one.measure == measure.function and len(one.of) == len(measure.of):
+                return one.name
+        return measure.function
 
     def _declared_unit(self, measure: str) -> str:
         found = [one.unit for one in self._ontology.functions.values() if one.measure == measure]
@@ -167,16 +187,19 @@ def about(number: float) -> str:
 
 
 def duration(span_ms: int) -> str:
-    """`5 s`, `2 h`, `1.25 s`: as people say it.
+    """`30 ms`, `5 s`, `2 h`, `9 min 15 s`: as people say it.
 
-    >>> duration(5000), duration(7_200_000), duration(1250), duration(90_000)
-    ('5 s', '2 h', '1.25 s', '90 s')
+    >>> duration(30), duration(5000), duration(7_200_000), duration(1250), duration(555_000)
+    ('30 ms', '5 s', '2 h', '1.25 s', '9 min 15 s')
     """
-    if span_ms % 1_000 and span_ms > 1_000:
+    if span_ms < 1_000:
+        return f"{span_ms} ms"
+    if span_ms < 60_000:
         return f"{plain(span_ms / 1_000)} s"
-    text = format_duration(span_ms)
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    return f"{digits} {text[len(digits) :]}"
+    minutes, rest = divmod(span_ms, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
+    return " ".join(parts + [f"{plain(rest / 1_000)} s"] * bool(rest))
 
 
 def at(time_ms: int | None) -> str:
@@ -210,13 +233,7 @@ def relative(shift_ms: int) -> str:
     if not shift_ms:
         return "±0"
     sign, size = ("+" if shift_ms > 0 else "-"), abs(shift_ms)
-    if size < 60_000:
-        return f"{sign}{plain(size / 1_000)} s"
-    minutes, rest = divmod(size, 60_000)
-    hours, minutes = divmod(minutes, 60)
-    parts = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
-    parts += [f"{plain(rest / 1_000)} s"] * bool(rest)
-    return sign + " ".join(parts)
+    return f"{sign}{plain(size / 1_000)} s" if size < 1_000 else sign + duration(size)
 
 
 def who(bindings: Mapping[str, str]) -> str:

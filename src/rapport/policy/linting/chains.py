@@ -25,18 +25,14 @@ class Effect(NamedTuple):
 
 
 def effect_of(phrase: str, said: Mapping[str, Any], ontology: Ontology) -> Effect:
-    """What the site says of an action (`append`, `set`), as far as policies read it.
-
-    Appending to `raw.NAME` gives what the source NAME gives; appending to `events` gives the stream
-    named by `type`.
+    """What the site says of an action (`append`, `set`), as far as policies read it: appending to
+    `raw.NAME` gives what the source NAME gives.
     """
     gives: set[str] = set()
     channel, attribute = said.get("append"), said.get("set")
     if isinstance(channel, str) and channel.startswith(RAW):
         source = ontology.sources.get(channel.removeprefix(RAW))
         gives |= source.streams if source is not None else set()
-    elif channel == "events" and isinstance(said.get("type"), str):
-        gives.add(said["type"])
     if isinstance(attribute, str):
         gives.add(attribute)
     return Effect(phrase, frozenset(gives))

@@ -7,7 +7,6 @@ Tables change, so all of this is a warning. Who is known from events alone is ne
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from rapport.policy.plan import (
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import Identities, satisfies
 from rapport.policy.runners.operators.predicate import Predicate
+from rapport.policy.runners.operators.table import Mask
 from rapport.tables.instances import Instances
 
 _MOST_PAIRS = 250_000
@@ -40,11 +40,13 @@ _SHOWN = 6
 _SOME_VALUES = 10_000
 
 
-def lint_instances(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults) -> None:
+def lint_instances(tree: PolicyTree, plan: Plan, candidates: Candidates, faults: Faults) -> None:
     """Warns of properties that no instance has, with the values that there are, and of a policy
     that for want of instances never fires. Costs at most `_MOST_PAIRS` per fact.
     """
-    known = KnownInstances(plan, pull)
+    known = KnownInstances(plan, candidates)
+    if known.lacks_data():
+        return  # which the site refuses with the reason
     told = [
         _tell_empty(tree, side, known, faults) for side in known.sides() if known.is_empty(side)
     ]
@@ -59,11 +61,38 @@ def lint_instances(tree: PolicyTree, plan: Plan, pull: PullData, faults: Faults)
         )
 
 
+class Candidates:
+    """Who in the tables has which properties; asked once for all policies of a site."""
+
+    def __init__(self, pull: PullData) -> None:
+        self.pull = pull
+        self._masks: dict[tuple[str, tuple[Constraint, ...]], Mask] = {}
+        self._identities: dict[str, Identities] = {}
+
+    def instances(self, concept: str) -> Instances:
+        """All of a concept."""
+        return self.pull.instances(concept)
+
+    def mask(self, concept: str, constraints: tuple[Constraint, ...]) -> Mask:
+        """Which of them satisfy the constraints."""
+        key = (concept, constraints)
+        if key not in self._masks:
+            self._masks[key] = satisfies(self.instances(concept), constraints)
+        return self._masks[key]
+
+    def identities(self, concept: str) -> Identities:
+        """With codes in the order of the instances."""
+        if concept not in self._identities:
+            self._identities[concept] = Identities(self.instances(concept))
+        return self._identities[concept]
+
+
 class KnownInstances:
     """The instances of the tables that a plan can find."""
 
-    def __init__(self, plan: Plan, pull: PullData) -> None:
-        self._plan, self._pull = plan, pull
+    def __init__(self, plan: Plan, candidates: Candidates) -> None:
+        self._plan, self.candidates = plan, candidates
+        self.instances = candidates.instances
 
     def sides(self) -> list[Side]:
         """One side per alias."""
@@ -73,15 +102,19 @@ class KnownInstances:
                 found.setdefault(side.alias, side)
         return list(found.values())
 
-    def instances(self, concept: str) -> Instances:
-        """All of a concept."""
-        return self._pull.instances(concept)
+    def lacks_data(self) -> bool:
+        """Whether the plan reads an attribute that no table gives."""
+        wanted = [(side, one.attribute) for side in self.sides() for one in side.constraints]
+        wanted += [each for term in self._plan.terms for each in table_attributes(term)]
+        return any(
+            attribute not in self.instances(side.concept).columns for side, attribute in wanted
+        )
 
     def is_empty(self, side: Side) -> bool:
         """Whether properties are asked for that no instance has; who is in no table has none."""
         if not side.constraints:
             return False
-        return not satisfies(self.instances(side.concept), side.constraints).any()
+        return not self.candidates.mask(side.concept, side.constraints).any()
 
     def dead_terms(self) -> dict[int, str]:
         """Terms that occur for no readings while the tables stay as they are."""
@@ -123,22 +156,21 @@ class KnownInstances:
             second = np.tile(rows[1], len(rows[0]))
         else:
             return False
-        predicate = Predicate(term, self._identities, self._pull)
+        concepts = {side.concept for side in sides}
+        identities = {concept: self.candidates.identities(concept) for concept in concepts}
+        predicate = Predicate(term, identities, self.candidates.pull)
         return not predicate.holds(None, None, first, second).any()
 
     def _rows(self, side: Side) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Codes of who has the properties; instances have the first ones, in their order."""
-        return np.flatnonzero(satisfies(self.instances(side.concept), side.constraints))
-
-    @cached_property
-    def _identities(self) -> dict[str, Identities]:
-        return {concept: Identities(self.instances(concept)) for concept in self._plan.concepts()}
+        return np.flatnonzero(self.candidates.mask(side.concept, side.constraints))
 
 
 def _tell_empty(tree: PolicyTree, side: Side, known: KnownInstances, faults: Faults) -> bool:
     """Says which property nobody has, and which values there are."""
     instances = known.instances(side.concept)
-    blamed = [one for one in side.constraints if not satisfies(instances, (one,)).any()]
+    masks = known.candidates.mask
+    blamed = [one for one in side.constraints if not masks(side.concept, (one,)).any()]
     shown = " and ".join(_shown(one) for one in blamed[:1] or side.constraints)
     faults.add(
         "policy.no_such_instance",

@@ -27,7 +27,7 @@ from rapport.policy.plan import (
 
 NEARLY_EQUAL = 0.9
 """From here on two policies are worth a hint."""
-_CONCEPT, _ATTRIBUTE, _RELATION, _CONSTANT, _CLAUSE = 1, 2, 3, 1, 2
+_CONCEPT, _ATTRIBUTE, _RELATION, _PROPERTY, _CONSTANT, _CLAUSE = 1, 2, 3, 2, 1, 2
 """Weights: what is compared says more than of whom, how it is compared still more."""
 
 
@@ -40,8 +40,8 @@ class Alike(NamedTuple):
 
 def features(plan: Plan) -> dict[str, int]:
     """What a policy speaks of, with weights: concepts 1, attributes 2, relationships and
-    comparisons between concepts 3, constants 1, each clause of the normal form 2. Names of aliases
-    do not matter.
+    comparisons between concepts 3, properties with their values 2, terms with their constants 1,
+    clauses of the normal form 2. Names of aliases do not matter.
     """
     found: dict[str, int] = {}
     for term in plan.terms:
@@ -50,7 +50,7 @@ def features(plan: Plan) -> dict[str, int]:
             for each in side.constraints:
                 found[f"attribute {side.concept}.{each.attribute}"] = _ATTRIBUTE
                 shown = f"{side.concept}.{each.attribute} {each.operator} {each.value}"
-                found[f"property {shown}"] = _CONSTANT
+                found[f"property {shown}"] = _PROPERTY
         for side, attribute in table_attributes(term):
             found[f"attribute {side.concept}.{attribute}"] = _ATTRIBUTE
         for stream in streams_of_term(term):

@@ -8,6 +8,7 @@ from rapport.core.times import format_duration
 from rapport.policy.compiler.normalize import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Expression, Lasting, Place, Silent
+from rapport.policy.linting.impossible import needs
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import (
     Absent,
@@ -156,11 +157,11 @@ def _sources_of(ontology: Ontology, stream: str) -> list[PushSource]:
 
 def _meetings(plan: Plan) -> Iterator[tuple[int, frozenset[str]]]:
     """Windows in which two readings of these streams must come."""
-    for term in plan.terms:
-        if isinstance(term, CorrelationTerm):
-            yield _first_of(term.window_ms, plan.window_ms), streams_of_term(term)
     for clause in plan.clauses:
         for child in clause.children:
+            for term in (plan.terms[number] for number in needs(child)):
+                if isinstance(term, CorrelationTerm):
+                    yield _first_of(term.window_ms, plan.window_ms), streams_of_term(term)
             if not isinstance(child, Sequence) or child.first_negated or child.second_negated:
                 continue
             terms = (plan.terms[child.first], plan.terms[child.second])

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import csv
 import math
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 SITE = Path(__file__).parent / "site"
 FEET_PER_METRE = 1 / 0.3048
+_ZONE = ZoneInfo("Europe/Berlin")
+_BEGINNING = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
 
-Sensor = Literal["badge", "gate", "camera"]
+Sensor = Literal["badge", "gate", "camera", "door"]
 
 EXPECTED: tuple[tuple[str, str], ...] = (
     ("p03", "server-room"),
@@ -48,7 +52,7 @@ class Report(msgspec.Struct, frozen=True):
 
     arrives_ms: int
     source: str
-    payload: dict[str, Any]
+    payload: dict[str, Any] | str
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -76,6 +80,7 @@ def scenes() -> tuple[Scene, ...]:
         Scene("two guests in the hall, an employee near one", "alarm for the other", _two_guests()),
         Scene("the employee is near, but behind the wall", "alarm", _behind_the_wall()),
         Scene("the camera reports 3 s late and out of order", "nothing", _late_camera()),
+        Scene("only the door's log has seen the employee come in", "nothing", _let_in()),
         Scene("the depot's reader dies, then a guest is seen there", "undecided", _dead_reader()),
     )
 
@@ -148,6 +153,12 @@ def _late_camera() -> tuple[Sighting, ...]:
     return guest + hurried
 
 
+def _let_in() -> tuple[Sighting, ...]:
+    """The guest is seen in the workshop once; 3 s later an employee opens its door from inside."""
+    guest = (Sighting(2_000, "p09", 17, 41), Sighting(3_000, "p09", 20, 28))
+    return (*guest, Sighting(5_000, "p19", *_doors()["d1"], "door", 900))
+
+
 def _dead_reader() -> tuple[Sighting, ...]:
     """The reader promises to be heard every 3 s; the employee it last saw may still be there."""
     employee = _every_second("p18", 4, 40, start=0, end=9_000, sensor="gate")
@@ -158,6 +169,8 @@ def _report(start_ms: int, sighting: Sighting) -> Report:
     arrives = start_ms + sighting.at_ms + sighting.delay_ms
     if sighting.sensor == "camera":
         return Report(arrives, "cameras", _camera_payload(start_ms, sighting))
+    if sighting.sensor == "door":
+        return Report(arrives, "doors", _door_line(start_ms, sighting))
     source = "gate" if sighting.sensor == "gate" else "readers"
     return Report(arrives, source, _badge_payload(start_ms, sighting))
 
@@ -191,6 +204,22 @@ def _camera_payload(start_ms: int, sighting: Sighting) -> dict[str, Any]:
         "dist_ft": math.hypot(dx, dy) * FEET_PER_METRE,
         "ts": (start_ms + sighting.at_ms) / 1_000,
     }
+
+
+def _door_line(start_ms: int, sighting: Sighting) -> str:
+    """`ts;door;badge;result` by the clock on the wall."""
+    places = _doors()
+    door = min(places, key=lambda name: math.dist(places[name], (sighting.x, sighting.y)))
+    local = (_BEGINNING + timedelta(milliseconds=start_ms + sighting.at_ms)).astimezone(_ZONE)
+    return f"{local:%d.%m.%Y %H:%M:%S.%f};{door};{_tags()[sighting.person]};granted"
+
+
+@cache
+def _doors() -> dict[str, tuple[float, float]]:
+    with (SITE / "doors.csv").open(encoding="utf-8") as file:
+        return {
+            row["id"]: (float(row["x_m"]), float(row["y_m"])) for row in csv.DictReader(file)
+        }
 
 
 @cache

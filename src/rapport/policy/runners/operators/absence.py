@@ -24,6 +24,7 @@ from rapport.policy.runners.operators.table import (
     spread,
     take,
 )
+from rapport.policy.runners.operators.varying import NEED
 from rapport.policy.runners.operators.window import Window
 
 _MOST_ROWS = 1 << 20
@@ -58,22 +59,29 @@ def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) ->
     agree with the identities bound so far; the number of identities not involved does not matter.
     """
     found = np.zeros(len(span.low), np.bool_)
-    start = {**bound, "row": np.arange(len(span.low))}
-    _search(window, start, list(terms), span, found)
+    found[counterexamples(window, terms, bound, span)["row"]] = True
     return found
 
 
-def _search(window: Window, frame: Columns, terms: list[int], span: Span, found: Mask) -> None:
-    if not count(frame):
-        return
-    if not terms:
-        found[frame["row"]] = True
-        return
+def counterexamples(
+    window: Window, terms: Sequence[int], bound: Columns, span: Span
+) -> Columns:
+    """The matches (`row`) that have one; of a family also the needs: for whom these are some.
+    Where constants are ordered only the smallest need of each match is there.
+    """
+    start = {**bound, "row": np.arange(len(span.low))}
+    found = _search(window, start, list(terms), span)
+    return {name: found[name] for name in ("row", NEED) if name in found}
+
+
+def _search(window: Window, frame: Columns, terms: list[int], span: Span) -> Columns:
+    if not terms or not count(frame):
+        return frame
     term = min(terms, key=lambda other: _cost(window, other, frame))
     rest = [other for other in terms if other != term]
     keep = {alias for other in rest for alias in _aliases(window, other)}
     keep |= {f"@{alias}" for pair in window.plan.distinct for alias in pair} if rest else set()
-    _search(window, _extended(window, frame, term, span, keep), rest, span, found)
+    return _search(window, _extended(window, frame, term, span, keep), rest, span)
 
 
 def _cost(window: Window, term: int, frame: Columns) -> tuple[int, bool]:
@@ -108,6 +116,8 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
     joined = take(frame, owners)
     for alias, name in zip(_aliases(window, term), ("first", "second"), strict=True):
         joined[alias] = table.columns[name][places]
+    if NEED in table.columns:
+        joined[NEED] = table.columns[NEED][places]
     return _thin(window, apart(window, joined), keep)
 
 
@@ -119,7 +129,7 @@ def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
     mine, theirs = window.correlations.side(term, near), window.correlations.side(term, far)
     if mine is None or theirs is None:
-        return take(frame, np.zeros(0, np.int64))
+        return _without_rows(window, term, frame)
     rows, length = frame["row"], window.correlations.window_ms(term)
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
     codes = frame.get(aliases[near])
@@ -163,7 +173,7 @@ def _partners(
     else:
         cells = mine.columns["cell"][events] if "cell" in mine.columns else None
         pairs = partner_rows(theirs, cells, low, high)
-    found = [take(frame, _NONE) | {alias: _NONE}]
+    found = [_without_rows(window, term, frame) | {alias: _NONE}]
     for owners, others in pairs:
         chosen = _holding(predicate, (near, mine, theirs), events[owners], others)
         ends = np.maximum(times[owners], theirs.columns["end"][others])
@@ -172,9 +182,18 @@ def _partners(
             chosen &= span.holds(rows[owners], ends, blurs)
         else:
             chosen &= ends >= earliest[owners]
-        joined = take(frame, owners[chosen])
-        found.append(joined | {alias: theirs.columns["code"][others[chosen]]})
+        owners, others = owners[chosen], others[chosen]
+        pair = (mine.columns, events[owners]), (theirs.columns, others)
+        (first, here), (second, there) = pair if near == 0 else pair[::-1]
+        joined = take(frame, owners) | window.pair_needs(term, first, here, second, there)
+        found.append(joined | {alias: theirs.columns["code"][others]})
     return concatenate(found)
+
+
+def _without_rows(window: Window, term: int, frame: Columns) -> Columns:
+    """No row of what a correlation makes of the frame."""
+    varying, none = window.varying, take(frame, _NONE)
+    return none | ({NEED: np.zeros(0)} if varying is not None and varying.term == term else {})
 
 
 def _holding(
@@ -200,16 +219,27 @@ def _pieces(start: Rows, stop: Rows) -> list[slice]:
 
 
 def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
-    """Distinct rows over the match and the aliases still looked at."""
+    """Distinct rows over the match, the aliases still looked at, and the members of a family they
+    count for; where needs are ordered, the smallest.
+    """
+    frame = window.with_needs(frame)
     names = sorted(name for name in frame if name in keep)
-    thinned = {name: frame[name] for name in ("row", *names)}
+    has_needs, nested = NEED in frame, window.varying is not None and window.varying.nested
+    kept = ("row", *names, *((NEED,) if has_needs else ()))
+    thinned = {name: frame[name] for name in kept}
     key, size = frame["row"], int(frame["row"].max(initial=0)) + 1
     for name in names:
         known = len(window.identities[window.alias_concept(name[1:])].ids)
         key, size = key * known + frame[name], size * known
+    if has_needs and not nested:
+        values = int(frame[NEED].max(initial=0)) + 1
+        key, size = key * values + frame[NEED], size * values
     if (
         size >= _LARGEST_KEY
     ):  # a wrapped key could merge different rows; repeated ones only cost time
         return thinned
+    if has_needs and nested:
+        order = np.lexsort((frame[NEED], key))
+        thinned, key = take(thinned, order), key[order]
     _, chosen = np.unique(key, return_index=True)
     return take(thinned, chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rapport.policy.runners.operators.absence import Span, refuted
+from rapport.policy.runners.operators.absence import Span, counterexamples, refuted
 from rapport.policy.runners.operators.shapes import (
     Alternatives,
     Combination,
@@ -16,6 +16,7 @@ from rapport.policy.runners.operators.shapes import (
     Shape,
 )
 from rapport.policy.runners.operators.table import Array, Columns, Mask, count
+from rapport.policy.runners.operators.varying import NEED
 from rapport.policy.runners.operators.window import Window
 
 NEVER = np.int64(2**62)
@@ -143,6 +144,23 @@ def absence_holds(window: Window, clause: Alternatives, bound: Columns, t0: Arra
     for terms in clause.counterexamples:
         holds &= ~refuted(window, terms, bound, span)
     return holds
+
+
+def absence_for_some(
+    window: Window, clause: Alternatives, bound: Columns, t0: Array
+) -> tuple[Mask, list[Columns]]:
+    """The same for a family: which matches have no counterexample for all of it, and the
+    counterexamples that count for some, with their needs.
+    """
+    span = Span(t0, t0 + clause.window_ms, t0)
+    holds, some = np.ones(len(t0), np.bool_), []
+    for terms in clause.counterexamples:
+        found = counterexamples(window, terms, bound, span)
+        if NEED in found:
+            some.append(found)
+        else:
+            holds[found["row"]] = False
+    return holds, some
 
 
 def absence_wait_ms(window: Window, clause: Alternatives) -> int:

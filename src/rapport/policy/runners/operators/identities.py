@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,19 @@ from rapport.policy.runners.operators.table import Mask
 from rapport.tables.instances import Instances
 
 Codes = npt.NDArray[np.int64]
+
+
+class Numbering(Protocol):
+    """Values with numbers of their own."""
+
+    def of(self, values: npt.NDArray[Any]) -> Codes:
+        """The number of each value, -1 for those that have none."""
+
+
+class OneOf(Constraint, frozen=True, kw_only=True):
+    """The attribute has one of the values that several plans ask for, each for one."""
+
+    choice: Numbering
 
 
 class Identities:
@@ -178,6 +191,8 @@ def satisfies(instances: Instances, constraints: Sequence[Constraint]) -> Mask:
 
 
 def _compare(column: npt.NDArray[Any], constraint: Constraint) -> Mask:
+    if isinstance(constraint, OneOf):
+        return np.asarray(constraint.choice.of(column) >= 0)
     if column.dtype == object:
         return np.fromiter((_holds(value, constraint) for value in column), np.bool_, len(column))
     with np.errstate(invalid="ignore"):

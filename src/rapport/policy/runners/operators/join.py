@@ -14,6 +14,7 @@ from rapport.policy.runners.operators.table import (
     spread,
     take,
 )
+from rapport.policy.runners.operators.varying import NEED
 from rapport.policy.runners.operators.window import Window
 
 
@@ -23,6 +24,8 @@ def columns_of(window: Window, term: int, rows: Columns) -> Columns:
     """
     step = window.plan.terms[term]
     columns = {f"@{step.first.alias}": rows["first"], f"@{step.second.alias}": rows["second"]}
+    if NEED in rows:
+        columns[NEED] = rows[NEED]
     if not window.is_constraint(term):
         columns |= {
             f"end{term}": rows["end"],

@@ -241,6 +241,8 @@ class PlanOperator:
         if self._awaited[number]:
             frame["when"] = matched_at(self._window, self._shape, number, frame)
             frame = take(frame, frame["when"] < NEVER)
+        if self._family is not None:
+            self._family.begin(frame)
         frame = self._without_refuted(frame)
         if not count(frame):
             return
@@ -252,10 +254,17 @@ class PlanOperator:
         self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
 
     def _without_refuted(self, frame: Columns) -> Columns:
-        """The matches for which every NOT clause holds, satisfied at t0 + its window."""
+        """The matches for which every NOT clause holds, satisfied at t0 + its window; in a family
+        for some of it.
+        """
         for clause in self._shape.absent:
             bound = {name: column for name, column in frame.items() if name[0] == "@"}
-            frame = take(frame, absence_holds(self._window, clause, bound, frame["t0"]))
+            if self._family is None:
+                holds = absence_holds(self._window, clause, bound, frame["t0"])
+            else:
+                holds, some = absence_for_some(self._window, clause, bound, frame["t0"])
+                frame = self._family.refute(frame, some)
+            frame = take(frame, holds)
             at = frame["t0"] + absence_wait_ms(self._window, clause)
             frame["when"] = np.maximum(frame["when"], at)
         return frame

@@ -85,6 +85,20 @@ class Predicate:
             return self._relation.holds_many(*values, self._parameter)
         return self.holds(*values, first["code"][here], second["code"][there])
 
+    def measured(
+        self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
+    ) -> Array:
+        """The number that is compared with the term's constant: the square of a distance with the
+        square of the parameter (the roundings of `relations.WITHIN`), else the other operand.
+        """
+        asked = Asked((first, second), (first_codes, second_codes))
+        if self._compared is None:
+            here, there = self._own_value(asked, 0), self._own_value(asked, 1)
+            dx, dy = here[:, 0] - there[:, 0], here[:, 1] - there[:, 1]
+            return np.asarray(dx * dx + dy * dy, np.float64)
+        is_left = isinstance(self._compared.right, Constant)
+        return np.asarray((self._left if is_left else self._right)(asked), np.float64)
+
     def known(
         self, first: Array | None, second: Array | None, first_codes: Codes, second_codes: Codes
     ) -> Mask:

@@ -39,7 +39,8 @@ from rapport.policy.runners.operators.reaches import (
 )
 from rapport.policy.runners.operators.step import OccurrenceStep
 from rapport.policy.runners.operators.steps import make_step
-from rapport.policy.runners.operators.table import Columns, Table, with_blurs
+from rapport.policy.runners.operators.table import Columns, Rows, Table, with_blurs
+from rapport.policy.runners.operators.varying import NEED, Varying, VaryingProperty, VaryingTerm
 
 _NONE = np.zeros(0, np.int64)
 _OCCURRENCE = {name: _NONE for name in ("first", "second", "end", "start", "event", "other")}
@@ -55,8 +56,12 @@ class Window:
         pull: PullData,
         sources: Mapping[str, PushSource],
         began: int | None = None,
+        varying: Varying | None = None,
     ) -> None:
-        self.plan, self._pull = plan, pull
+        """`varying`: what a family of plans differs in, of which this is the one that lets most
+        through; None: it is no family.
+        """
+        self.plan, self._pull, self.varying = plan, pull, varying
         self.identities = {name: Identities(pull.instances(name)) for name in plan.concepts()}
         self.events, self.sets = EventLog(), CauseSets()
         self.occurrences: dict[int, Table] = {}
@@ -74,7 +79,7 @@ class Window:
         self._predicates: dict[int, Predicate] = {}
         for number, term in enumerate(plan.terms):
             if isinstance(term, LastingTerm | SilentTerm):
-                self.occurrences[number] = self._empty()
+                self.occurrences[number] = self._empty(number)
                 self._steps[number] = make_step(term, self.identities, pull, sources, began)
             else:
                 self._prepare(number, term, positive)
@@ -85,19 +90,52 @@ class Window:
             case CorrelationTerm():
                 self.correlations.add(number, term, predicate, uses_up=number in positive)
                 if number in positive:
-                    self.occurrences[number] = self._empty()
+                    self.occurrences[number] = self._empty(number)
             case QueryTerm():
-                self.occurrences[number] = self._empty()
+                self.occurrences[number] = self._empty(number)
                 side = term.first if term.first.stream is not None else term.second
                 self._queries.add(number, term, self._leaves.of(side))
             case ReadingTerm():
-                self.occurrences[number] = self._empty()
+                self.occurrences[number] = self._empty(number)
                 self._readings[number] = predicate
             case ConstraintTerm():
                 self._fill_constraint(number, term)
 
-    def _empty(self) -> Table:
-        return Table(_OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {}))
+    def _empty(self, number: int) -> Table:
+        columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
+        if self._varies(number) is not None:
+            columns[NEED] = np.zeros(0)
+        return Table(columns)
+
+    def _varies(self, number: int) -> VaryingTerm | None:
+        """What says of the term's rows for whom of a family they count."""
+        varying = self.varying
+        return varying if isinstance(varying, VaryingTerm) and varying.term == number else None
+
+    def pair_needs(
+        self, number: int, first: Columns, here: Rows, second: Columns, there: Rows
+    ) -> Columns:
+        """For whom of a family pairs of events count, if that depends on the term."""
+        varies = self._varies(number)
+        if varies is None:
+            return {}
+        ends = first["value"][here], second["value"][there]
+        codes = first["code"][here], second["code"][there]
+        return {NEED: varies.needs(self._predicates[number], *ends, *codes)}
+
+    def with_needs(self, frame: Columns) -> Columns:
+        """The frame with the needs of the alias that a family differs in, once it has that and
+        only absence mentions it.
+        """
+        varying = self.varying
+        if not isinstance(varying, VaryingProperty) or not varying.absent or NEED in frame:
+            return frame
+        return self.with_alias_needs(varying, frame) if varying.alias in frame else frame
+
+    def with_alias_needs(self, varying: VaryingProperty, frame: Columns) -> Columns:
+        """The frame with the needs of an alias that it has."""
+        identities = self.identities[self.alias_concept(varying.alias[1:])]
+        return frame | {NEED: varying.needs(identities, frame[varying.alias])}
 
     def predicate(self, term: int) -> Predicate:
         """What decides of a term that is no step."""
@@ -220,7 +258,17 @@ class Window:
                 "event": none,
                 "other": none,
             }
+            | self._needs_of(number, None, None, first, second)
         )
+
+    def _needs_of(
+        self, number: int, first: Any, second: Any, first_codes: Rows, second_codes: Rows
+    ) -> Columns:
+        varies = self._varies(number)
+        if varies is None:
+            return {}
+        predicate = self._predicates[number]
+        return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
 
     def _add_readings(self, stream: str, rows: StreamRows) -> None:
         """Comparisons of what one event brings with what is known of its instance."""
@@ -262,6 +310,11 @@ class Window:
         }
         if rows.blurs is not None:
             columns["blur"] = rows.blurs[places]
+        first_value, second_value = (
+            rows.values[places] if side.stream is not None else None
+            for side in (term.first, term.second)
+        )
+        columns |= self._needs_of(number, first_value, second_value, first, second)
         if term.first.alias == term.second.alias:
             columns = {name: column[first == second] for name, column in columns.items()}
         self.occurrences[number].append(columns)
