@@ -168,10 +168,11 @@ async def live_and_looked(site: Site) -> bytes:
     chance = site.chance
     share = chance.choice((5, 30, 60))
     arrivals = sorted(site.world.readings, key=lambda reading: reading.time)
+    first = arrivals[0].time  # silence counts from there: live and replay begin with the same
     held: list[Reading] = []
     while arrivals:
         now, arrivals = arrivals[: (size := chance.randint(1, 9))], arrivals[size:]
-        back = [reading for reading in now if chance.randint(1, 100) <= share]
+        back = [r for r in now if r.time > first and chance.randint(1, 100) <= share]
         site.clock.set_ms(now[-1].time)
         await site.take([reading for reading in now if reading not in back])
         await site.drain()

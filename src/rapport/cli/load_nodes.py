@@ -80,6 +80,7 @@ class Nodes:
                 follower = quote(self._followers[name], safe="")
                 self._remotes[name].post(f"/load/stream/{follower}?imprecision={share}", b"")
                 self._shares[name] = share
+                self._whole.agreed(name, share)
 
     def _fits(self, name: str, share: float) -> bool:
         """Whether all shares together keep within the imprecision with this one."""

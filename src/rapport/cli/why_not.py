@@ -32,6 +32,9 @@ def why_not(
     at: Annotated[str, Parameter(help="When: ISO 8601, milliseconds, or 09:14:05 of today.")],
     window: Annotated[str, Parameter(help="How far around; else the policy's window.")] = "",
     events: Annotated[list[str] | None, Parameter(help="Recorded files, or SOURCE=FILE.")] = None,
+    recorded: Annotated[
+        bool, Parameter(help="From the recorded files that the site names.", negative="")
+    ] = False,
     json: Annotated[bool, Parameter(help="The answer as JSON.", negative="")] = False,
     site: SiteOption = None,
     url: UrlOption = None,
@@ -52,7 +55,8 @@ def why_not(
         )
     else:
         question = Question(at=at_ms, given=given, within_ms=within_ms)
-        answer = answer_here(site_directory(site), policy, question, events)
+        files = [*(events or ())] if recorded or events is not None else None
+        answer = answer_here(site_directory(site), policy, question, files)
     if json:
         write_json(answer)
     else:
@@ -65,8 +69,8 @@ def why_not(
 def answer_here(
     site: Path, policy: str, question: Question, events: Sequence[str] | None
 ) -> Answer:
-    """From recorded files when some are named, else from the site's log; beside a running node
-    too.
+    """From recorded files when some are named (an empty list: those the site names), else from the
+    site's log; beside a running node too.
     """
     from rapport.cli.local import read_channels
     from rapport.site.explaining import asking_of, recorded_answer

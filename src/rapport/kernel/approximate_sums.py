@@ -89,6 +89,12 @@ class Combined:
             self._changes[member] = (self._changes.get(member, moved) + moved) / 2
         self._reports[member] = report
 
+    def agreed(self, member: str, share: float) -> None:
+        """A member keeps another share from now on; what it then has to report is under way."""
+        report = self._reports.get(member)
+        if report is not None:
+            self._reports[member] = Report(report.value, share)
+
     def shares(self) -> dict[str, float]:
         """The imprecision of each member."""
         return split(self._imprecision, self._how, dict.fromkeys(self._reports, 1.0))

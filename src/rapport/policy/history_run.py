@@ -53,8 +53,10 @@ class PlanRun:
     ) -> None:
         """`is_first`: there never was a reading before the span."""
         self.span = span
+        # One that was there before the first reading must not find time moving on already.
+        self._is_deployed = span.began is None
         self.runner = LocalRunner(
-            [],
+            [span.plan] if self._is_deployed else [],
             pull,
             lateness_ms=_ENDLESS_MS,
             sources=sources,
@@ -62,7 +64,6 @@ class PlanRun:
         )
         self.found: list[Detection] = []
         self.undecided: list[Undecided] = []
-        self._is_deployed = False
 
     def feed(self, readings: pa.RecordBatch) -> None:
         """Takes readings in any order; none is used before time moves past it."""
@@ -74,11 +75,11 @@ class PlanRun:
         """All readings before this time have been fed."""
         if not self._is_deployed:
             began = self.span.began
-            if began is not None and began > watermark:
+            assert began is not None
+            if began > watermark:
                 self.runner.advance(watermark + _ENDLESS_MS)
                 return
-            if began is not None:
-                self.runner.advance(began + _ENDLESS_MS)
+            self.runner.advance(began + _ENDLESS_MS)
             self.runner.deploy(self.span.plan)
             self._is_deployed = True
         found = self.runner.advance(watermark + _ENDLESS_MS)

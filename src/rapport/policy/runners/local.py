@@ -1,23 +1,22 @@
 """The runner inside the node: puts readings in event-time order and drives the operators. [PO-7,
-PO-8]
+PO-8, PO-13]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
-from rapport.core.errors import Corrupt, DuplicateName, UnknownName
+from rapport.core.detection import Cause, Detection, Undecided, each_once
+from rapport.core.errors import Corrupt, DuplicateName, Problem, UnknownName
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
+from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.event_order import Waiting, in_event_order
 from rapport.policy.runners.local_state import (
     SNAPSHOT,
     Saved,
@@ -25,23 +24,25 @@ from rapport.policy.runners.local_state import (
     read_saved,
     unpack_buffer,
 )
-from rapport.policy.runners.operators import make_operator
+from rapport.policy.runners.sharing.family import Surroundings
+from rapport.policy.runners.sharing.running import RunningPlans
 from rapport.policy.runners.silence import Silence
 
+__all__ = ["LocalRunner", "in_event_order"]
+
 _BEGIN_OF_TIME = -END_OF_TIME
-_MANY_TIES = 4
-# Not pa.array: it would load pandas (half a second) as soon as a node is imported.
-_NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
-_EVENT_ORDER = [(name, "ascending") for name in ("time", "id", "stream", "key")]
 
 
 class LocalRunner:
-    """Plans fed with readings in arrival order; holds the reorder buffer and one operator per plan.
+    """Plans fed with readings in arrival order; holds the reorder buffer and the operators.
 
     The watermark is the largest time seen minus the lateness. A reading strictly older than the
     watermark at its arrival is late: counted, kept in `late_readings` until taken, otherwise left
     out. Readings strictly below the watermark are handed to the operators in order of (time, id by
     code points).
+
+    Plans that differ in one constant at most are executed as one where that is exact; what they
+    find is what each would find alone. A plan that fails is set aside, see `failed`.
 
     Of `sources` matter the periods: absence that depends on one that was silent is undecided, kept
     until `take_undecided`; and how far their clocks may be wrong, and when their values are stale.
@@ -61,15 +62,14 @@ class LocalRunner:
         `steady_ns`: a clock to measure what each policy costs; without it nothing is measured.
         """
         self._steady_ns = steady_ns or _no_clock
-        self.spent_ns: dict[str, int] = {}
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
-        self._silence, self._began = Silence(self._sources, began=began), began
+        self._silence = Silence(self._sources, began=began)
+        around = Surroundings(pull, self._silence, self._sources)
+        self._running = RunningPlans(around, began, self._steady_ns)
         self._undecided: list[Undecided] = []
-        self._operators: dict[str, Operator] = {}
         self._latest = self._watermark = _BEGIN_OF_TIME
-        self._buffer: list[pa.RecordBatch] = []
-        self._oldest = END_OF_TIME
+        self._waiting = Waiting()
         self.late = 0
         self.late_readings: list[Cause] = []
         for plan in plans:
@@ -85,10 +85,19 @@ class LocalRunner:
         """The largest time seen, of a reading or by `advance`."""
         return self._latest
 
+    @property
+    def spent_ns(self) -> dict[str, int]:
+        """Time spent on each policy so far; of plans executed as one, an equal share."""
+        return self._running.spent_ns
+
+    @spent_ns.setter
+    def spent_ns(self, spent: dict[str, int]) -> None:
+        self._running.spent_ns = spent
+
     def renewed(self) -> LocalRunner:
         """A runner with the same plans that has seen nothing yet."""
         return LocalRunner(
-            self.plans(),
+            [*self.plans(), *self.failed_plans()],
             self._pull,
             lateness_ms=self._lateness,
             sources=self._sources,
@@ -97,40 +106,41 @@ class LocalRunner:
 
     def plans(self) -> list[Plan]:
         """The plans running."""
-        return [operator.plan for operator in self._operators.values()]
+        return self._running.plans()
 
     def policies(self) -> dict[str, str]:
         """Names and versions of the plans running."""
-        return {name: operator.plan.version() for name, operator in self._operators.items()}
+        return self._running.versions()
+
+    def failed(self) -> dict[str, Problem]:
+        """The policies that were set aside because something they use raised, with the reason;
+        they run no more until they are deployed again.
+        """
+        return {name: failed.problem for name, failed in self._running.failed.items()}
+
+    def failed_plans(self) -> list[Plan]:
+        """The plans of those."""
+        return list(self._running.failed_plans.values())
 
     def suppressed(self) -> dict[str, int]:
         """Detections that each policy left out so far because of `at most once per`."""
-        return {name: operator.suppressed() for name, operator in self._operators.items()}
+        return self._running.suppressed()
 
     def deploy(self, plan: Plan) -> None:
         """Starts a plan; it sees readings that are handed on from now. Raises DuplicateName,
-        Unsupported.
+        Unsupported, UnknownName.
         """
-        if plan.policy in self._operators:
+        if plan.policy in self._running:
             raise DuplicateName(f"policy {plan.policy!r} is running already")
-        self._operators[plan.policy] = self._start(plan)
-
-    def _start(self, plan: Plan) -> Operator:
-        """The plan as it begins now: silence counts from here, or from the first reading."""
-        is_running = self._watermark > _BEGIN_OF_TIME
-        return make_operator(
-            plan,
-            self._pull,
-            self._silence,
-            sources=self._sources,
-            began=self._watermark if is_running else self._began,
-        )
+        self._running.deploy(plan, self._watermark)
 
     def withdraw(self, policy: str) -> None:
-        """Stops a plan and forgets what it was waiting for. Raises UnknownName."""
-        if policy not in self._operators:
-            raise UnknownName("running policy", policy, list(self._operators))
-        del self._operators[policy]
+        """Stops a plan and forgets what it was waiting for; also one that failed. Raises
+        UnknownName.
+        """
+        if policy not in self._running and policy not in self._running.failed:
+            raise UnknownName("running policy", policy, list(self.policies()))
+        self._running.withdraw(policy)
 
     def feed(self, readings: pa.RecordBatch) -> list[Detection]:
         """Takes readings as they arrived; returns what became certain."""
@@ -146,8 +156,7 @@ class LocalRunner:
             times = times[~late]
         self._latest = int(latest[-1])
         if len(readings):
-            self._buffer.append(readings)
-            self._oldest = min(self._oldest, int(times.min()))
+            self._waiting.add(readings, int(times.min()))
         return self._release(self._latest - self._lateness)
 
     def advance(self, time_ms: int) -> list[Detection]:
@@ -167,10 +176,10 @@ class LocalRunner:
         """The time that `advance` must reach for something pending to be decided; None when nothing
         is.
         """
-        times = [operator.pending_until() for operator in self._operators.values()]
-        due = [time for time in times if time is not None]
-        if self._buffer:
-            due.append(self._oldest + 1)
+        pending = self._running.pending_until()
+        due = [] if pending is None else [pending]
+        if self._waiting:
+            due.append(self._waiting.oldest + 1)
         return min(due) + self._lateness if due else None
 
     def take_late(self) -> list[Cause]:
@@ -180,21 +189,23 @@ class LocalRunner:
 
     def take_undecided(self) -> list[Undecided]:
         """What would have been detected since the last call, had a source not been silent."""
-        taken, self._undecided = self._undecided, []
+        taken = self._running.take_undecided()
         return each_once(taken) if len(taken) > 1 else taken
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""
+        groups = self._running.state()
         saved = Saved(
             SNAPSHOT,
             self._lateness,
             self._latest,
             self._watermark,
             self.late,
-            pack_buffer(self._buffer),
-            {name: operator.snapshot() for name, operator in self._operators.items()},
+            pack_buffer(self._waiting.batches),
+            groups,
             self.policies(),
             self._silence.state(),
+            self._running.failed,
         )
         return msgspec.msgpack.encode(saved)
 
@@ -202,57 +213,43 @@ class LocalRunner:
         """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
         saved = read_saved(snapshot)
         periods = {name: state.period_ms for name, state in saved.silence.items()}
-        same_plans = saved.plans == self.policies() and periods == self._silence.periods()
+        plans = saved.plans | {name: failed.version for name, failed in saved.failed.items()}
+        same_plans = plans == self.policies() and periods == self._silence.periods()
         if not same_plans or saved.lateness_ms != self._lateness:
             raise Corrupt(
                 "the snapshot was made with other policies, periods or another lateness",
                 code="policy.other_plan",
                 hint="start anew, or with the policies the snapshot was made with",
             )
-        self._take_over(saved, list(self._operators))
+        self._take_over(saved)
 
     def restore_known(self, snapshot: bytes) -> list[str]:
         """Takes over what fits: time, buffer, and the policies that have not changed; returns the
         others.
 
         For a node that starts again after its site changed: new and changed policies begin where
-        the unchanged ones stand.
+        the unchanged ones stand. Those that had failed have still failed.
         """
-        saved = read_saved(snapshot)
-        now = self.policies()
-        known = [name for name in now if saved.plans.get(name) == now[name]]
-        self._take_over(saved, known)
-        return sorted(set(now) - set(known))
+        return self._take_over(read_saved(snapshot))
 
     def adopt(self, other: LocalRunner, streams: Collection[str]) -> None:
         """Goes on with what another runner knows that stands at the same watermark and has seen
         more: its policies, and the sources of these streams. Raises Corrupt when policies differ.
         """
-        for name, operator in other._operators.items():
-            self._operators[name].restore(operator.snapshot())
+        self._running.adopt(other._running, self._watermark)
         self._silence.adopt(other._silence, streams)
 
     def drop_waiting(self, ids: Collection[str]) -> None:
         """Forgets readings that wait for their turn, by id."""
-        if ids and self._buffer:
-            rest = [_without(batch, ids) for batch in self._buffer]
-            self._buffer = [batch for batch in rest if len(batch)]
-            self._note_oldest()
+        self._waiting.drop(ids)
 
-    def _take_over(self, saved: Saved, policies: list[str]) -> None:
+    def _take_over(self, saved: Saved) -> list[str]:
+        """Goes to where a snapshot stands; returns the policies that begin there."""
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
-        for name, operator in list(self._operators.items()):
-            if name in policies:
-                operator.restore(saved.operators[name])
-            else:
-                self._operators[name] = self._start(operator.plan)
+        anew = self._running.restore(saved.groups, saved.failed, saved.watermark)
         self._silence.restore(saved.silence, saved.watermark)
-        self._buffer = unpack_buffer(saved.buffer)
-        self._note_oldest()
-
-    def _note_oldest(self) -> None:
-        times = [int(pc.min(batch.column("time")).as_py()) for batch in self._buffer]
-        self._oldest = min(times, default=END_OF_TIME)
+        self._waiting = Waiting(unpack_buffer(saved.buffer))
+        return anew
 
     def _note_late(self, readings: pa.RecordBatch, late: npt.NDArray[np.bool_]) -> None:
         chosen = readings.filter(pa.array(late))
@@ -266,78 +263,11 @@ class LocalRunner:
             return []
         self._watermark = watermark
         ready: pa.RecordBatch | None = None
-        if self._oldest < watermark:
-            ready = self._take_ready(watermark)
+        if self._waiting.oldest < watermark:
+            ready = self._waiting.take_ready(watermark)
             self._silence.take(ready)
-        found: list[Detection] = []
-        began_ns = self._steady_ns()
-        for name, operator in self._operators.items():
-            if ready is not None:
-                found += operator.process(ready, watermark)
-            else:
-                found += _decide_due(operator, watermark)
-            self._undecided += operator.take_undecided()
-            ended_ns = self._steady_ns()
-            self.spent_ns[name] = self.spent_ns.get(name, 0) + ended_ns - began_ns
-            began_ns = ended_ns
-        return sorted(found, key=detection_order) if len(self._operators) > 1 else found
-
-    def _take_ready(self, watermark: int) -> pa.RecordBatch:
-        whole = self._buffer[0] if len(self._buffer) == 1 else pa.concat_batches(self._buffer)
-        times = whole.column("time").to_numpy()
-        ready = times < watermark
-        count = int(np.count_nonzero(ready))
-        if count == len(times):
-            self._buffer, self._oldest = [], END_OF_TIME
-            return in_event_order(whole)
-        self._oldest = int(times[~ready].min())
-        if ready[:count].all():  # in order, as most often: no copying
-            self._buffer = [whole.slice(count)]
-            return in_event_order(whole.slice(0, count))
-        self._buffer = [whole.filter(pa.array(~ready))]
-        return in_event_order(whole.filter(pa.array(ready)))
-
-
-def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
-    """Readings sorted by time, equal times by id (code points), then stream and key.
-
-    Almost sorted times cost almost nothing; ids are only looked at where times are equal.
-    """
-    times = readings.column("time").to_numpy()
-    order = None
-    if (times[1:] < times[:-1]).any():
-        order = np.argsort(times, kind="stable")
-        times = times[order]
-    ties = np.flatnonzero(times[1:] == times[:-1])
-    if len(ties) * _MANY_TIES > len(times):
-        return readings.take(pc.sort_indices(readings, sort_keys=_EVENT_ORDER))
-    if len(ties):
-        order = np.arange(len(times)) if order is None else order
-        _sort_ties(readings, order, ties)
-    return readings if order is None else readings.take(pa.array(order))
-
-
-def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDArray[Any]) -> None:
-    """Sorts the runs of equal times in place; `ties` are the places whose successor has the same
-    time. Runs stay where they are, so all of them are sorted in one go.
-    """
-    places = np.union1d(ties, ties + 1)
-    rows = order[places]
-    tied = readings.take(pa.array(rows))
-    order[places] = rows[pc.sort_indices(tied, sort_keys=_EVENT_ORDER).to_numpy()]
+        return self._running.process(ready, watermark)
 
 
 def _no_clock() -> int:
     return 0
-
-
-def _without(readings: pa.RecordBatch, ids: Collection[str]) -> pa.RecordBatch:
-    known = pc.is_in(readings.column("id"), value_set=pa.array(sorted(ids), pa.string()))
-    return readings.filter(pc.invert(known))
-
-
-def _decide_due(operator: Operator, watermark: int) -> list[Detection]:
-    due = operator.pending_until()
-    if due is None or due > watermark:
-        return []
-    return operator.process(_NO_READINGS, watermark)

@@ -6,9 +6,10 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import Corrupt
+from rapport.policy.runners.sharing.saved import Failed, SavedGroup
 from rapport.policy.runners.silence import SilenceState
 
-SNAPSHOT = 3
+SNAPSHOT = 4
 """The version of the form; another one is refused."""
 
 
@@ -21,10 +22,10 @@ class Saved(msgspec.Struct):
     watermark: int
     late: int
     buffer: bytes
-    operators: dict[str, bytes]
+    groups: list[SavedGroup]
     plans: dict[str, str]
     silence: dict[str, SilenceState] = {}
-    """Since version 2."""
+    failed: dict[str, Failed] = {}
 
 
 def pack_buffer(batches: list[pa.RecordBatch]) -> bytes:

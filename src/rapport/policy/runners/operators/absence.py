@@ -63,9 +63,7 @@ def refuted(window: Window, terms: Sequence[int], bound: Columns, span: Span) ->
     return found
 
 
-def counterexamples(
-    window: Window, terms: Sequence[int], bound: Columns, span: Span
-) -> Columns:
+def counterexamples(window: Window, terms: Sequence[int], bound: Columns, span: Span) -> Columns:
     """The matches (`row`) that have one; of a family also the needs: for whom these are some.
     Where constants are ordered only the smallest need of each match is there.
     """

@@ -20,6 +20,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
 from rapport.policy.runners.operators.decide import (
     NEVER,
+    absence_for_some,
     absence_holds,
     absence_wait_ms,
     decided_at,
@@ -28,10 +29,12 @@ from rapport.policy.runners.operators.decide import (
     matched_at,
 )
 from rapport.policy.runners.operators.join import new_rows
+from rapport.policy.runners.operators.members import Members
 from rapport.policy.runners.operators.mixed import MixedClauses
 from rapport.policy.runners.operators.reaches import memory_ms
 from rapport.policy.runners.operators.report import Report
 from rapport.policy.runners.operators.shapes import Shape, shape_of
+from rapport.policy.runners.operators.shared_report import SharedReport
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.operators.table import (
@@ -81,11 +84,19 @@ class PlanOperator:
         silence: Silence | None,
         sources: Mapping[str, PushSource],
         began: int | None,
+        *,
+        members: Members | None = None,
+        version: str = "",
     ) -> None:
-        self.plan = plan
-        self._version = plan.version()
+        """`members`: of the family for which this is executed, `plan` being the one that lets most
+        through; `version`: what tells its state from others, the plan's if not given.
+        """
+        self.plan, self._members = plan, members
+        self._version = version or plan.version()
         self._shape: Shape = shape_of(plan)
-        self._window = Window(plan, _positive_terms(self._shape), pull, sources, began)
+        varying = None if members is None else members.varying
+        positive = positive_terms(self._shape)
+        self._window = Window(plan, positive, pull, sources, began, varying)
         self._mixed = MixedClauses(self._window, self._shape) if self._shape.mixed else None
         self._absence_ms = max(
             (absence_wait_ms(self._window, clause) for clause in self._shape.absent), default=0
@@ -94,7 +105,12 @@ class PlanOperator:
             [part for part in self._shape.parts_around(number) if is_awaited(self._window, part)]
             for number in range(len(self._shape.combinations))
         ]
-        self._report = Report(plan, self._shape, self._window, silence)
+        self._report: Report | SharedReport
+        """What was found; of a family by member."""
+        if members is None:
+            self._report = Report(plan, self._shape, self._window, silence)
+        else:
+            self._report = SharedReport(plan, self._shape, self._window, silence, members)
         self._open: dict[int, Columns] = {}
         self._waiting: Columns | None = None
         self._next_due: int | None = None
@@ -125,6 +141,23 @@ class PlanOperator:
 
     def suppressed(self) -> int:
         return self._report.suppressed
+
+    def suppressed_by(self, policy: str) -> int:
+        """Of one plan of a family."""
+        if isinstance(self._report, SharedReport):
+            return self._report.suppressed_by(policy)
+        return self._report.suppressed
+
+    def hand_over(self, policy: str) -> Any:
+        """What a plan reported lately, for the operator that goes on with it; here it is over."""
+        if isinstance(self._report, SharedReport):
+            return self._report.forget(policy)
+        return self._report.state()
+
+    def go_on(self, policy: str, reported: Any) -> None:
+        """Goes on with a new member of the family where another operator stopped."""
+        if isinstance(self._report, SharedReport):
+            self._report.admit(policy, reported)
 
     def take_undecided(self) -> list[Undecided]:
         return self._report.take_undecided()
@@ -241,8 +274,6 @@ class PlanOperator:
         if self._awaited[number]:
             frame["when"] = matched_at(self._window, self._shape, number, frame)
             frame = take(frame, frame["when"] < NEVER)
-        if self._family is not None:
-            self._family.begin(frame)
         frame = self._without_refuted(frame)
         if not count(frame):
             return
@@ -259,11 +290,11 @@ class PlanOperator:
         """
         for clause in self._shape.absent:
             bound = {name: column for name, column in frame.items() if name[0] == "@"}
-            if self._family is None:
+            if self._members is None:
                 holds = absence_holds(self._window, clause, bound, frame["t0"])
             else:
                 holds, some = absence_for_some(self._window, clause, bound, frame["t0"])
-                frame = self._family.refute(frame, some)
+                frame = self._members.refute(frame, some)
             frame = take(frame, holds)
             at = frame["t0"] + absence_wait_ms(self._window, clause)
             frame["when"] = np.maximum(frame["when"], at)
@@ -277,7 +308,7 @@ class PlanOperator:
         self._report.take(finished, finished["when"])
 
 
-def _positive_terms(shape: Shape) -> frozenset[int]:
+def positive_terms(shape: Shape) -> frozenset[int]:
     """Terms that stand positive somewhere: their correlations use events up."""
     parts = [part for clause in (*shape.positive, *shape.mixed) for part in clause.parts]
     return frozenset(term for part in parts for term in part.needs())

@@ -33,19 +33,7 @@ class Report:
         """Matches that survived, with the times of their detections."""
         if not len(times):
             return
-        names = [name for name in frame if name.startswith(("event", "other"))]
-        numbers = np.column_stack([frame[name] for name in names])
-        causes = causes_of_rows(self._window.events, self._window.sets, numbers)
-        found = [
-            Detection(
-                policy=self._plan.policy,
-                time=time,
-                bindings=bound,
-                causes=own,
-                version=self._version,
-            )
-            for time, bound, own in zip(times.tolist(), self._bindings(frame), causes, strict=True)
-        ]
+        found = detections_of(self._window, self._plan.policy, self._version, frame, times)
         self._found += self._certain(found, frame)
 
     def release(self, settled_until: int) -> list[Detection]:
@@ -99,15 +87,29 @@ class Report:
         ]
         return [item for item, silent in zip(found, doubts, strict=True) if not silent]
 
-    def _bindings(self, frame: Columns) -> list[dict[str, str]]:
-        """Aliases and ids of each row; -1 stands for an alias the row does not have."""
-        aliases = sorted(name for name in frame if name[0] == "@")
-        columns = []
-        for name in aliases:
-            ids = self._window.identities[self._window.alias_concept(name[1:])].ids
-            codes = frame[name].tolist()
-            columns.append([ids[code] if code >= 0 else None for code in codes])
-        return [
-            {name[1:]: id for name, id in zip(aliases, row, strict=True) if id is not None}
-            for row in zip(*columns, strict=True)
-        ]
+
+def detections_of(
+    window: Window, policy: str, version: str, frame: Columns, times: Array
+) -> list[Detection]:
+    """One detection per row, in their order, repeated ones too."""
+    names = [name for name in frame if name.startswith(("event", "other"))]
+    numbers = np.column_stack([frame[name] for name in names])
+    causes = causes_of_rows(window.events, window.sets, numbers)
+    return [
+        Detection(policy=policy, time=time, bindings=bound, causes=own, version=version)
+        for time, bound, own in zip(times.tolist(), _bindings(window, frame), causes, strict=True)
+    ]
+
+
+def _bindings(window: Window, frame: Columns) -> list[dict[str, str]]:
+    """Aliases and ids of each row; -1 stands for an alias the row does not have."""
+    aliases = sorted(name for name in frame if name[0] == "@")
+    columns = []
+    for name in aliases:
+        ids = window.identities[window.alias_concept(name[1:])].ids
+        codes = frame[name].tolist()
+        columns.append([ids[code] if code >= 0 else None for code in codes])
+    return [
+        {name[1:]: id for name, id in zip(aliases, row, strict=True) if id is not None}
+        for row in zip(*columns, strict=True)
+    ]

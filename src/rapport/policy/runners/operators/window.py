@@ -43,7 +43,7 @@ from rapport.policy.runners.operators.table import Columns, Rows, Table, with_bl
 from rapport.policy.runners.operators.varying import NEED, Varying, VaryingProperty, VaryingTerm
 
 _NONE = np.zeros(0, np.int64)
-_OCCURRENCE = {name: _NONE for name in ("first", "second", "end", "start", "event", "other")}
+_OCCURRENCE: Columns = {name: _NONE for name in ("first", "second", "end", "start", "event", "other")}
 
 
 class Window:
@@ -102,7 +102,7 @@ class Window:
                 self._fill_constraint(number, term)
 
     def _empty(self, number: int) -> Table:
-        columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
+        columns: Columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
         if self._varies(number) is not None:
             columns[NEED] = np.zeros(0)
         return Table(columns)

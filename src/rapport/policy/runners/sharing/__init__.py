@@ -1,0 +1,1 @@
+"""Executing once what several policies have in common."""

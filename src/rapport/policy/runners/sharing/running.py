@@ -1,0 +1,300 @@
+"""All plans of a runner as they run: groups that are started, joined, saved, and set aside when
+they fail. [PO-8, PO-13]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from rapport.core.detection import Detection, Undecided, detection_order
+from rapport.core.errors import Corrupt, Problem, Unsupported
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.plan import Plan
+from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.runners.operators.predicate import looked_up
+from rapport.policy.runners.operators.support import check_supported
+from rapport.policy.runners.sharing.family import Surroundings
+from rapport.policy.runners.sharing.groups import (
+    BEGIN_OF_TIME,
+    Group,
+    gather,
+    start_alone,
+    start_family,
+)
+from rapport.policy.runners.sharing.saved import Failed, SavedGroup
+from rapport.policy.runners.sharing.settling import settle
+from rapport.policy.runners.sharing.slots import Slot
+
+_log = get_logger(__name__)
+# Not pa.array: it would load pandas (half a second) as soon as a node is imported.
+_NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
+
+
+class RunningPlans:
+    """Groups of plans that all stand at the same watermark.
+
+    A plan whose operator raises is set aside with the reason; the others go on. Where it is a
+    family, its members begin anew on their own, and those that raise again are set aside.
+    """
+
+    def __init__(self, around: Surroundings, since: int | None, clock: Callable[[], int]) -> None:
+        """`since`: from when silence counts for plans that begin before the first reading."""
+        self._around, self._since, self._clock = around, since, clock
+        self._plans: dict[str, Plan] = {}
+        self._versions: dict[str, str] = {}
+        self._groups: list[Group] = []
+        self._unbuilt: dict[str, Plan] = {}
+        """Begin with the first reading, as families where they can."""
+        self._settle_at: int | None = None
+        self._spent: dict[str, int] = {}
+        self._undecided: list[Undecided] = []
+        self.failed: dict[str, Failed] = {}
+        self.failed_plans: dict[str, Plan] = {}
+
+    # --- which plans ---
+
+    def __contains__(self, policy: object) -> bool:
+        return policy in self._plans
+
+    def plans(self) -> list[Plan]:
+        """Those that run."""
+        return list(self._plans.values())
+
+    def versions(self) -> dict[str, str]:
+        """Names and versions of those that run."""
+        return dict(self._versions)
+
+    def deploy(self, plan: Plan, watermark: int) -> None:
+        """Starts a plan; raises Unsupported with all reasons, UnknownName for what no table has."""
+        reasons = check_supported(plan)
+        if reasons:
+            raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
+        for function in looked_up(plan):
+            self._around.pull.pairs(function)
+        self.failed.pop(plan.policy, None)
+        self.failed_plans.pop(plan.policy, None)
+        self._plans[plan.policy], self._versions[plan.policy] = plan, plan.version()
+        self._unbuilt[plan.policy] = plan
+        if watermark > BEGIN_OF_TIME:
+            self._build(watermark)
+
+    def withdraw(self, policy: str) -> None:
+        """Stops a plan and forgets what it was waiting for, or why it failed."""
+        if self.failed.pop(policy, None) is not None:
+            del self.failed_plans[policy]
+            return
+        del self._plans[policy], self._versions[policy]
+        if self._unbuilt.pop(policy, None) is None:
+            self._leave(policy)
+
+    def _leave(self, policy: str) -> None:
+        group = self._group_of(policy)
+        self._settle_accounts([group])
+        group.leave(policy)
+        if not group.plans:
+            self._groups.remove(group)
+
+    def _group_of(self, policy: str) -> Group:
+        return next(group for group in self._groups if policy in group.plans)
+
+    def _build(self, watermark: int) -> None:
+        """Starts what was deployed since the last time."""
+        plans, self._unbuilt = list(self._unbuilt.values()), {}
+        for slot, own in gather(plans):
+            self._start(slot, own, watermark)
+        self._settle_at = watermark
+
+    def _start(self, slot: Slot | None, plans: Sequence[Plan], watermark: int) -> None:
+        since = watermark if watermark > BEGIN_OF_TIME else self._since
+        if slot is not None:
+            try:
+                group = start_family(slot, plans, self._around, since, watermark)
+            except Exception as error:  # whatever the tables hold: maybe each alone can be run
+                _log.warning("policies run one by one", reason=str(error), policies=len(plans))
+            else:
+                self._groups.append(group)
+                return
+        for plan in plans:
+            try:
+                self._groups.append(start_alone(plan, self._around, since, watermark))
+            except Exception as error:  # a site's own function, looking at its tables
+                self._set_aside(plan, error)
+
+    # --- what happens ---
+
+    def process(self, ready: pa.RecordBatch | None, watermark: int) -> list[Detection]:
+        """Takes what lies before the watermark (None: no reading), in the order of the output."""
+        if self._unbuilt:
+            self._build(BEGIN_OF_TIME)
+        found: list[list[Detection]] = []
+        for group in list(self._groups):
+            own = self._process_group(group, ready, watermark)
+            if own:
+                found.append(own)
+        if self._settle_at is not None and self._settle_at <= watermark < END_OF_TIME:
+            self._settle(watermark)
+        return _merged(found)
+
+    def _process_group(
+        self, group: Group, ready: pa.RecordBatch | None, watermark: int
+    ) -> list[Detection]:
+        began_ns, operator = self._clock(), group.operator
+        try:
+            if ready is None and not _is_due(operator.pending_until(), watermark):
+                return []
+            found = operator.process(_NO_READINGS if ready is None else ready, watermark)
+            self._undecided += operator.take_undecided()
+        except Exception as error:  # whatever a site's own function raises, it is one policy's
+            return self._without(group, error, ready, watermark)
+        finally:
+            group.spent_ns += self._clock() - began_ns
+        return found
+
+    def _without(
+        self, group: Group, error: Exception, ready: pa.RecordBatch | None, watermark: int
+    ) -> list[Detection]:
+        """Goes on without a group that failed, or with its members one by one."""
+        self._settle_accounts([group])
+        self._groups.remove(group)
+        plans = list(group.plans.values())
+        if group.family is None:
+            self._set_aside(plans[0], error)
+            return []
+        _log.warning("policies begin anew one by one", reason=str(error), policies=len(plans))
+        before = len(self._groups)
+        self._start(None, plans, watermark)
+        started = self._groups[before:]
+        return _merged([self._process_group(each, ready, watermark) for each in started])
+
+    def _set_aside(self, plan: Plan, error: Exception) -> None:
+        name = plan.policy
+        problem = Problem(
+            code="policy.failed",
+            message=f"policy {name!r} failed: {type(error).__name__}: {error}",
+            hint="correct the function or the table it uses, then resume or replace the policy",
+        )
+        _log.error("policy set aside", policy=name, reason=problem.message)
+        self._keep_aside(plan, Failed(plan.version(), problem))
+
+    def _keep_aside(self, plan: Plan, reason: Failed) -> None:
+        name = plan.policy
+        self.failed[name], self.failed_plans[name] = reason, plan
+        del self._plans[name], self._versions[name]
+
+    def _settle(self, watermark: int) -> None:
+        self._settle_accounts(self._groups)
+        settled = settle(self._groups, self._around, watermark)
+        self._groups, self._settle_at = settled.groups, settled.again
+
+    def pending_until(self) -> int | None:
+        """The watermark at which something will be decided without a reading."""
+        times = [group.operator.pending_until() for group in self._groups]
+        return min((time for time in times if time is not None), default=None)
+
+    def take_undecided(self) -> list[Undecided]:
+        """What silent sources left open since the last call."""
+        taken, self._undecided = self._undecided, []
+        return taken
+
+    # --- what they cost and left out ---
+
+    def suppressed(self) -> dict[str, int]:
+        """By policy, because of `at most once per`."""
+        found = dict.fromkeys(self._plans, 0)
+        for group in self._groups:
+            found |= {name: group.operator.suppressed_by(name) for name in group.plans}
+        return found
+
+    @property
+    def spent_ns(self) -> dict[str, int]:
+        """Time spent on each policy so far; what a family costs is shared among its members."""
+        self._settle_accounts(self._groups)
+        return self._spent
+
+    @spent_ns.setter
+    def spent_ns(self, spent: dict[str, int]) -> None:
+        self._spent = spent
+
+    def _settle_accounts(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            share = group.spent_ns // len(group.plans) if group.plans else 0
+            for name in group.plans if share else ():
+                self._spent[name] = self._spent.get(name, 0) + share
+                group.spent_ns -= share
+
+    # --- other places ---
+
+    def state(self) -> list[SavedGroup]:
+        """What `restore` takes."""
+        if self._unbuilt:
+            self._build(BEGIN_OF_TIME)
+        return [self._saved(group) for group in self._groups if group.plans]
+
+    def _saved(self, group: Group) -> SavedGroup:
+        versions = {name: self._versions[name] for name in group.plans}
+        family = group.family
+        saved = SavedGroup(versions, group.operator.snapshot(), group.began)
+        if family is not None:
+            saved.slot, saved.bounds = family.slot, family.bounds
+        return saved
+
+    def restore(
+        self, saved: Iterable[SavedGroup], failed: Mapping[str, Failed], watermark: int
+    ) -> list[str]:
+        """Goes on with what was saved of plans that have not changed; all others begin at the
+        watermark. Returns those, sorted.
+        """
+        self._groups, self._unbuilt, self._settle_at = [], {}, watermark
+        known: set[str] = set()
+        for name, reason in failed.items():
+            if self._versions.get(name) == reason.version:
+                self._keep_aside(self._plans[name], reason)
+        for group in saved:
+            same = [name for name, own in group.plans.items() if self._versions.get(name) == own]
+            if same:
+                plans = [self._plans[name] for name in same]
+                self._groups.append(self._restored(group, plans, watermark))
+                known |= set(same)
+        self._unbuilt = {name: plan for name, plan in self._plans.items() if name not in known}
+        anew = sorted(self._unbuilt)
+        if watermark > BEGIN_OF_TIME:
+            self._build(watermark)
+        return anew
+
+    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> Group:
+        since = watermark if watermark > BEGIN_OF_TIME else self._since
+        if saved.slot is None:
+            group = start_alone(plans[0], self._around, since, saved.began)
+        else:
+            group = start_family(saved.slot, plans, self._around, since, saved.began, saved.bounds)
+        group.operator.restore(saved.state)
+        return group
+
+    def adopt(self, other: RunningPlans, watermark: int) -> None:
+        """Goes on with what others know that stand at the same watermark; raises Corrupt when they
+        are no plans of these.
+        """
+        for saved in other.state():
+            if any(self._versions.get(name) != own for name, own in saved.plans.items()):
+                raise Corrupt("these are other policies", code="policy.other_plan")
+            plans = [self._plans[name] for name in saved.plans]
+            for plan in plans:
+                if self._unbuilt.pop(plan.policy, None) is None:
+                    self._leave(plan.policy)
+            # What they know may differ from what others know: they settle from here.
+            saved.began = watermark
+            self._groups.append(self._restored(saved, plans, watermark))
+            self._settle_at = watermark
+
+
+def _is_due(due: int | None, watermark: int) -> bool:
+    return due is not None and due <= watermark
+
+
+def _merged(found: list[list[Detection]]) -> list[Detection]:
+    """Sorted lists as one."""
+    if len(found) < 2:
+        return found[0] if found else []
+    return sorted((item for own in found for item in own), key=detection_order)
