@@ -18,7 +18,7 @@ Cause = tuple[int, str]
 """Event time and id of a causing event; ordered by time, then id by code points."""
 
 
-class Detection(msgspec.Struct, frozen=True, kw_only=True):
+class Detection(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A policy's conditions held for `bindings` at `time`; `causes` are sorted (time, id) of its
     events.
     """

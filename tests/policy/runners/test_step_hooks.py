@@ -213,4 +213,4 @@ def test_a_plan_begins_where_the_runner_stands(
         [first, msgspec.structs.replace(first, policy="r")], rooms, lateness_ms=5
     )
     assert restarted.restore_known(runner.snapshot()) == ["r"]
-    assert began[2:] == [None, None, 95]  # what is new begins where the others stand
+    assert began[2:] == [None, 95]  # what is new begins where the others stand

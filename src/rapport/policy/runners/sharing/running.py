@@ -255,7 +255,7 @@ class RunningPlans:
             same = [name for name, own in group.plans.items() if self._versions.get(name) == own]
             if same:
                 plans = [self._plans[name] for name in same]
-                self._groups.append(self._restored(group, plans, watermark))
+                self._groups.append(self._restored(group, plans))
                 known |= set(same)
         self._unbuilt = {name: plan for name, plan in self._plans.items() if name not in known}
         anew = sorted(self._unbuilt)
@@ -263,8 +263,8 @@ class RunningPlans:
             self._build(watermark)
         return anew
 
-    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> Group:
-        since = watermark if watermark > BEGIN_OF_TIME else self._since
+    def _restored(self, saved: SavedGroup, plans: list[Plan]) -> Group:
+        since = saved.began if saved.began > BEGIN_OF_TIME else self._since
         if saved.slot is None:
             group = start_alone(plans[0], self._around, since, saved.began)
         else:
@@ -285,7 +285,7 @@ class RunningPlans:
                     self._leave(plan.policy)
             # What they know may differ from what others know: they settle from here.
             saved.began = watermark
-            self._groups.append(self._restored(saved, plans, watermark))
+            self._groups.append(self._restored(saved, plans))
             self._settle_at = watermark
 
 
