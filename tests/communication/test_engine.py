@@ -10,6 +10,7 @@ import pytest
 from rapport.communication.actions import Action
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import PrivacyPolicy
+from rapport.core.detection import Detection
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
@@ -33,6 +34,25 @@ def test_an_alarm_is_put_before_every_guard_and_the_first_answer_closes_it(room)
         (message,) = ledger.messages()
         assert (message.state, message.result) == ("closed", "done")
         assert (message.answered_by, message.answer) == ("ben", "on my way")
+
+    asyncio.run(scenario())
+
+
+def test_a_detection_is_acted_on_by_what_its_own_version_says(room):
+    async def scenario():
+        said = {"old": ("raise alarm",), "new": ("raise alarm", "wave")}
+        room.phrases = lambda policy, version: said[version] if policy == "secure-building" else ()
+        await room.start()
+        old = Detection(policy="secure-building", time=1, bindings={}, causes=())
+        for version in ("old", "new"):
+            found = msgspec.structs.replace(old, version=version, bindings={"A": version, "R": "r"})
+            await room.channels.channel("detections").append([found.to_event(source="policy")])
+        await room.settle()
+        ledger = await room.ledger()
+        told = sorted(row.text for row in ledger.messages() if row.text)
+        assert told == ["Guest new alone in r", "Guest old alone in r"]
+        log = await room.channels.channel("log").read_after(0)
+        assert sum(b"'wave'" in one.event.data for one in log) == 1
 
     asyncio.run(scenario())
 

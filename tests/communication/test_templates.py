@@ -26,7 +26,7 @@ def test_a_missing_value_leaves_a_hole_instead_of_no_alarm():
 
 
 def test_what_tables_know_of_an_alias_is_put_in():
-    def facts(policy, alias, identity, column):
+    def facts(policy, version, alias, identity, column):
         return {("p", "A", "5", "badge"): "E200\n-05"}.get((policy, alias, identity, column))
 
     text = "badge {A.badge}, desk {A.desk}, {B.badge}"

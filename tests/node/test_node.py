@@ -223,7 +223,10 @@ async def _append_without_a_node(site: Path, clock: Clock, event: Event) -> None
 
 async def _nothing_is_pending(clock: ManualClock, node: Node) -> bool:
     await clock.advance(50)
-    return node.policy.counts.moved_by_clock > 0 and node.policy._runner.pending_until() is None
+    return (
+        node.policy.counts.moved_by_clock > 0
+        and node.policy._reading.running.pending_until() is None
+    )
 
 
 @pytest.mark.slow

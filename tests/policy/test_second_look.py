@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.by_time import BACKWARDS_MS, position_before
@@ -28,6 +29,7 @@ from rapport.core.release import (
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine import PolicyEngine
+from rapport.policy import second_looker
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.second_look import SUPPORTED, UNSUPPORTED, remembers_all, span_of
@@ -319,3 +321,26 @@ def test_a_place_is_found_by_the_time_of_receiving() -> None:
         await site.channels.close()
 
     asyncio.run(scenario())
+
+
+def test_a_policy_paused_and_resumed_during_a_look_forgets_what_the_look_found() -> None:
+    async def scenario(site: Site) -> None:
+        await site.seen("k1", 1_000, "keeper", OUT)
+        await site.seen("k2", 9_000, "keeper", OUT)
+        await site.go_on(20_000)
+        released = await site.seen("g1", 3_000, "guest", IN)
+        finish = second_looker._Look._finish
+
+        async def meanwhile(look: second_looker._Look) -> Looked:
+            site.engine.withdraw("alone")
+            site.engine.deploy(plan_of(ALONE))
+            return await finish(look)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(second_looker._Look, "_finish", meanwhile)
+            looked = await site.look(released)
+        assert (looked.late_detections, looked.policies, looked.first_ms) == (0, [], None)
+        assert await site.said(DETECTED) == []
+        assert (await site.look(released)).policies == []
+
+    play(plan_of(ALONE))(scenario)

@@ -527,13 +527,17 @@ units = { "station.warmth" = "degF" }
 def site(tmp_path: Path) -> Path:
     (tmp_path / "stations.csv").write_text("id,warmth,status\nk1,31,ok\n", encoding="utf-8")
     (tmp_path / "rooms.csv").write_text("id,x1,y1,x2,y2\nr,0,0,5,5\n", encoding="utf-8")
-    for name in ("hot", "cold"):
-        text = (
-            f"concepts\n  station A (warmth>{86 if name == 'hot' else 1})\n  room R\n"
-            "conditions\n  A is inside R\nactions\n  raise alarm\n"
-        )
-        (tmp_path / f"{name}.dpl").write_text(text, encoding="utf-8")
+    say(tmp_path, "hot", "86")
+    say(tmp_path, "cold", "1 degC")
     return tmp_path
+
+
+def say(site: Path, name: str, threshold: str) -> None:
+    text = (
+        f"concepts\n  station A (warmth>{threshold})\n  room R\n"
+        "conditions\n  A is inside R\nactions\n  raise alarm\n"
+    )
+    (site / f"{name}.dpl").write_text(text, encoding="utf-8")
 
 
 def constraints(site: Path) -> dict[str, float | str]:
@@ -546,19 +550,31 @@ def write_site(site: Path, lines: str) -> None:
 
 
 def test_a_site_says_in_whose_terms_its_policies_are(site: Path) -> None:
-    station = {"hot": 30.000000000000004, "cold": -17.222222222222218}
     write_site(site, 'interpretation = "us-desk"\n')
     text = (site / "hot.dpl").read_text(encoding="utf-8")
     names = load_site(site).policies["hot"].rewritten
     assert [each.written for each in names] == ["warmth > 86"]
-    assert constraints(site) == pytest.approx(station)
+    assert constraints(site) == pytest.approx({"hot": 30.000000000000004, "cold": 1.0})
+    say(site, "cold", "1")
+    assert constraints(site)["cold"] == pytest.approx(-17.222222222222218)
+    say(site, "cold", "1 degC")
     write_site(site, '[policies.interpretations]\nhot = "us-desk"\n')
     assert constraints(site) == pytest.approx({"hot": 30.000000000000004, "cold": 1.0})
-    write_site(site, 'interpretation = "us-desk"\n[policies.interpretations]\nhot = "root"\n')
-    assert constraints(site) == pytest.approx({"hot": 86.0, "cold": -17.222222222222218})
     assert (site / "hot.dpl").read_text(encoding="utf-8") == text
     codes = {problem.code for problem in check_site(site)}
     assert "policy.own_terms" in codes
+
+
+def test_a_number_without_its_unit_is_refused_in_root_and_understood_in_ones_own_terms(
+    site: Path,
+) -> None:
+    write_site(site, 'interpretation = "us-desk"\n[policies.interpretations]\nhot = "root"\n')
+    with pytest.raises(SiteError) as caught:
+        load_site(site)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.hint) == ("policy.missing_unit", "write: 86 degC")
+    say(site, "hot", "86 degF")
+    assert constraints(site) == pytest.approx({"hot": 30.0, "cold": 1.0})
 
 
 def test_an_interpretation_that_is_not_there_is_named_with_the_nearest(site: Path) -> None:
@@ -585,8 +601,8 @@ def test_the_how_to_page_says_what_happens(site: Path) -> None:
     (site / "site.toml").write_text(text + desk + policies, encoding="utf-8")
     for old in ("hot", "cold"):
         (site / f"{old}.dpl").unlink()
-    for name in ("overheated", "frost"):
-        (site / f"{name}.dpl").write_text(policy, encoding="utf-8")
+    (site / "overheated.dpl").write_text(policy, encoding="utf-8")
+    (site / "frost.dpl").write_text(policy.replace("86", "1 degC"), encoding="utf-8")
     loaded = load_site(site)
     (found,) = loaded.policies["overheated"].rewritten
     assert told.strip() == f"{found.place.line}: {found.written}  ->  {found.root}"

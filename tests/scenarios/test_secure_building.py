@@ -11,7 +11,6 @@ import pytest
 
 from rapport.core.event import Event
 from rapport.core.times import format_time
-from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.scenarios.secure_building.scenes import (

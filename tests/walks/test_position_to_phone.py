@@ -164,7 +164,7 @@ def test_commands_read_the_same_log(walk: Walk) -> None:
     assert rapport("explain", walk.played.messages[0])["type"] == "rapport.message"
     assert rapport("mediate", "quarantine")[0]["reason"] == "source.unbound"
     counts = {row["channel"]: row["events"] for row in rapport("read")}
-    raw = [counts[f"raw.{source}"] for source in ("readers", "gate", "cameras")]
+    raw = [counts[f"raw.{source}"] for source in ("readers", "gate", "cameras", "doors")]
     assert counts["events"] == sum(raw)
 
 

@@ -16,8 +16,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rapport.cli.main import run as command
-from rapport.client import AsyncListener, Listener
-from rapport.mediation.outgoing.mediator import Mediator
+from rapport.client import AsyncListener, Listener, Mediator
 from rapport.testing.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow

@@ -145,5 +145,21 @@ def test_metrics_and_overview_tell_what_each_policy_did(with_doors: Callable[...
             assert "rapport_policy_seconds_total" in text
             overview = (await doors.ask("GET", "/overview")).json()
             assert overview["policies"][0]["state"] == "running"
+            life = doors.node.policies.life
+            for number in range(15):
+                await life.register(f"many-{number}", POLICY)
+            await life.shadow("many-7", POLICY.replace("guest", "employee"))
+            (doors.node.site.directory / "secure-building.dpl").unlink()
+            file = doors.node.site.directory / "site.toml"
+            file.write_text(file.read_text().replace("[relationships.within]", "[relationships.x]"))
+            near = POLICY.replace("  room R", "  person B (status='employee')\n  room R")
+            near = near.replace("inside R\n", "inside R\n  A is within 5m of B\n")
+            await life.register("near", near)
+            await doors.ask("POST", "/policies")
+            overview = (await doors.ask("GET", "/overview")).json()
+            assert (len(overview["policies"]), overview["policies_in_all"]) == (12, 16)
+            first, second, *_ = overview["policies"]
+            assert (first["name"], first["state"], second["name"]) == ("near", "broken", "many-7")
+            assert second["tally"] == {"both": 0, "only_running": 0, "only_shadow": 0}
 
     run(scenario)

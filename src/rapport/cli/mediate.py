@@ -30,17 +30,18 @@ DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change not
 
 @app.command
 def show(source: str, *, site: SiteOption = None) -> None:
-    """Print the generated code that gives the events of a source their meaning, as the site's files
-    say; `rapport interpretation show NAME --type TYPE` tells what is in force at a running node.
+    """Print the generated code that gives the events of a source their meaning, by what is in force:
+    the site's files and the changes on record, beside a running node or without one.
     """
+    from rapport.cli.in_force import in_force_at
     from rapport.kernel.clock import SystemClock
     from rapport.mediation.conversions import WorkerConversions
     from rapport.mediation.meaning import build_meaning
-    from rapport.node.meanings import meanings_of
     from rapport.site.site import load_site
 
-    loaded = load_site(site_directory(site), policies=[])
-    bindings, in_force = meanings_of(loaded)
+    directory = site_directory(site)
+    loaded = load_site(directory, policies=[])
+    bindings, in_force = in_force_at(directory, loaded)
     if source not in bindings:
         raise UnknownName("source", source, list(bindings))
     meaning = build_meaning(

@@ -6,9 +6,9 @@ from typing import Literal, get_args
 
 from rapport.cli.policy import Stage
 from rapport.core.errors import InvalidInput
+from rapport.policy.compiler.atoms import ecnf_text
 from rapport.policy.compiler.compile import compile_draft
 from rapport.policy.compiler.draft import Draft
-from rapport.policy.compiler.normalize import ecnf_text
 from rapport.policy.compiler.plan_drawing import draw_plan
 from rapport.policy.compiler.plan_text import plan_text
 from rapport.policy.compiler.tree_drawing import draw_logic_tree

@@ -82,12 +82,14 @@ async def _in_words(
     interpretation: str,
 ) -> list[StoredEvent]:
     """Events as a consumer gets them; what cannot be said is told on stderr."""
+    from rapport.cli.in_force import in_force_of
     from rapport.kernel.clock import SystemClock
     from rapport.node.speaking import reading_in_words
     from rapport.site.site import load_site
 
     site = await asyncio.to_thread(load_site, directory, policies=[])
-    outgoing = reading_in_words(site, channels, SystemClock())
+    _, in_force = await in_force_of(directory, site, channels)
+    outgoing = reading_in_words(site, channels, SystemClock(), in_force)
     try:
         said = await outgoing.view(channel, stored, interpretation)
     finally:

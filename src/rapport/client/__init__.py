@@ -1,6 +1,9 @@
-"""The light package for programs that publish and listen: no numpy, no HTTP framework, no Spark.
-[CH-5, CH-7, CH-8]
+"""The light package for programs that publish, listen and mediate: no HTTP framework, no store, no
+Spark; numpy only with the first `Mediator`. [CH-5, CH-7, CH-8, ME-9]
 """
+
+from importlib import import_module
+from typing import Any
 
 from rapport.channel.agents.async_listener import AsyncListener
 from rapport.channel.agents.async_publisher import AsyncPublisher
@@ -25,6 +28,7 @@ __all__ = [
     "Listener",
     "ListenerSettings",
     "ListenerStatus",
+    "Mediator",
     "Publisher",
     "PublisherSettings",
     "Reason",
@@ -32,3 +36,12 @@ __all__ = [
     "RejectedEvent",
     "Status",
 ]
+
+_LATE = {"Mediator": "rapport.mediation.outgoing.mediator"}
+"""What is loaded when somebody first asks for it, since most programs never do."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)

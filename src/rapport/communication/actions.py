@@ -3,7 +3,7 @@ design 21]"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -50,6 +50,15 @@ OwnAction = Callable[[str, str, str], Action | None]
 
 def nothing_said(_policy: str, _version: str, _phrase: str) -> None:
     """Policies leave everything to the site."""
+
+
+Phrases = Callable[[str, str], Sequence[str]]
+"""Policy and version to the phrases of that version's actions."""
+
+
+def phrases_by(known: Phrases | Mapping[str, Sequence[str]]) -> Phrases:
+    """Phrases by policy alone are those of every version."""
+    return (lambda policy, _version: known.get(policy, ())) if isinstance(known, Mapping) else known
 
 
 def same_phrase(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from rapport.channel.channel import Appended, Channels
-from rapport.communication.actions import OwnAction, nothing_said
+from rapport.communication.actions import OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.absent import AbsentAdapter
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.base import OutputAdapter
@@ -40,7 +40,7 @@ class Assembly:
         clock: Clock,
         declared: Communication,
         *,
-        phrases: Mapping[str, Sequence[str]],
+        phrases: Phrases | Mapping[str, Sequence[str]],
         public_url: Callable[[], str] = _nowhere,
         plugins: Plugins | None = None,
         retry: Retry = DEFAULT_RETRY,
@@ -48,8 +48,8 @@ class Assembly:
         own_action: OwnAction = nothing_said,
         append: Append | None = None,
     ) -> None:
-        """`phrases` gives each policy's action phrases; `public_url` is asked at each sending:
-        a node knows its address only when its doors are open; empty = no link in messages.
+        """`phrases` gives the action phrases of a policy's version; `public_url` is asked at each
+        sending: a node knows its address only when its doors are open; empty = no link in messages.
         `append` is how actions append their events; None = straight into the channel.
 
         Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an

@@ -7,7 +7,7 @@ argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -15,6 +15,7 @@ from rapport.communication.actions import (
     SENDER,
     Action,
     OwnAction,
+    Phrases,
     message_for,
     nothing_said,
     same_phrase,
@@ -69,7 +70,7 @@ class Cases:
         *,
         directory: PeerDirectory,
         actions: Mapping[str, Action],
-        phrases: Mapping[str, Sequence[str]],
+        phrases: Phrases,
         adapters: Collection[str],
         retry: Retry,
         secret: bytes,
@@ -107,7 +108,7 @@ class Cases:
 
     def _take_detection(self, event: Event, now_ms: int, hops: int) -> None:
         detection = Detection.from_event(event)
-        for phrase in self._phrases.get(detection.policy, ()):
+        for phrase in self._phrases(detection.policy, detection.version):
             action = self._own_action(detection.policy, detection.version, phrase)
             action = action or self._actions.get(same_phrase(phrase))
             if action is None:

@@ -14,7 +14,14 @@ from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
-from rapport.communication.actions import Action, OwnAction, nothing_said, same_phrase
+from rapport.communication.actions import (
+    Action,
+    OwnAction,
+    Phrases,
+    nothing_said,
+    phrases_by,
+    same_phrase,
+)
 from rapport.communication.answers import answer_secret
 from rapport.communication.aside import run_aside
 from rapport.communication.cases import Cases
@@ -23,9 +30,9 @@ from rapport.communication.peers import PeerDirectory
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
-from rapport.core.detection import DETECTED
-from rapport.core.errors import Unavailable
-from rapport.core.event import StoredEvent
+from rapport.core.detection import DETECTED, Detection
+from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
@@ -56,20 +63,21 @@ class CommunicationEngine:
         *,
         directory: PeerDirectory,
         actions: Mapping[str, Action],
-        phrases: Mapping[str, Sequence[str]],
+        phrases: Phrases | Mapping[str, Sequence[str]],
         adapters: Collection[str],
         retry: Retry = DEFAULT_RETRY,
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
     ) -> None:
-        """`phrases`: each policy's action phrases; `adapters`: those that have a dispatch;
-        `facts`: what tables know of an alias, for texts; `own_action`: what a policy itself says
-        about a phrase, which goes before what the site says.
+        """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
+        dispatch; `facts`: what tables know of an alias, for texts; `own_action`: what a policy
+        itself says about a phrase, which goes before what the site says.
         """
         self._channels, self._records, self._clock = channels, records, clock
         self._directory, self._adapters, self._retry = directory, frozenset(adapters), retry
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
-        self._phrases, self._facts, self._own_action = phrases, facts, own_action
+        self._phrases = phrases_by(phrases)
+        self._facts, self._own_action = facts, own_action
         self._subscriptions: dict[str, Subscription] = {}
         self._positions: dict[str, int] = {}
 
@@ -121,11 +129,16 @@ class CommunicationEngine:
         return {
             event.id: await hops_before(self._channels, event)
             for event in found
-            if self._has_effect(event.subject.removeprefix("policy/"))
+            if self._has_effect(event)
         }
 
-    def _has_effect(self, policy: str) -> bool:
-        actions = [self._actions.get(same_phrase(one)) for one in self._phrases.get(policy, ())]
+    def _has_effect(self, event: Event) -> bool:
+        try:
+            detection = Detection.from_event(event)
+        except InvalidInput:
+            return False  # set aside when its turn comes
+        phrases = self._phrases(detection.policy, detection.version)
+        actions = [self._actions.get(same_phrase(phrase)) for phrase in phrases]
         return any(action is not None and action.effect is not None for action in actions)
 
     # --- in a worker thread ---

@@ -15,8 +15,8 @@ from rapport.core.times import format_time
 ALWAYS_KNOWN = ("policy", "time", "id")
 """Fields that every detection has; the others are the aliases of its policy."""
 
-Facts = Callable[[str, str, str, str], str | None]
-"""Policy, alias, identity and column to what is known; None when nothing is."""
+Facts = Callable[[str, str, str, str, str], str | None]
+"""Policy, version, alias, identity and column to what is known; None when nothing is."""
 
 LONGEST_TEXT = 4_000
 """Longest text of a message; what is longer is cut, so that no value blows up a mail."""
@@ -31,7 +31,7 @@ def template_fields(template: str) -> tuple[str, ...]:
     return tuple(field for _text, field in _parts(template) if field is not None)
 
 
-def nothing_known(_policy: str, _alias: str, _identity: str, _column: str) -> None:
+def nothing_known(_policy: str, _version: str, _alias: str, _identity: str, _column: str) -> None:
     """No tables: every column is a hole."""
 
 
@@ -50,8 +50,9 @@ def fill_template(template: str, detection: Detection, facts: Facts = nothing_kn
     parts = _parts(template)
     for field in {field for _text, field in parts if field is not None and "." in field}:
         alias, _, column = field.partition(".")
-        identity = detection.bindings.get(alias)
-        known = None if identity is None else facts(detection.policy, alias, identity, column)
+        identity, known = detection.bindings.get(alias), None
+        if identity is not None:
+            known = facts(detection.policy, detection.version, alias, identity, column)
         values[field] = "?" if known is None else clean(known)
     return "".join(_filled(values, text, field) for text, field in parts)[:LONGEST_TEXT]
 

@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from rapport.channel.channel import Channels
 from rapport.core.errors import Problem, SiteError
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.on_record import OnRecord, on_record
 from rapport.mediation.changing.updating import Updating
 from rapport.mediation.in_force import InForce
 from rapport.site.bindings import source_bindings
@@ -33,6 +35,17 @@ def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
     refuses only itself: its source is held back with the reason.
     """
     return source_bindings(site.ontology, site.file), in_site(site).files.taken_in()[0]
+
+
+async def meanings_on_record(
+    site: Site, channels: Channels, node: str
+) -> tuple[dict[str, SourceBinding], OnRecord]:
+    """The bindings of the sources and all that is in force by files and log; `node` is the id of
+    the site's node. For who looks, beside the running node or without it.
+    """
+    found = await asyncio.to_thread(in_site, site)
+    bindings = source_bindings(site.ontology, site.file)
+    return bindings, await on_record(channels, found.files, node)
 
 
 def in_site(site: Site) -> SiteMeanings:

@@ -103,6 +103,7 @@ class Node:
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
+        self._tasks.start("policy.words", self.policies.run)
         self._tasks.start("policy.load", self.load.run)
         self._tasks.start("policy.second_look", self._parts.second_looker.run)
         self._tasks.start("mediation.release", self.releasing.run)

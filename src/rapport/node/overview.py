@@ -75,6 +75,7 @@ class Overview(msgspec.Struct, frozen=True):
     quarantine: list[HeldBackLine]
     held: list[HeldCount] = []
     policies: list[ShownPolicy] = []
+    policies_in_all: int = 0
 
 
 class _Rejected(msgspec.Struct):
@@ -87,20 +88,24 @@ async def overview(node: Node) -> Overview:
     """The state of now; cost does not depend on the length of the logs."""
     await node.ledger.refresh()
     names = sorted(node.channels.names(), key=lambda name: (stage_of(name), name))
+    policies = node.policies.life.policies()
     return Overview(
         channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
         detections=await _detections(node),
         deliveries=_deliveries(node),
         quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
         held=await _held_counts(node),
-        policies=_costliest(node),
+        policies=sorted(policies, key=_worth_a_look)[:_NEWEST],
+        policies_in_all=len(policies),
     )
 
 
-def _costliest(node: Node) -> list[ShownPolicy]:
-    """The policies that cost most, with what they did."""
-    policies = node.policies.life.policies()
-    return sorted(policies, key=lambda one: (-one.counts.cost_ms, one.name))[:_NEWEST]
+def _worth_a_look(policy: ShownPolicy) -> tuple[bool, bool, float, str]:
+    """Sorts by that: broken ones first, then those that are tried out, then those that cost
+    most.
+    """
+    is_sound, is_alone = not policy.problems, not policy.shadow
+    return is_sound, is_alone, -policy.counts.cost_ms, policy.name
 
 
 async def _held_counts(node: Node) -> list[HeldCount]:

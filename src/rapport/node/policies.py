@@ -5,13 +5,19 @@ changed in between. [PO-9, UX-2]
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from rapport.channel.channel import Channels
 from rapport.communication.declare import Communication
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.core.errors import PolicyError, Problem, SiteError
+from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+from rapport.mediation.changing.standing import Standing
+from rapport.node.fresh_tables import FreshTables
+from rapport.node.meanings import Meanings
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.life.asking import Done
@@ -24,7 +30,7 @@ from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import policy_files, read_policy
 from rapport.site.rooms import check_own_actions, check_runnable
 from rapport.site.site import Site, load_site
-from rapport.site.terms import terms_of_policies
+from rapport.site.terms import Spoken, names_interpretations, spoken_at, terms_among
 
 _log = get_logger(__name__)
 
@@ -53,10 +59,10 @@ def texts_in_site(site: Site) -> PolicyTexts:
 class SiteCompiler:
     """What a text means at a site, with the checks that a whole site makes of its policies."""
 
-    def __init__(self, site: Site, people: Communication) -> None:
+    def __init__(self, site: Site, people: Communication, spoken: Spoken) -> None:
+        """`spoken`: what the interpretations in force say."""
         self._site, self._people = site, people
-        policies = site.file.section("policies").values
-        self._has_terms = "interpretation" in policies or "interpretations" in policies
+        self.spoken = spoken
 
     def compile(self, name: str, text: str) -> Compiled:
         """Raises PolicyError with every fault."""
@@ -74,10 +80,7 @@ class SiteCompiler:
         return msgspec.structs.replace(compiled, problems=(*compiled.problems, *problems))
 
     def _terms(self, name: str) -> PolicyTerms | None:
-        if not self._has_terms:
-            return None
-        site = self._site
-        found, problems = terms_of_policies(site.file, site.directory, site.ontology, [name])
+        found, problems = terms_among(self.spoken, self._site.file, [name])
         if name in found.unknown:
             raise PolicyError(problems)
         return found.terms.get(name)
@@ -106,51 +109,124 @@ class SiteCompiler:
 
 
 class Policies:
-    """What a node's doors ask: changes go to `life`, once `begin` was called."""
+    """What a node's doors ask: changes go to `life`, once `begin` was called.
+
+    Holds the site as its policies know it: that of the start, or of the last `reload`.
+    """
 
     def __init__(
-        self, site: Site, people: Communication, life: PolicyLife, engine: PolicyEngine
+        self,
+        site: Site,
+        people: Communication,
+        channels: Channels,
+        engine: PolicyEngine,
+        meanings: Meanings,
+        tables: FreshTables,
+        clock: Clock,
     ) -> None:
-        self._site, self._people = site, people
-        self.life, self._engine = life, engine
+        self._site, self._people, self._engine = site, people, engine
+        self._meanings, self._tables = meanings, tables
+        self._compiler = SiteCompiler(site, people, Spoken())
+        self.life = PolicyLife(channels, engine, clock, self._compiler.compile)
         self._begun = False
+        self._reloading = asyncio.Lock()
+        self._other_words = asyncio.Event()
+        meanings.updating.put_in_force.append(self._other_words.set)
 
     async def begin(self, *, record: bool = True) -> None:
-        """Takes in the site's files and all changes on record. Once; later calls do nothing."""
+        """Takes in the site's files and all changes on record; interpretations come before. Once;
+        later calls do nothing.
+        """
         if self._begun:
             return
         found = await asyncio.to_thread(texts_in_site, self._site)
+        self._compiler.spoken = await self._spoken(self._site)
+        self._other_words.clear()
         if not self._site.faults:  # else it is not known which of them passed their checks
-            for name, compiled in self._site.policies.items():
-                if name in found.texts:
-                    self.life.texts.know(name, found.texts[name], compiled)
+            self._know_compiled(found.texts)
         done = await self.life.begin(found.texts, found.unread, record=record)
         self._begun = True
         for problem in found.problems:
             _log.warning("policy not read", reason=problem.message, file=problem.file)
-        for policy in self.life.policies():
-            for problem in policy.problems:
-                _log.warning("policy broken", policy=policy.name, reason=problem.message)
+        self._tell_broken(policy.name for policy in self.life.policies())
         if done:
             _log.info("policies changed", changes=[f"{one.name} {one.what}" for one in done])
 
+    def _know_compiled(self, texts: Mapping[str, str]) -> None:
+        """What was compiled when the site was loaded, unless changes on record give words another
+        meaning than the files.
+        """
+        if names_interpretations(self._site.file):
+            return
+        for name, compiled in self._site.policies.items():
+            if name in texts:
+                self.life.texts.know(name, texts[name], compiled)
+
+    async def run(self) -> None:
+        """Builds policies anew when an interpretation changes in whose terms some are written;
+        until cancelled. Started again after a failure it takes up what was left.
+        """
+        while True:
+            await self._other_words.wait()
+            async with self._reloading:
+                self._other_words.clear()
+                try:
+                    await self._take_words()
+                except BaseException:
+                    self._other_words.set()
+                    raise
+
+    async def _take_words(self) -> None:
+        spoken = await self._spoken(self._site)
+        if spoken == self._compiler.spoken:
+            return
+        compiler = SiteCompiler(self._site, self._people, spoken)
+        done = await self.life.take_meaning(compiler.compile)
+        self._compiler = compiler
+        if done:
+            _log.info("interpretation changed", policies=[f"{one.name} {one.what}" for one in done])
+        self._tell_broken(one.name for one in done)
+
+    async def _spoken(self, site: Site) -> Spoken:
+        """What the interpretations in force say, changes on record among them."""
+        if not names_interpretations(site.file):
+            return Spoken()
+
+        def find(standing: Standing) -> Spoken:
+            return spoken_at(site.file, site.ontology, standing.in_force.typed)
+
+        return await self._meanings.updating.look(find)
+
+    def _tell_broken(self, names: Iterable[str]) -> None:
+        wanted = set(names)
+        for policy in self.life.policies():
+            for problem in policy.problems if policy.name in wanted else ():
+                _log.warning("policy broken", policy=policy.name, reason=problem.message)
+
     async def reload(self) -> list[Done]:
-        """Takes over ontology and policies from the site's files, at one place of the stream;
-        policies that this breaks are marked with the reasons.
+        """Takes over ontology, tables and policies from the site's files, at one place of the
+        stream; policies that this breaks are marked with the reasons.
 
         Raises SiteError or PolicyError with every fault; then everything stays as it was.
         """
-        site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
-        problems = [*site.faults, *self._other_streams(site)]
-        found = await asyncio.to_thread(texts_in_site, site)
-        if problems or found.problems:
-            raise SiteError([*problems, *found.problems])
-        compiler = SiteCompiler(site, self._people)
+        async with self._reloading:
+            site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
+            problems = [*site.faults, *self._other_streams(site)]
+            found = await asyncio.to_thread(texts_in_site, site)
+            if problems or found.problems:
+                raise SiteError([*problems, *found.problems])
+            compiler = SiteCompiler(site, self._people, await self._spoken(site))
 
-        async def renew() -> None:
-            await self._engine.renew(self._engine.pull, site.ontology)
+            def renew() -> None:
+                self._tables.take_over(site)
+                self._engine.renew(self._engine.pull, site.ontology)
 
-        return await self.life.take_files(found.texts, found.unread, compiler.compile, renew=renew)
+            done = await self.life.take_files(
+                found.texts, found.unread, compiler.compile, renew=renew
+            )
+            self._site, self._compiler = site, compiler
+            self._tell_broken(one.name for one in done)
+            return done
 
     def _other_streams(self, site: Site) -> list[Problem]:
         """What the running engine does not read."""

@@ -13,11 +13,12 @@ from rapport.channel.query.own_terms import Views
 from rapport.channel.rights import Rights
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.mediation.in_force import InForce
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.mediation.site_functions import site_functions
-from rapport.node.meanings import meanings_of
+from rapport.site.bindings import source_bindings
 from rapport.site.site import Site
 from rapport.tables.tables import Tables
 
@@ -62,9 +63,9 @@ def serve_own_terms(channels: LoggedChannels, outgoing: Outgoing) -> None:
     channels.source.views.use(outgoing.query_view)
 
 
-def reading_in_words(site: Site, channels: Channels, clock: Clock) -> Outgoing:
+def reading_in_words(site: Site, channels: Channels, clock: Clock, in_force: InForce) -> Outgoing:
     """The same for who reads a site's channels without being its node; close it."""
-    bindings, in_force = meanings_of(site)
+    bindings = source_bindings(site.ontology, site.file)
     repository = Repository(in_force)
     mediation = MediationReader(
         channels,

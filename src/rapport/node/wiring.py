@@ -41,11 +41,10 @@ from rapport.node.meanings import Meanings, meanings_of
 from rapport.node.mqtt.bridge import RunningBridge
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.node import Node, NodeParts
-from rapport.node.policies import Policies, SiteCompiler
+from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
 from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
-from rapport.policy.life.life import PolicyLife
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.delivering import OwnActions
 from rapport.site.facts import SiteFacts
@@ -84,11 +83,12 @@ def make_node(
     outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
     serve_own_terms(opened, outgoing)
     policy = _policy(site, opened, clock, mediation)
-    life = PolicyLife(opened, policy, clock, SiteCompiler(site, people).compile)
     meanings = Meanings(site, _updating(opened, repository, mediation, clock))
     fresh_tables = FreshTables(site, mediation, policy, clock, Chance.from_machine())
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
+    policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
+    life = policies.life
     lake = data_directory(site, settings) / "lake"
     exporting = Exporting(opened, _channels(site), lake, clock)
     parts = NodeParts(
@@ -112,7 +112,7 @@ def make_node(
             sign=sign,
         ),
         policy=policy,
-        policies=Policies(site, people, life, policy),
+        policies=policies,
         second_looker=SecondLooker(opened, policy, clock),
         load=LoadWatch(policy, clock, Ids(clock, Chance.from_machine())),
         communication=Assembly(

@@ -147,6 +147,19 @@ class PolicyEngine:
         """Takes over a change that is on record. Call it while holding `turn`."""
         await self._reading.take_change(change)
 
+    def make_way(self, change: PlanChange) -> None:
+        """Ends what a change will end, before other tables are looked at. Call it while holding
+        `turn`, and `take_change` then.
+        """
+        self._reading.running.make_way(change)
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether it is still behind what may have been read before a crash. Ask it while holding
+        `turn`, after `place`.
+        """
+        return self._reading.reads_again
+
     def start_over(self) -> None:
         """Goes back to the last commit and to what is on record: for who does not know whether a
         change was recorded.
@@ -161,11 +174,13 @@ class PolicyEngine:
         dies and the tables change meanwhile. Costs a snapshot.
         """
         async with self.turn:
-            await self.renew(pull, ontology or self.ontology)
+            await self.commit()
+            self.renew(pull, ontology or self.ontology)
 
-    async def renew(self, pull: PullData, ontology: Ontology) -> None:
-        """The same. Call it while holding `turn`."""
-        await self.commit()
+    def renew(self, pull: PullData, ontology: Ontology) -> None:
+        """The same from now on. Call it while holding `turn`, after a commit; what the new tables
+        cannot be asked for must not run any more.
+        """
         self.pull, self.ontology = pull, ontology
         self._reading.running.renew_pull(pull, ontology)
         self._pace.is_dirty = True

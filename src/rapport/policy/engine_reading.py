@@ -50,6 +50,11 @@ class Reading:
         before = Place(self._read_before, -END_OF_TIME)
         return max([self._here(), before, *(place_of(step) for step in self._again)])
 
+    @property
+    def reads_again(self) -> bool:
+        """Whether a change made now would hold from a later place only."""
+        return bool(self._again) or self.place() > self._here()
+
     async def take_change(self, change: PlanChange) -> None:
         """Takes over a change that is on record, now or when its place is reached."""
         if self._again or change.place > self._here():

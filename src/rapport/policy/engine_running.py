@@ -66,6 +66,14 @@ class Running:
             case _:
                 pass
 
+    def make_way(self, change: PlanChange) -> None:
+        """Ends what `apply` will end."""
+        plan, running = change.plan, self.runner.policies()
+        if change.act in ("shadow", "drop"):
+            self.end_shadow(change.policy)
+        elif plan is None or running.get(change.policy) != plan.version():
+            self.stop(change.policy)
+
     def deploy(self, plan: Plan) -> None:
         """Starts a plan, in the place of an older version if there is one; it sees what comes from
         now on. One that runs already goes on.

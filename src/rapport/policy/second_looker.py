@@ -117,7 +117,7 @@ class _Look:
         self._said_at = await position_before(self._detections, since_ms - self._engine.skew_ms)
         await self._run_until_near(spans, standing.position)
         async with self._engine.turn:
-            return await self._finish(spans)
+            return await self._finish()
 
     async def _spans(self, standing: Standing) -> list[PlanSpan]:
         assert self._done.first_ms is not None
@@ -166,19 +166,14 @@ class _Look:
             async with self._engine.turn:
                 until = (await self._engine.standing()).position
 
-    async def _finish(self, spans: list[PlanSpan]) -> Looked:
+    async def _finish(self) -> Looked:
         """What is left, with the engine standing still; then everything that follows."""
         standing = await self._engine.standing()
         while self._position < standing.position and await self._feed_page(standing.position):
             pass
         await asyncio.to_thread(self._history.advance, standing.watermark)
         await self._read_detections()
-        changed = {plan.policy: plan.version() for plan in standing.plans}
-        runs = [
-            run
-            for run in self._history.runs
-            if changed.get(run.span.plan.policy) == run.span.plan.version()
-        ]
+        runs = [run for run in self._history.runs if _still_runs(run.span, standing)]
         findings = compare(
             self._known,
             [item for run in runs for item in run.found],
@@ -193,7 +188,7 @@ class _Look:
         await self._engine.adopt(
             [run.runner for run in runs], self._streams, self._history.superseded()
         )
-        return self._looked(spans, findings, standing.watermark)
+        return self._looked([run.span for run in runs], findings, standing.watermark)
 
     async def _feed_page(self, until: int) -> bool:
         batch = await self._page(self._events, self._position, until)
@@ -218,7 +213,7 @@ class _Look:
         return Looked(
             release=self._done.release,
             policies=sorted(span.plan.policy for span in spans),
-            first_ms=min(span.judged_from for span in spans),
+            first_ms=min((span.judged_from for span in spans), default=None),
             until_ms=until_ms,
             late_detections=len(findings.new),
             undecided=len(findings.undecided),
@@ -226,6 +221,14 @@ class _Look:
             supported_again=len(findings.supported_again),
             incomplete=sorted(span.plan.policy for span in spans if span.is_incomplete),
         )
+
+
+def _still_runs(span: PlanSpan, standing: Standing) -> bool:
+    """Whether the plan is the one that was looked at: not replaced meanwhile, nor begun anew."""
+    policy = span.plan.policy
+    versions = {plan.policy: plan.version() for plan in standing.plans}
+    is_same = versions.get(policy) == span.plan.version()
+    return is_same and standing.began.get(policy) == span.began
 
 
 def _looked_event(source: str, looked: Looked) -> Event:

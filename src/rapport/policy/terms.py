@@ -20,7 +20,7 @@ from rapport.core.terms import Constant, Linear, Members, Path, Same, Term, at
 from rapport.policy import relations
 from rapport.policy.compiler.draft import Rewritten
 from rapport.policy.language.faults import Faults, did_you_mean
-from rapport.policy.language.printer import print_expression, print_term, print_value
+from rapport.policy.language.printer import print_expression, print_measured, print_term
 from rapport.policy.language.tree import (
     And,
     AttributeOf,
@@ -39,7 +39,7 @@ from rapport.policy.language.tree import (
 from rapport.policy.language.tree import Term as Relation
 from rapport.policy.ontology import Ontology, Relationship, relationships_named, resolve_kind
 from rapport.policy.terms_comparisons import ComparisonTerms, OwnConcept, UnknownAttribute
-from rapport.policy.terms_properties import Unsayable, in_root
+from rapport.policy.terms_properties import Unsayable
 
 
 class ConceptTerms(msgspec.Struct, frozen=True):
@@ -95,7 +95,9 @@ class _Rewriter:
             self._unknown(concept)
             return concept
         properties = tuple(
-            changed for item in concept.properties for changed in self._property(found, item)
+            changed
+            for item in concept.properties
+            for changed in self._property(concept.alias, item)
         )
         # A kind of root's (`employee`) keeps its name, which says more than its concept.
         name = concept.concept if concept.concept in self._ontology.kinds else found.concept
@@ -161,13 +163,15 @@ class _Rewriter:
             hint = f"map {concept.concept} in the interpretation, direction out"
             self._faults.add("policy.untranslatable", message, concept.place, hint=hint)
 
-    def _property(self, concept: ConceptTerms, item: Property) -> tuple[Property, ...]:
-        term = at(concept.whole, (item.attribute,))
-        if term == Constant(None):
+    def _property(self, alias: str, item: Property) -> tuple[Property, ...]:
+        """A number without a unit is the interpretation's, one with a unit means that quantity."""
+        concept = self._of_alias[alias]
+        assert concept is not None, "the definition was faulted otherwise"
+        try:
+            found = self._comparisons.property_in_root(alias, item)
+        except UnknownAttribute:
             self._unknown_attribute(concept, item.attribute, item.place)
             return ()
-        try:
-            found = in_root(item, term)
         except Unsayable as error:
             message = f"{item.attribute!r} in the terms of {self._terms.interpretation}: {error}"
             self._faults.add("policy.untranslatable", message, item.place, hint=error.hint)
@@ -242,7 +246,9 @@ def _is_bare(parameter: str) -> bool:
 
 
 def _shown(properties: tuple[Property, ...]) -> str:
-    shown = (f"{each.attribute} {each.operator} {print_value(each.value)}" for each in properties)
+    shown = (
+        f"{each.attribute} {each.operator} {print_measured(each.constant)}" for each in properties
+    )
     return " and ".join(shown) or "always"
 
 

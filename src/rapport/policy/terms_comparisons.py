@@ -96,6 +96,22 @@ class ComparisonTerms:
             case left, right:
                 return self._of_two(comparison, left, right)
 
+    def property_in_root(self, alias: str, item: Property) -> tuple[Property, ...]:
+        """The property of an alias that is known, said in root; none when it always holds. Raises
+        Unsayable and UnknownAttribute.
+        """
+        operand = AttributeOf(item.attribute, alias, item.place, item.place)
+        term = at(self._aliases[alias].whole, (item.attribute,))
+        if term == ABSENT:
+            raise UnknownAttribute(operand)
+        if item.unit:
+            name = self._named(operand, term, explicit=True).attribute
+            return (msgspec.structs.replace(item, attribute=name),)
+        return tuple(
+            msgspec.structs.replace(each, unit=self._unit_of_value(alias, each))
+            for each in in_root(item, term)
+        )
+
     def root_attribute(self, operand: AttributeOf) -> str:
         """Root's name of an attribute; raises Unsayable when it is made of several."""
         term = self._term(operand)
@@ -133,7 +149,7 @@ class ComparisonTerms:
             message = "takes several comparisons of root, which different events could satisfy"
             raise Unsayable(message, "compare with < or >, or write this policy in root's terms")
         (root,) = found
-        unit = "" if isinstance(root.value, str) else self._unit(attribute.alias, root.attribute)
+        unit = self._unit_of_value(attribute.alias, root)
         return msgspec.structs.replace(
             comparison,
             left=msgspec.structs.replace(attribute, attribute=root.attribute),
@@ -151,6 +167,9 @@ class ComparisonTerms:
             return msgspec.structs.replace(attribute, attribute=name)
         message = "is calculated from root's, so its unit is not known"
         raise Unsayable(message, "write the number without a unit, as it is in these terms")
+
+    def _unit_of_value(self, alias: str, root: Property) -> str:
+        return "" if isinstance(root.value, str) else self._unit(alias, root.attribute)
 
     def _unit(self, alias: str, attribute: str) -> str:
         return self._ontology.units.get(self._aliases[alias].concept, {}).get(attribute, "")

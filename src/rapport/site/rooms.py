@@ -21,7 +21,7 @@ from rapport.kernel.plugins import Plugins
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.resolve import check_bindings
 from rapport.mediation.sources import sources_into_channels
-from rapport.policy.compiler.normalize import atoms_of_expression
+from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings

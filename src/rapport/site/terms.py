@@ -34,6 +34,15 @@ class TermsOfPolicies(msgspec.Struct, frozen=True):
     unknown: frozenset[str] = frozenset()
 
 
+class Spoken(msgspec.Struct, frozen=True):
+    """The terms of every interpretation that a site's policies may be written in, and the names of
+    all that there are.
+    """
+
+    terms: dict[str, PolicyTerms] = {}
+    names: tuple[str, ...] = (ROOT,)
+
+
 def terms_of_policies(
     file: TomlFile, directory: Path, ontology: Ontology, policies: Collection[str]
 ) -> tuple[TermsOfPolicies, list[Problem]]:
@@ -41,20 +50,41 @@ def terms_of_policies(
 
     What is wrong with an interpretation itself is told where interpretations are checked.
     """
+    spoken = Spoken()
+    if names_interpretations(file):
+        spoken = spoken_at(file, ontology, interpretations_of_site(file, directory, ontology))
+    return terms_among(spoken, file, policies)
+
+
+def terms_among(
+    spoken: Spoken, file: TomlFile, policies: Collection[str]
+) -> tuple[TermsOfPolicies, list[Problem]]:
+    """The same, given what the interpretations say."""
     problems: list[Problem] = []
     chosen = _chosen(file, policies, problems)
-    if not chosen:
-        return TermsOfPolicies(), problems
-    interpretations = interpretations_of_site(file, directory, ontology)
-    known = {
-        name: policy_terms(interpretations, name, ontology)
-        for name in set(chosen.values())
-        if name in interpretations and name != ROOT
-    }
-    unknown = {policy for policy, name in chosen.items() if name not in interpretations}
-    problems += _not_there(file, {chosen[policy] for policy in unknown}, interpretations)
-    terms = {policy: known[name] for policy, name in chosen.items() if name in known}
+    unknown = {policy for policy, name in chosen.items() if name not in spoken.names}
+    problems += _not_there(file, {chosen[policy] for policy in unknown}, spoken.names)
+    terms = {policy: spoken.terms[name] for policy, name in chosen.items() if name in spoken.terms}
     return TermsOfPolicies(terms, frozenset(unknown)), problems
+
+
+def names_interpretations(file: TomlFile) -> bool:
+    """Whether a site's policies may be written in other terms than root's."""
+    policies = file.section("policies").values
+    return _ALL in policies or _TABLE in policies
+
+
+def spoken_at(file: TomlFile, ontology: Ontology, interpretations: Interpretations) -> Spoken:
+    """What interpretations say of the words of a site's policies."""
+    section = file.section("policies")
+    single = section.values.get(_TABLE, {})
+    named = [section.values.get(_ALL), *(single.values() if isinstance(single, dict) else ())]
+    terms = {
+        name: policy_terms(interpretations, name, ontology)
+        for name in named
+        if isinstance(name, str) and name in interpretations and name != ROOT
+    }
+    return Spoken(terms, tuple(interpretations.names))
 
 
 def policy_terms(interpretations: Interpretations, name: str, ontology: Ontology) -> PolicyTerms:
@@ -92,14 +122,12 @@ def _chosen(file: TomlFile, policies: Collection[str], problems: list[Problem]) 
     return chosen
 
 
-def _not_there(
-    file: TomlFile, names: Collection[str], interpretations: Interpretations
-) -> list[Problem]:
+def _not_there(file: TomlFile, names: Collection[str], known: Collection[str]) -> list[Problem]:
     """Named by a policy, but not declared in the typed form or faulty."""
     section = file.section("policies")
     problems = []
     for name in sorted(names):
-        near = nearest_names(name, interpretations.names, limit=1)
+        near = nearest_names(name, known, limit=1)
         hint = (
             f"did you mean {near[0]!r}?" if near else "declare it with types or units, or mend it"
         )

@@ -28,6 +28,7 @@ from rapport.testing.keys import (
     ValueOf,
     concepts_of,
 )
+from rapport.units.quantities import converter
 
 Value = tuple[Any, ...]
 
@@ -211,7 +212,17 @@ class Holding:
 
 def _constraints(definition: ConceptDef, ontology: Ontology) -> list[Constraint | Property]:
     kind = ontology.kinds.get(definition.concept)
-    return [*(kind.constraints if kind else ()), *definition.properties]
+    units = ontology.units.get(kind.concept if kind else definition.concept, {})
+    own = [_in_root(one, units.get(one.attribute, "")) for one in definition.properties]
+    return [*(kind.constraints if kind else ()), *own]
+
+
+def _in_root(item: Property, unit: str) -> Property:
+    """The property with its number in root's unit."""
+    if isinstance(item.value, str) or item.unit == unit:
+        return item
+    value = converter(item.unit, unit).apply(float(item.value))
+    return msgspec.structs.replace(item, value=value, unit=unit)
 
 
 def _plain(name: str) -> str:

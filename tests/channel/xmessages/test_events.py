@@ -275,13 +275,14 @@ def test_every_field_of_a_request_is_read() -> None:
             "<x:suggestedLeaseDurationInMinutes>4</x:suggestedLeaseDurationInMinutes>"
             "<x:subscriberWSDL>http://a/?wsdl</x:subscriberWSDL>"
             "<x:maxNumberOfMessagesToPush>5</x:maxNumberOfMessagesToPush>"
-            "<x:takeMessages>true</x:takeMessages><x:handback>h</x:handback></x:request>"
+            "<x:takeMessages>true</x:takeMessages><x:handback>h</x:handback>"
+            "<x:interpretation> us </x:interpretation></x:request>"
         )
     )
     request = asked.request
     assert (request.wait_ms, request.max_messages, request.max_time_range_ms) == (1, 2, 3)
     assert (request.lease_minutes, request.max_push) == (4, 5)
-    assert (request.take, request.handback) == (True, "h")
+    assert (request.take, request.handback, request.interpretation) == (True, "h", "us")
     assert asked.subscriber_wsdl == "http://a/?wsdl"
 
 

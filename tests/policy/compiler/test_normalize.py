@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import SystemClock
 from rapport.policy.compiler import normalize as module
-from rapport.policy.compiler.normalize import (
-    MAX_CLAUSES,
+from rapport.policy.compiler.atoms import (
     Atom,
     NormalClause,
     Pair,
@@ -19,10 +18,10 @@ from rapport.policy.compiler.normalize import (
     Stated,
     atoms_of_expression,
     ecnf_text,
-    normalize,
     single_of,
     terms_of,
 )
+from rapport.policy.compiler.normalize import MAX_CLAUSES, normalize
 from rapport.policy.language.parser import parse_expression, parse_policy
 from rapport.policy.language.tree import (
     And,

@@ -133,7 +133,12 @@ def values() -> st.SearchStrategy[str | float]:
 def policies() -> st.SearchStrategy[PolicyTree]:
     operators = st.sampled_from(("=", "!=", "<", ">", "<=", ">="))
     attributes = st.sampled_from(("status", "floor", "x-y"))
-    item = st.builds(Property, attributes, operators, values(), st.just(NOWHERE))
+    nowhere = st.just(NOWHERE)
+    numbers = values().filter(lambda value: not isinstance(value, str))
+    units = st.sampled_from(UNITS)
+    item = st.builds(
+        Property, attributes, operators, values(), nowhere, value_place=nowhere
+    ) | st.builds(Property, attributes, operators, numbers, nowhere, units, nowhere)
     properties = st.lists(item, max_size=3).map(tuple)
     concepts = st.tuples(
         *(

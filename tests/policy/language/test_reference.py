@@ -9,7 +9,14 @@ from rapport.policy.language.parser import parse_policy
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = (ROOT / "docs" / "reference" / "dpl.md").read_text(encoding="utf-8")
-ROOMS = ("policy/language", "policy/compiler", "policy/linting", "policy/terms.py", "policy/delivery.py", "site")
+ROOMS = (
+    "policy/language",
+    "policy/compiler",
+    "policy/linting",
+    "policy/terms.py",
+    "policy/delivery.py",
+    "site",
+)
 
 
 @pytest.mark.parametrize("text", re.findall(r"```dpl\n(.*?)```", REFERENCE, re.DOTALL))

@@ -207,7 +207,28 @@ def test_versions_are_kept_with_author_time_and_difference(play: Play) -> None:
         assert (second.by, second.time, second.what) == ("ana", NOW + 5, "replaced")
         assert first.version != second.version
         assert "-  raise alarm\n+  ring\n" in second.diff
-        assert world.life.phrases == {"or": ("ring",)}
+
+    play(story)
+
+
+def test_each_version_keeps_its_own_phrases_also_after_a_restart(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.start("or")
+        text = world.texts["or"]
+        await world.life.replace("or", text.replace("raise alarm", "ring"))
+        await world.life.replace("or", text.replace("raise alarm", "call").replace("A", "Z"))
+        await world.life.delete("or")
+        first, second, third, _ = (one.version for one in world.life.history("or"))
+        for _ in range(2):
+            phrases = world.life.phrases
+            assert phrases("or", first) == ("raise alarm",)
+            assert phrases("or", second) == ("ring",)
+            assert phrases("or", third) == phrases("or", "unheard of") == ("call",)
+            assert phrases("nobody", first) == ()
+            old, new = world.life.compiled("or", first), world.life.compiled("or", third)
+            assert [one.alias for one in old.tree.concepts][0] == "A"
+            assert [one.alias for one in new.tree.concepts][0] == "Z"
+            await world.start("or")
 
     play(story)
 
@@ -298,7 +319,7 @@ def test_a_detection_deletes_a_policy_at_its_own_time_however_events_are_cut(
             await world.drain()
             assert await world.channels.channel("detections").read_after(0, limit=1000) == before
         assert world.states() == {"stopper": "running"}
-        assert world.life.phrases["stopper"] == ("raise alarm",)
+        assert world.life.phrases("stopper", "") == ("raise alarm",)
         assert world.engine.counts_by_policy()["stopper"].errors == 0
 
     play(story)

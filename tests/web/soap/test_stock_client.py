@@ -4,11 +4,13 @@ end, and faults. [CH-12]
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import requests
 import zeep
 from lxml import etree
 
@@ -187,3 +189,66 @@ def test_a_bearer_token_is_asked_for_and_the_wsdl_is_open(play: Play, stock: Any
         stock(url, "lab", token="s3cret-token-of-the-node").publish(event(1))
 
     play(steps, token="s3cret-token-of-the-node")
+
+
+WEATHER = """
+[concepts.station.attributes]
+temperature = "number"
+[concepts.station.units]
+temperature = "degC"
+[interpretations.us]
+units = { "station.temperature" = "degF" }
+[interpretations.lab]
+units = { "station.temperature" = "K" }
+[sources.weather]
+concept = "station"
+attribute = "temperature"
+interpretation = "lab"
+type = "lab station"
+"""
+
+
+def test_a_request_names_an_interpretation_and_its_tokens_stay_in_it(
+    play: Play, stock: Any, messages: Messages
+) -> None:
+    def steps(url: str) -> None:
+        raw = stock(url, "raw.weather")
+        events = stock(url, "events")
+        assert wait_for_readings(url, 4) == 4
+        asked = {"query": "data.temperature > 78", "interpretation": "us"}
+        batch = events.request(**asked, maxNumberOfMessagesToReturn=2)
+        found = messages(batch)
+        while batch.nextToken:
+            batch = events.request(query=batch.nextToken)
+            found += messages(batch)
+        said = [json.loads(one.message._value_1) for one in found]
+        assert [one["key"] for one in said] == ["s1", "s2", "s3"]
+        assert said[0]["temperature"] == pytest.approx(78.53)
+        assert {one.type for one in found} == {"us station"}
+        (late,) = messages(raw.request(interpretation="us", maxNumberOfMessagesToReturn=1))
+        assert json.loads(late.message._value_1)["temperature"] == pytest.approx(76.73)
+
+    def wait_for_readings(url: str, count: int) -> int:
+        body = [{"key": f"s{n}", "temperature": 298 + n} for n in range(count)]
+        asked = requests.post(f"{url}/sources/weather", json=body, timeout=20)
+        assert asked.status_code == 200
+        page = f"{url}/channels/events/events?after={count - 1}&wait=20s"
+        assert len(requests.get(page, timeout=30).json()["events"]) == 1
+        return count
+
+    play(steps, site_text=WEATHER)
+
+
+def test_an_unknown_interpretation_and_one_beside_a_token_are_faults(
+    play: Play, stock: Any, messages: Messages
+) -> None:
+    def steps(url: str) -> None:
+        events = stock(url, "events")
+        with pytest.raises(zeep.exceptions.Fault) as caught:
+            events.request(interpretation="uss")
+        assert "interpretation.unknown" in etree.tostring(caught.value.detail).decode()
+        token = events.request(interpretation="us").currentToken
+        with pytest.raises(zeep.exceptions.Fault, match="in itself"):
+            events.request(query=token, interpretation="lab")
+
+    play(steps, site_text=WEATHER)

@@ -20,6 +20,7 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.nats import open_nats_store
 from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
 from rapport.channel.declared import ChannelsDeclared
+from rapport.channel.federation.identity import saved_identity
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.planning import Finder
 from rapport.channel.query.script import SCRIPTS
@@ -116,6 +117,17 @@ def open_reading(
         if name != EMBEDDED:
             readers[name] = open_store(name, declared, site)
     return ReadOnlyChannels(directory, clock, RoutedLogReader(readers, place_of))
+
+
+def read_identity(directory: Path, declared: ChannelsDeclared, *, site: Path) -> str:
+    """The id of the site's node, beside it or without it; empty before its first start."""
+    if declared.records == EMBEDDED and not (directory / _RECORDS).is_file():
+        return ""
+    records = _open_records(directory, declared, site)
+    try:
+        return saved_identity(records)
+    finally:
+        records.close()
 
 
 def is_embedded(directory: Path, declared: ChannelsDeclared) -> bool:

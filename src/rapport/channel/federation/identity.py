@@ -10,8 +10,13 @@ _TABLE, _KEY = "federation", "node"
 
 def node_identity(records: RecordStore, fresh: str) -> str:
     """The node's id; `fresh` becomes it when there is none yet. Durable when it returns."""
-    saved = records.get(_TABLE, _KEY)
-    if saved is not None:
-        return saved.decode()
+    saved = saved_identity(records)
+    if saved:
+        return saved
     records.put(_TABLE, _KEY, check_node_id(fresh).encode())
     return fresh
+
+
+def saved_identity(records: RecordStore) -> str:
+    """The node's id for who only looks; empty before its first start."""
+    return (records.get(_TABLE, _KEY) or b"").decode()

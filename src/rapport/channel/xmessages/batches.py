@@ -1,5 +1,5 @@
 """XMessageBatch and XMessageRequest as XML, field by field as the paper has them. [CH-1, CH-2,
-CH-12]
+CH-12, ME-9]
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BATCH = (
 _REQUEST = (
     *("query", "timeToWaitForMatchInMs", "maxNumberOfMessagesToReturn"),
     *("maxTimeRangeInMsToReturn", "suggestedLeaseDurationInMinutes", "subscriberWSDL"),
-    *("maxNumberOfMessagesToPush", "takeMessages", "handback"),
+    *("maxNumberOfMessagesToPush", "takeMessages", "handback", "interpretation"),
 )
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{24,}\Z")
 
@@ -100,6 +100,7 @@ def read_asked(node: XmlNode) -> Asked:
         lease_minutes=lease,
         max_push=number_of(found.get("maxNumberOfMessagesToPush"), 0),
         take=flag_of(found.get("takeMessages")),
+        interpretation=text_of(found.get("interpretation")).strip(),
         # A token has its session's handback in itself; clients may send the old one along.
         handback="" if "token" in query else text_of(found.get("handback")),
     )

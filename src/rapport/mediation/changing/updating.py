@@ -30,6 +30,7 @@ from rapport.mediation.changing.keeping import (
     taken_event,
 )
 from rapport.mediation.changing.kept_versions import version_events
+from rapport.mediation.changing.on_record import read_on, said_now
 from rapport.mediation.changing.standing import Outcome, Standing, Together, put_together
 from rapport.mediation.changing.wanting import Wanted
 from rapport.mediation.from_files import FromFiles, ProblemsByName
@@ -41,7 +42,6 @@ from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 
 READER = "interpretations"
-_PAGE = 1_000
 _log = get_logger(__name__)
 T = TypeVar("T")
 
@@ -80,6 +80,8 @@ class Updating:
         self._now: Together | None = None
         self._bindings: Mapping[str, SourceBinding] = reader.bindings
         self._lookups: Lookups = reader.lookups
+        self.put_in_force: list[Callable[[], None]] = []
+        """Called after every change, once it holds."""
 
     # --- from files ---
 
@@ -108,10 +110,7 @@ class Updating:
             return differences(before, self._repository.in_force.stamps)
 
     async def _take_in(self, files: FromFiles, *, record: bool = True) -> ProblemsByName:
-        before = self._kept.said_before()
-        # A file that cannot be read says what it said: its fault takes nobody's changes away.
-        carried = {name: before[name] for name in files.unread if name in before}
-        said = {**carried, **files.said}
+        before, said = self._kept.said_before(), said_now(files, self._kept)
         events: list[Event] = []
         if said != before and record:
             taken = Taken(number=self._kept.next_number(), said=said)
@@ -214,11 +213,7 @@ class Updating:
     # --- putting in force ---
 
     async def _read_on(self) -> list[KeptChange]:
-        channel = self._channels.channel(CHANNEL)
-        found: list[KeptChange] = []
-        while batch := await channel.read_after(self._kept.position, limit=_PAGE):
-            found += [kept for stored in batch if (kept := self._kept.add(stored)) is not None]
-        return found
+        return await read_on(self._channels.channel(CHANNEL), self._kept)
 
     async def _put_in_force(
         self, together: Together, events: list[Event], *, record: bool = True
@@ -248,6 +243,8 @@ class Updating:
         self._repository.swap(next_.in_force)
         self._reader.take_over(next_.meanings, self._bindings, self._lookups)
         self._now = together
+        for told in self.put_in_force:
+            told()
 
     def _together(self) -> Together:
         if self._now is None:

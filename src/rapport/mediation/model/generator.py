@@ -99,7 +99,7 @@ class Writer:
         return lines
 
     def _part(self, part: Part, owner: str, path: str) -> list[str]:
-        if _is_idle(part.step):
+        if is_idle(part.step):
             return []
         self._count += 1
         name, inner = part.attribute, f"v{self._count}"
@@ -144,7 +144,7 @@ class Writer:
         elif isinstance(how, (Formula, UnitChange)):
             lines += self._arithmetic(step, variable, how)
         else:
-            lines.append(f"{variable} = {self._name(step.conversion)}({variable})")
+            lines.append(f"{variable} = {self.name_of(step.conversion)}({variable})")
         if step.tag not in (LEAVE, ""):
             lines += [
                 f"if {TAG!r} not in {variable}:",
@@ -229,12 +229,12 @@ class Writer:
         if isinstance(shape, MergeAttributes):
             taken = ", ".join(f"{variable}.pop({name!r})" for name in shape.sources)
             lines = self._needed(shape.sources, variable, path)
-            return [*lines, f"{variable}[{shape.target!r}] = {self._name(conversion)}({taken})"]
+            return [*lines, f"{variable}[{shape.target!r}] = {self.name_of(conversion)}({taken})"]
         assert isinstance(shape, SplitAttribute)
         targets = ", ".join(f"{variable}[{name!r}]" for name in shape.targets)
         return [
             *self._needed((shape.source,), variable, path),
-            f"{targets} = {self._name(conversion)}({variable}.pop({shape.source!r}))",
+            f"{targets} = {self.name_of(conversion)}({variable}.pop({shape.source!r}))",
         ]
 
     def _needed(self, names: tuple[str, ...], variable: str, path: str) -> list[str]:
@@ -243,7 +243,8 @@ class Writer:
             lines += [f"if {name!r} not in {variable}:", f"    missing({path!r}, {name!r})"]
         return lines
 
-    def _name(self, conversion: Conversion) -> str:
+    def name_of(self, conversion: Conversion) -> str:
+        """What the text calls the conversion."""
         if conversion not in self._known:
             self._known[conversion] = f"convert_{len(self.conversions)}"
             self.conversions.append(conversion)
@@ -254,7 +255,7 @@ def _checked(step: Object) -> list[str]:
     return ["if value.__class__ is not dict:", f"    an_object(value, {step.path!r})"]
 
 
-def _is_idle(step: Step) -> bool:
+def is_idle(step: Step) -> bool:
     """An exception from a wider rule: the value stays, whatever it is."""
     return (
         isinstance(step, Convert)

@@ -61,10 +61,8 @@ def _definition(concept: ConceptDef, ontology: Ontology, faults: Faults) -> tupl
         hint = hint or did_you_mean(concept.concept, known_kinds(ontology))
         faults.add("policy.unknown_concept", message, concept.place, hint=hint)
         return ()
-    resolved = msgspec.structs.replace(concept, concept=kind.concept)
-    attributes, streams = ontology.concepts[kind.concept], ontology.streams()
     found = (
-        check_property(resolved, item, attributes, streams, faults) for item in concept.properties
+        check_property(concept, kind.concept, item, ontology, faults) for item in concept.properties
     )
     own = (constraint for constraint in found if constraint is not None)
     return tuple(dict.fromkeys((*kind.constraints, *own)))

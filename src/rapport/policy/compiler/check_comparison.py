@@ -23,6 +23,7 @@ from rapport.policy.language.tree import (
     Quantity,
 )
 from rapport.policy.ontology import SiteFunction
+from rapport.units.quantities import unit_named
 
 _MOST_ALIASES = 2
 _MOST_EVENTS = 2
@@ -103,8 +104,7 @@ class ComparisonCheck:
             message = f"{call.function!r} is of {_words(wanted)}, not of {_words(given)}"
             hint = f"write: {call.function}({', '.join(reversed(call.aliases))})"
             if wanted != given[::-1]:
-                each = " and ".join(f"an alias of {concept!r}" for concept in wanted)
-                hint = f"give it {each}"
+                hint = f"aliases that fit: {self._fitting(wanted)}"
             self.faults.add("policy.wrong_arguments", message, call.place, hint=hint)
             return False
         ends = self.scope.ends_of_operand(call)
@@ -114,6 +114,15 @@ class ComparisonCheck:
             self.faults.add("policy.same_alias", message, call.alias_places[-1], hint=hint)
             return False
         return True
+
+    def _fitting(self, wanted: Sequence[str]) -> str:
+        """The aliases of each concept wanted, for a hint."""
+        known = self.scope.concepts
+        found = {
+            concept: [alias for alias, of in known.items() if of == concept]
+            for concept in dict.fromkeys(wanted)
+        }
+        return "; ".join(f"{name}: {', '.join(own) or 'none'}" for name, own in found.items())
 
     def _in_root(self, comparison: Comparison) -> Comparison:
         """With both sides of one type and unit; raises Wrong."""
@@ -146,8 +155,8 @@ class ComparisonCheck:
             hint = "a comparison reads at most two; split it, or let a table give one of them"
         elif len(aliases) == _MOST_ALIASES and len({e.alias for e in events}) < len(events):
             other = next(alias for alias in aliases if alias != events[0].alias)
-            message = f"this reads two event attributes of {events[0].alias!r} beside {other!r}"
-            hint = f"compare {_ends(events)} with a constant, or with another attribute of it"
+            message = f"this reads {_ends(events)}, which both come as events, beside {other!r}"
+            hint = f"say it in two lines: one about {events[0].alias!r} alone, one with {other!r}"
         else:
             return
         self.faults.add("policy.too_many_ends", message, comparison.place, hint=hint)
@@ -157,13 +166,21 @@ def _check_alike(left: Sort, right: Sort) -> None:
     """Raises Wrong when two measured things cannot be compared."""
     if left.type != right.type:
         message = f"{left.shown} is {_a(left)}, but {right.shown} is {_a(right)}"
-        raise Wrong("policy.wrong_type", message, "compare things of the same type")
+        raise Wrong("policy.wrong_type", message, "compare a number with a number, text with text")
     if left.unit != right.unit:
         units = [each.unit or "without a unit" for each in (left, right)]
         message = f"{left.shown} is in {units[0]}, but {right.shown} is in {units[1]}"
         message = message.replace("in without", "without")
-        hint = "the site must give both in one unit: see [concepts.*.units] and [functions.*]"
-        raise Wrong("policy.wrong_units", message, hint)
+        raise Wrong("policy.wrong_units", message, _why_not_alike(left.unit, right.unit))
+
+
+def _why_not_alike(first: str, second: str) -> str:
+    """What to do about two units that are not the same."""
+    if first and second:
+        kinds = [unit_named(unit).dimension for unit in (first, second)]
+        if kinds[0] != kinds[1]:
+            return f"one is a {kinds[0]}, the other a {kinds[1]}; compare each with a constant"
+    return "the site must give both in one unit: [concepts.*.units] and [functions.*] in site.toml"
 
 
 def _a(sort: Sort) -> str:

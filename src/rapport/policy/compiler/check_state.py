@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.scope import IDENTITY, Scope, aliases_of
+from rapport.policy.compiler.scope import IDENTITY, Scope, aliases_of, event_names
 from rapport.policy.language.faults import Faults, did_you_mean
 from rapport.policy.language.tree import Lasting, Silent
 
@@ -29,8 +29,8 @@ def check_lasting(lasting: Lasting, scope: Scope, faults: Faults) -> None:
             "policy.for_without_events",
             f"only tables decide this, so no event begins its {duration}",
             lasting.place,
-            hint="leave 'for' out, or add a condition on an attribute that a [sources.*] table "
-            "of the site gives",
+            hint="leave 'for' out, or put a condition beside it on what comes as events: "
+            f"{event_names(scope.ontology)}",
         )
 
 

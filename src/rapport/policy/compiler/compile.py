@@ -8,10 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.core.errors import InvalidInput, PolicyError, Problem
+from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.compiler.check import check
 from rapport.policy.compiler.draft import Draft, Rewritten
 from rapport.policy.compiler.logic_tree import build_logic_tree
-from rapport.policy.compiler.normalize import atoms_of_expression, normalize
+from rapport.policy.compiler.normalize import normalize
 from rapport.policy.compiler.planner import make_plan
 from rapport.policy.compiler.scope import aliases_of
 from rapport.policy.delivery import read_delivery

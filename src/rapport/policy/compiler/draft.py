@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rapport.policy.compiler.atoms import Ecnf
 from rapport.policy.compiler.logic_tree import LogicTree
-from rapport.policy.compiler.normalize import Ecnf
 from rapport.policy.compiler.scope import Scope
 from rapport.policy.language.tree import Atomic, Expression, Place, PolicyTree
 from rapport.policy.ontology import Ontology

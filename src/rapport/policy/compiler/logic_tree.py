@@ -9,7 +9,7 @@ from typing import Literal as Choice
 import msgspec
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.normalize import Atom, Ecnf, Literal, NormalClause, Pair, Stated
+from rapport.policy.compiler.atoms import Atom, Ecnf, Literal, NormalClause, Pair, Stated
 from rapport.policy.compiler.scope import IDENTITY, End, Scope
 from rapport.policy.language.printer import print_value
 from rapport.policy.language.tree import Atomic

@@ -11,7 +11,6 @@ import msgspec
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.schema import AttributeType
 from rapport.policy import measures
-from rapport.policy.compiler.properties import TRUTHS
 from rapport.policy.compiler.scope import Scope
 from rapport.policy.language.printer import print_value
 from rapport.policy.language.tree import AttributeOf, Call, Measured, Place, Quantity
@@ -19,6 +18,8 @@ from rapport.policy.ontology import SiteFunction
 from rapport.units.quantities import converter, unit_named
 
 ComparedType = Literal["number", "text", "boolean"]
+TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+"""What may be said of what is true or false, and what plans have instead."""
 _NO_UNIT = ("", "1")
 
 
@@ -49,7 +50,7 @@ def sort_of(operand: Measured, scope: Scope) -> Sort | None:
             concept = scope.concepts[alias]
             kind = scope.attributes_of(alias).get(attribute, "text")
             unit = scope.ontology.units.get(concept, {}).get(attribute, "")
-            return Sort(_comparable(kind, shown, operand.place), unit, shown, operand.place)
+            return Sort(comparable(kind, shown, operand.place), unit, shown, operand.place)
         case Call(function):
             shown = f"{function}({', '.join(operand.aliases)})"
             unit = function_unit(scope.ontology.functions[function], operand.place)
@@ -82,10 +83,11 @@ def plan_value(constant: Quantity, kind: ComparedType) -> str | float:
     return TRUTHS[str(constant.value)] if kind == "boolean" else constant.value
 
 
-def _comparable(kind: AttributeType, shown: str, place: Place) -> ComparedType:
+def comparable(kind: AttributeType, shown: str, place: Place) -> ComparedType:
+    """The type when its values can be compared with constants; raises Wrong for all others."""
     if kind in ("number", "text", "boolean"):
         return kind
-    message = f"{shown} is a {kind}, which has no order and no single value"
+    message = f"{shown} is a {kind}, not a number or a text"
     hint = "use a relationship, or a function of the site such as distance(A, B)"
     raise Wrong("policy.wrong_type", message, hint, place)
 

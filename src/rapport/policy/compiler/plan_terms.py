@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rapport.policy import relations
-from rapport.policy.compiler.normalize import Literal, Stated, literal_of
+from rapport.policy.compiler.atoms import Literal, Stated, literal_of
 from rapport.policy.compiler.operands import plan_value, sort_of
 from rapport.policy.compiler.scope import End, Scope
 from rapport.policy.language.tree import (

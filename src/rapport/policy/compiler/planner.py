@@ -5,6 +5,12 @@ from __future__ import annotations
 
 import msgspec
 
+from rapport.policy.compiler.atoms import (
+    Literal,
+    Stated,
+    atoms_of_expression,
+    literal_of,
+)
 from rapport.policy.compiler.check import positive_text
 from rapport.policy.compiler.draft import Draft
 from rapport.policy.compiler.logic_tree import (
@@ -14,13 +20,8 @@ from rapport.policy.compiler.logic_tree import (
     OrBranch,
     TermBranch,
 )
-from rapport.policy.compiler.normalize import (
-    Literal,
-    Stated,
-    atoms_of_expression,
-    literal_of,
-)
 from rapport.policy.compiler.plan_terms import TermMaker
+from rapport.policy.compiler.scope import event_names
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Atomic, Place, Term
 from rapport.policy.plan import (
@@ -159,9 +160,9 @@ def _openable(
     if not happens and not faults.has_errors():
         faults.add(
             "policy.no_events",
-            "nothing in the conditions comes as events, so the policy can never fire",
+            "all of this stands in tables, so nothing ever happens that the policy could report",
             next(atoms_of_expression(draft.condition)).place,
-            hint="add a condition on an attribute that a [sources.*] table of the site gives",
+            hint=f"add a line about what comes as events: {event_names(draft.ontology)}",
         )
     return tuple(kept)
 
@@ -172,15 +173,15 @@ def _report_unopenable(
     number = child.first if isinstance(child, Sequence) else child.term
     place = _place(draft, steps.atoms[number], negated=True)
     if alone:
-        message = "nothing says when to begin waiting for this absence"
-        hint = "add a condition that something happens, such as: A is inside R"
+        message = "this only says what does not happen, and no line says what happens before"
+        hint = "add a line for what happens first, such as: A is inside R"
         faults.add("policy.absence_alone", message, place, hint=hint)
     else:
         faults.add(
             "policy.absence_never_opens",
-            "no other condition says when to begin waiting for this absence; it is left out",
+            "no line says what happens before this absence, so it is left out",
             place,
-            hint="add a condition that something happens on a line of its own",
+            hint="add a line of its own for what happens first",
             severity="warning",
         )
 
@@ -195,9 +196,9 @@ def _check_sequences(draft: Draft, plan: Plan, steps: _Steps, faults: Faults) ->
                 if not steps.has_events(number):
                     faults.add(
                         "policy.sequence_without_events",
-                        "FOLLOWED-BY needs events on both sides, but only tables decide this one",
+                        "FOLLOWED-BY joins what happens, but this never does: it stands in tables",
                         _place(draft, steps.atoms[number], negated=negated),
-                        hint="put it on a line of its own",
+                        hint="put it on a line of its own, where it is true or not at any time",
                     )
 
 

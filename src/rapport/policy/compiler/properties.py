@@ -1,83 +1,65 @@
-"""Properties of aliases: the attribute exists, comes from tables, and the constant fits its type.
-[PO-3]"""
+"""Properties of aliases: the attribute exists, comes from tables, and the constant fits its type
+and unit. [PO-3]"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import msgspec
 
-from rapport.core.schema import AttributeType
+from rapport.policy.compiler.operands import Sort, Wrong, as_root, comparable, plan_value
 from rapport.policy.language.faults import Faults, did_you_mean
-from rapport.policy.language.tree import ConceptDef, Property
+from rapport.policy.language.printer import print_expression
+from rapport.policy.language.tree import AttributeOf, Comparison, ConceptDef, Property
+from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Constraint
-
-TRUTHS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 
 def check_property(
-    concept: ConceptDef,
-    item: Property,
-    attributes: Mapping[str, AttributeType],
-    streams: Mapping[str, AttributeType],
-    faults: Faults,
+    definition: ConceptDef, concept: str, item: Property, ontology: Ontology, faults: Faults
 ) -> Constraint | None:
-    """The property as a constraint, None with a fault noted; booleans become 1.0 and 0.0."""
+    """The property of an alias of `concept` as a constraint in root's unit, booleans as 1.0 and
+    0.0; None with a fault noted.
+    """
+    try:
+        return _constraint(definition, concept, item, ontology)
+    except Wrong as fault:
+        faults.add(fault.code, str(fault), fault.place or item.place, hint=fault.hint)
+        return None
+
+
+def _constraint(
+    definition: ConceptDef, concept: str, item: Property, ontology: Ontology
+) -> Constraint:
+    attributes = ontology.concepts[concept]
     kind = attributes.get(item.attribute)
     if kind is None:
-        message = f"the concept {concept.concept!r} has no attribute {item.attribute!r}"
+        message = f"the concept {concept!r} has no attribute {item.attribute!r}"
         hint = did_you_mean(item.attribute, attributes)
-        faults.add("policy.unknown_attribute", message, item.place, hint=hint)
-        return None
-    if f"{concept.concept}.{item.attribute}" in streams:
-        given = f"{item.attribute!r} of {concept.concept!r}"
-        message = f"{given} comes as events; a property comes from a table"
-        hint = "use it in a relationship instead"
-        if kind in ("number", "text", "boolean"):
-            example = f"{item.attribute} of {concept.alias} {item.operator} ..."
-            hint = f"put it on a line of its own in the conditions: {example}"
-        faults.add("policy.unsupported", message, item.place, hint=hint)
-        return None
-    match kind:
-        case "text":
-            return _text(item, faults)
-        case "number":
-            return _number(item, faults)
-        case "boolean":
-            return _boolean(item, faults)
-        case _:
-            message = f"{item.attribute!r} is a {kind}, which cannot be compared with a constant"
-            faults.add("policy.wrong_type", message, item.place, hint="use it in a relationship")
-            return None
+        raise Wrong("policy.unknown_attribute", message, hint)
+    unit = ontology.units.get(concept, {}).get(item.attribute, "")
+    if f"{concept}.{item.attribute}" in ontology.streams():
+        is_comparable = kind not in ("point", "rectangle")
+        raise _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
+    shown = repr(item.attribute)
+    sort = Sort(comparable(kind, shown, item.place), unit, shown, item.place)
+    constant = as_root(item.constant, sort)
+    if kind != "number" and item.operator not in ("=", "!="):
+        what = "text" if kind == "text" else "true or false"
+        message = f"{shown} is {what} and has no order"
+        raise Wrong("policy.bad_operator", message, "use = or !=")
+    return Constraint(item.attribute, item.operator, plan_value(constant, sort.type))
 
 
-def _text(item: Property, faults: Faults) -> Constraint | None:
-    if not isinstance(item.value, str):
-        message = f"{item.attribute!r} is text, but {item.value:g} is a number"
-        hint = f"put it in quotes: '{item.value:g}'"
-        faults.add("policy.wrong_type", message, item.place, hint=hint)
-        return None
-    return _equality(item, item.value, "text", faults)
-
-
-def _number(item: Property, faults: Faults) -> Constraint | None:
-    if isinstance(item.value, str):
-        message = f"{item.attribute!r} is a number, but {item.value!r} is text"
-        faults.add("policy.wrong_type", message, item.place, hint="write a number without quotes")
-        return None
-    return Constraint(item.attribute, item.operator, item.value)
-
-
-def _boolean(item: Property, faults: Faults) -> Constraint | None:
-    truth = TRUTHS.get(item.value.lower()) if isinstance(item.value, str) else None
-    if truth is None:
-        message = f"{item.attribute!r} is either true or false"
-        faults.add("policy.wrong_type", message, item.place, hint=f"write {item.attribute}=true")
-        return None
-    return _equality(item, truth, "true or false", faults)
-
-
-def _equality(item: Property, value: str | float, what: str, faults: Faults) -> Constraint | None:
-    if item.operator not in ("=", "!="):
-        message = f"{item.attribute!r} is {what} and has no order"
-        faults.add("policy.bad_operator", message, item.place, hint="use = or !=")
-        return None
-    return Constraint(item.attribute, item.operator, value)
+def _comes_as_events(
+    definition: ConceptDef, concept: str, item: Property, unit: str, *, is_comparable: bool
+) -> Wrong:
+    """A property is of what tables say; what changes with every reading is a condition."""
+    message = f"{item.attribute!r} of {concept!r} comes as events, so it is no lasting property"
+    hint = "use it in a relationship, in the conditions"
+    if is_comparable:
+        measured = AttributeOf(item.attribute, definition.alias, item.place, item.place)
+        constant = item.constant
+        if unit and not constant.unit and not isinstance(constant.value, str):
+            constant = msgspec.structs.replace(constant, unit=unit)
+        meant = Comparison(measured, item.operator, constant, False, item.place)
+        hint = f"take it out here, and in the conditions write: {print_expression(meant)}"
+    return Wrong("policy.event_property", message, hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rapport.policy.compiler.normalize import atoms_of_expression
+from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.compiler.scope import IDENTITY
 from rapport.policy.language.tree import AttributeOf, Comparison, Expression, Lasting, Place
 from rapport.policy.plan import (

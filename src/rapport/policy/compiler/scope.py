@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rapport.core.schema import AttributeType
-from rapport.policy.compiler.normalize import Literal
+from rapport.policy.compiler.atoms import Literal
 from rapport.policy.language.tree import (
     AttributeOf,
     Call,
@@ -26,6 +26,7 @@ from rapport.policy.ontology import Ontology, Relationship, relationship_between
 
 IDENTITY = "id"
 """The attribute that every concept has: which instance it is."""
+_MOST_NAMES = 8
 
 
 class End(NamedTuple):
@@ -118,6 +119,13 @@ class Scope:
             case _:
                 found = (end for part in expression.parts for end in self.ends(part))
                 return tuple(dict.fromkeys(found))
+
+
+def event_names(ontology: Ontology) -> str:
+    """What comes as events, for hints: `position of person, temperature of station`."""
+    streams = (stream.partition(".") for stream in sorted(ontology.streams()))
+    names = [f"{attribute} of {concept}" for concept, _dot, attribute in streams]
+    return ", ".join([*names[:_MOST_NAMES], *(["..."] if names[_MOST_NAMES:] else [])]) or "nothing"
 
 
 def aliases_of(expression: Expression) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class Candidates:
             term = self._plan.terms[first.term]
             if isinstance(term, LastingTerm | SilentTerm):
                 continue
-            found = self._nodes.nearest(term, bindings, span, _MOST_NEAREST)
+            found = self._nodes.measuring.nearest(term, bindings, span, _MOST_NEAREST)
             if found:
                 return found
         return [bindings]

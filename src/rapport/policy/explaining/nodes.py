@@ -6,12 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
-from rapport.policy import relations
 from rapport.policy.explaining.attempts import Attempt, Span, attempts
-from rapport.policy.explaining.geometry import distance, distances_outside
-from rapport.policy.explaining.holding import event_places, operands, sides_of, values
+from rapport.policy.explaining.holding import event_places, sides_of
 from rapport.policy.explaining.lasting import (
     Moment,
     atom_events,
@@ -20,10 +16,11 @@ from rapport.policy.explaining.lasting import (
     state_truth,
     stretches,
 )
+from rapport.policy.explaining.measuring import Measuring
 from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, Stretch
 from rapport.policy.explaining.verdict import Node, Truth
-from rapport.policy.explaining.wording import Wording, about, at, duration, plain, who
+from rapport.policy.explaining.wording import Wording, at, duration, plain, who
 from rapport.policy.explaining.world import World
 from rapport.policy.plan import (
     LastingTerm,
@@ -43,6 +40,7 @@ class Nodes:
 
     def __init__(self, world: World, wording: Wording) -> None:
         self.world, self.wording = world, wording
+        self.measuring = Measuring(world, wording)
 
     # Terms that hold.
 
@@ -65,33 +63,7 @@ class Nodes:
                 return f"{name} was not heard of after {at(found.since)}"
             case _:
                 events = dict(zip(event_places(term), found.events, strict=True))
-                return self.measured(term, Attempt(found.bindings, events, True))
-
-    def measured(self, term: StateTerm, attempt: Attempt) -> str:
-        """What a relationship or comparison saw, in numbers."""
-        bindings = attempt.bindings
-        if term.compared is not None:
-            left, right = operands(self.world, term, bindings, attempt.events)
-            unit = self.wording.unit(term)
-            said = [f"{plain(one)} {unit}".rstrip() for one in (left, right)]
-            if left is None or right is None:
-                return f"{said[0]} and {said[1]} cannot be compared"
-            word = "is" if attempt.truth else "is not"
-            return f"{said[0]} {word} {term.compared.operator} {said[1]}"
-        first, second = values(self.world, term, bindings, attempt.events)
-        names = bindings[term.first.alias], bindings[term.second.alias]
-        if first is None or second is None:
-            side = term.first if first is None else term.second
-            return f"{side.attribute} of {bindings[side.alias]} is missing"
-        shape = relations.get(term.function).shape
-        if shape == "distance":
-            return f"{names[0]} and {names[1]} were {about(distance(first, second))} m apart"
-        if shape == "contains":
-            out = float(distances_outside(first, np.array([second]))[0])
-            where = "inside" if out == 0 else f"{about(out)} m outside"
-            return f"{names[0]} was {where} {names[1]}"
-        holds = "holds" if attempt.truth else "does not hold"
-        return f"it {holds} of {names[0]} and {names[1]}"
+                return self.measuring.measured(term, Attempt(found.bindings, events, True))
 
     # Terms that do not.
 
@@ -116,11 +88,11 @@ class Nodes:
         if any(one.truth for one in tried):
             return self._held_but(term, tried, text)
         known = [one for one in tried if one.truth is False]
-        best = min(known or tried, key=lambda one: self._rank(term, one, span))
+        best = min(known or tried, key=lambda one: self.measuring.rank(term, one, span))
         return Node(
             text=text,
             truth=_TRUTHS[best.truth],
-            because=self.measured(term, best),
+            because=self.measuring.measured(term, best),
             readings=tuple(self.wording.reading(one) for one in best.events.values()),
         )
 
@@ -128,7 +100,7 @@ class Nodes:
         """It holds of some readings, and yet did not occur where it was needed."""
         best = next(one for one in tried if one.truth)
         events = list(best.events.values())
-        because = self.measured(term, best)
+        because = self.measuring.measured(term, best)
         if len(events) == 2:
             apart = abs(events[0].time - events[1].time)
             window = pair_window_ms(self.world.plan, term)  # type: ignore[arg-type]
@@ -141,39 +113,6 @@ class Nodes:
             because += ", but not together with the other conditions"
         shown = tuple(self.wording.reading(one) for one in events)
         return Node(text=text, truth="false", because=because, readings=shown)
-
-    def nearest(
-        self, term: StateTerm, bindings: Mapping[str, str], span: Span, most: int
-    ) -> list[dict[str, str]]:
-        """The different identities that came nearest to a term, nearest first."""
-        tried = attempts(self.world, term, bindings, span)
-        tried.sort(key=lambda one: self._rank(term, one, span))
-        found: list[dict[str, str]] = []
-        for one in tried:
-            if one.bindings not in found and len(found) < most:
-                found.append(one.bindings)
-        return found
-
-    def _rank(self, term: StateTerm, attempt: Attempt, span: Span) -> tuple[float, int]:
-        """Nearest to holding first, then nearest in time."""
-        time = min((span.distance(one.time) for one in attempt.events.values()), default=0)
-        return (self._margin(term, attempt), time)
-
-    def _margin(self, term: StateTerm, attempt: Attempt) -> float:
-        if term.compared is not None:
-            left, right = operands(self.world, term, attempt.bindings, attempt.events)
-            if isinstance(left, float | int) and isinstance(right, float | int):
-                return abs(left - right)
-            return 0.0
-        first, second = values(self.world, term, attempt.bindings, attempt.events)
-        if first is None or second is None:
-            return float("inf")
-        shape = relations.get(term.function).shape
-        if shape == "distance":
-            return distance(first, second)
-        if shape == "contains":
-            return float(distances_outside(first, np.array([second]))[0])
-        return 0.0
 
     def _refused(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
         """Why an identity that was named can never be meant."""
@@ -279,7 +218,9 @@ class Nodes:
             yield Node(
                 text=self.wording.term(atom.term, negated=atom.negated),
                 truth=_TRUTHS[found],
-                because=self.measured(atom.term, attempt) if complete else "no reading yet",
+                because=self.measuring.measured(atom.term, attempt)
+                if complete
+                else "no reading yet",
                 readings=tuple(self.wording.reading(one) for one in events.values()),
             )
 

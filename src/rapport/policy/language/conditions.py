@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from rapport.core.errors import nearest_names
 from rapport.core.times import format_duration
 from rapport.policy.language.chains import Link, chain_of, spread, with_window
 from rapport.policy.language.comparisons import begins_comparison, read_comparison
 from rapport.policy.language.cursor import Cursor, SyntaxFault, span
 from rapport.policy.language.durations import WINDOW, read_duration
+from rapport.policy.language.misspelt import joining_meant, misspelt_condition
 from rapport.policy.language.printer import print_expression
-from rapport.policy.language.relationships import JOINING, read_term
+from rapport.policy.language.relationships import read_term
 from rapport.policy.language.rewrite import negate
 from rapport.policy.language.states import (
     LONGEST_HINT,
@@ -42,11 +42,6 @@ from rapport.policy.language.tree import (
 )
 
 MAX_DEPTH = 50
-_MEANT = {
-    **dict.fromkeys(("then", "before"), "FOLLOWED-BY"),
-    **dict.fromkeys(("but", "while", ",", "also"), "AND"),
-    **dict.fromkeys(("during", "lasting", "since"), "for"),
-}
 
 
 class _Part(NamedTuple):
@@ -106,9 +101,7 @@ class _ConditionParser:
                 hint="leave it out, or open one before",
             )
         hint = "put the next condition on a line of its own, or join it with AND or OR"
-        word = token.text.lower()
-        nearest = nearest_names(word, JOINING, limit=1)
-        meant = _MEANT.get(word) or (nearest[0].upper() if nearest else "")
+        meant = joining_meant(self.cursor)
         raise self.cursor.fault(
             "policy.expected_operator",
             f"expected AND, OR, FOLLOWED-BY or the end of the line, found {token.text!r}",
@@ -230,6 +223,9 @@ class _ConditionParser:
     def _single(self) -> Term | Comparison | Silent:
         if begins_silence(self.cursor, self.aliases):
             return read_silence(self.cursor, self.aliases)
+        fault = misspelt_condition(self.cursor, self.aliases)
+        if fault is not None:
+            raise fault
         if begins_comparison(self.cursor, self.aliases):
             return read_comparison(self.cursor, self.aliases)
         return read_term(self.cursor, self.aliases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from rapport.policy.language.tokens import Kind, Token
 from rapport.policy.language.tree import Place
@@ -50,6 +50,16 @@ class Cursor:
             for token, word in zip(tokens, words, strict=True)
         )
 
+    def word(self, ahead: int = 0) -> str:
+        """The word there in lower case; empty when none stands there."""
+        token = self.peek(ahead)
+        return token.text.lower() if token is not None and token.kind == "word" else ""
+
+    def names(self, aliases: Container[str], *, ahead: int = 0) -> bool:
+        """True when one of the aliases stands there."""
+        token = self.peek(ahead)
+        return token is not None and token.kind == "word" and token.text in aliases
+
     def take(self) -> Token:
         """The next token, which must exist; moves on."""
         token = self._tokens[self._next]
@@ -59,6 +69,17 @@ class Cursor:
     def take_if(self, kind: Kind, *texts: str) -> Token | None:
         """The next token when `sees` says so; otherwise None, and the position stays."""
         return self.take() if self.sees(kind, *texts) else None
+
+    def name(self, code: str, what: str, hint: str) -> Token:
+        """The next token, which must be a name; raises a fault that expects `what`."""
+        token = self.take_if("word")
+        if token is not None:
+            return token
+        found = self.peek()
+        if found is not None and found.kind in ("keyword", "header"):
+            message = f"expected {what}, but {found.text.upper()} is a word of the language"
+            raise self.fault("policy.reserved_name", message, hint="choose another name")
+        raise self.fault(code, f"expected {what}", hint=hint)
 
     def last_place(self) -> Place:
         """Where the token stands that was taken last; the first one's before any."""

@@ -78,6 +78,18 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"known: {', '.join(names[:8])}" if names else ""
 
 
+def nearest_word(word: str, known: Iterable[str]) -> str:
+    """The word of the language that was probably meant; empty when none is near.
+
+    >>> nearest_word("ro", ["and", "or"]), nearest_word("witin", ["for", "within"])
+    ('or', 'within')
+    """
+    words = list(known)
+    swapped = (each for each in words if sorted(each) == sorted(word))
+    nearest = nearest_names(word, words, limit=1)
+    return next(swapped, nearest[0] if nearest else "")
+
+
 def _same_but_for_case(name: str, names: list[str]) -> tuple[str, ...]:
     return tuple(known for known in names if known.casefold() == name.casefold())
 

@@ -10,11 +10,11 @@ from itertools import combinations
 from rapport.core.times import format_duration
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.durations import THROTTLE, WINDOW, read_duration
-from rapport.policy.language.faults import did_you_mean
+from rapport.policy.language.faults import did_you_mean, nearest_word
+from rapport.policy.language.misspelt import first_misspelt, misspelt, misspelt_option
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import Consumption, Place, WhenUnsure
 
-OPTION_WORDS = ("within", "consume", "use", "distinct", "when", "at most once per")
 _MODES: dict[str, Consumption] = {"chronicle": "chronicle", "recent": "recent"}
 _IN_WORDS: dict[str, Consumption] = {"oldest": "chronicle", "newest": "recent"}
 _WHEN_UNSURE: dict[str, WhenUnsure] = {"hold": "hold", "fire": "fire"}
@@ -53,10 +53,13 @@ class Options:
             return self._once("consume", cursor, self._use)
         if cursor.reads("at") or cursor.reads("once", "per"):
             return self._once("at most once per", cursor, self._once_per)
-        if cursor.reads("when"):
+        if cursor.reads("when") and not cursor.names(aliases, ahead=1):
             return self._once("when unsure", cursor, self._unsure)
         if cursor.reads("distinct"):
             return self._distinct(cursor, aliases)
+        fault = misspelt_option(cursor, aliases)
+        if fault is not None:
+            raise fault
         return ""
 
     def _once(self, name: str, cursor: Cursor, read: Callable[[Cursor], str]) -> str:
@@ -77,10 +80,13 @@ class Options:
     def _once_per(self, cursor: Cursor) -> str:
         """`at most once per 10 min`, and what is nearly that."""
         start = cursor.place()
-        said = [word.text.lower() for word in self._words(cursor, limit=4)]
-        if said == ["at", "most", "once", "per"]:
+        said = self._words(cursor, limit=4)
+        if [word.text.lower() for word in said] == ["at", "most", "once", "per"]:
             self.once_per_ms = read_duration(cursor, THROTTLE)
             return f"at most once per {format_duration(self.once_per_ms)}"
+        wrong = first_misspelt(said, ("at", "most", "once", "per"))
+        if wrong is not None:
+            raise misspelt("policy.bad_once_per", *wrong)
         raise SyntaxFault(
             "policy.bad_once_per",
             "expected 'at most once per' and a time",
@@ -102,12 +108,15 @@ class Options:
         if words[:1] == ["the"] and words[2:] in ([], ["first"]) and words[1] in _IN_WORDS:
             self.consumption = _IN_WORDS[words[1]]
             return f"consume {self.consumption}"
-        wrong = said[0] if said and words[0] != "the" else None
+        which = nearest_word(words[1], _IN_WORDS) if words[1:] else ""
+        wrong = first_misspelt(said, ("the", which or "newest", "first"))
+        if wrong is not None:
+            raise misspelt("policy.bad_consumption", *wrong)
         raise SyntaxFault(
             "policy.bad_consumption",
             "expected 'use the newest first' or 'use the oldest first'",
-            wrong.place if wrong else cursor.last_place(),
-            "it says which event a correlation takes when several fit",
+            said[0].place if said else cursor.place(),
+            "it says which reading is taken when several fit",
         )
 
     def _consume(self, cursor: Cursor) -> str:
@@ -130,6 +139,11 @@ class Options:
             self.when_unsure = _WHEN_UNSURE[said[1]]
             return f"when unsure {self.when_unsure}"
         wrong = choice if said[:1] == ["unsure"] else unsure
+        if wrong is not None:
+            known = _WHEN_UNSURE if wrong is choice else ["unsure"]
+            meant = nearest_word(wrong.text.lower(), known)
+            if meant:
+                raise misspelt("policy.bad_when_unsure", wrong, meant)
         raise SyntaxFault(
             "policy.bad_when_unsure",
             "expected 'when unsure fire' or 'when unsure hold'",

@@ -91,7 +91,7 @@ def print_measured(operand: Measured) -> str:
 
 def print_definition(concept: ConceptDef) -> str:
     """`person A (status='guest')`."""
-    properties = " ".join(_property(item) for item in concept.properties)
+    properties = " ".join(print_property(item) for item in concept.properties)
     return f"{concept.concept} {concept.alias}" + (f" ({properties})" if properties else "")
 
 
@@ -156,8 +156,9 @@ def _inner(expression: Expression) -> str:
     return f"({text})" if isinstance(expression, And | Or) else text
 
 
-def _property(item: Property) -> str:
-    return f"{item.attribute}{item.operator}{print_value(item.value)}"
+def print_property(item: Property) -> str:
+    """`status='guest'`, `length>12 m`."""
+    return f"{item.attribute}{item.operator}{print_measured(item.constant)}"
 
 
 def _action(action: Action) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from rapport.core.errors import nearest_names
-from rapport.policy.language.comparisons import COMPARING_WORDS
+from rapport.policy.language.comparing import COMPARING_WORDS, begins_comparing
 from rapport.policy.language.cursor import Cursor, SyntaxFault, span
 from rapport.policy.language.durations import TIMING_WORDS
-from rapport.policy.language.options import OPTION_WORDS
+from rapport.policy.language.misspelt import JOINING
 from rapport.policy.language.tokens import Token
 from rapport.policy.language.tree import Term
 
-JOINING = ("and", "or", "followed-by")
+_NEEDLESS = ("if", "when", "whenever", "while", "where", "that")
 _COMPARING = (*COMPARING_WORDS, "at least", "at most")
 
 
@@ -38,6 +37,8 @@ def read_term(cursor: Cursor, aliases: frozenset[str]) -> Term:
     unknown = second is None or (bool(aliases) and second.text not in aliases)
     if (unknown and parameter and _compares(names)) or cursor.sees("operator"):
         raise _no_attribute(first, names, aliases)
+    if aliases and first.text not in aliases and begins_comparing(cursor):
+        raise _no_attribute(first, [second] if second else names, aliases)
     if unknown and parameter and of is None and _before_time(names)[1] is not None:
         second = None  # the unit of a time: `A is inside for 10 min`
     if not names or second is None:
@@ -103,6 +104,8 @@ def _nothing_before(first: Token) -> SyntaxFault:
     """`above 30 degC`, `within 5m of B`, `if A is inside R`."""
     message = f"{first.text!r} is no alias, and a condition begins with one"
     hint = f"define {first.text!r} in the concepts, or leave it out"
+    if first.text.lower() in _NEEDLESS:
+        hint = f"leave {first.text!r} out: each line says what must be true, and all lines must be"
     if first.text.lower() in COMPARING_WORDS:
         hint = f"say what is compared, such as: temperature of S {first.text} 30 degC"
     elif first.text.lower() == "within":
@@ -114,16 +117,17 @@ def _no_attribute(first: Token, names: list[Token], aliases: frozenset[str]) -> 
     """`A above 30 degC`, `temperature above 30 degC`, `S temperature above 30 degC`."""
     said = [name for name in names if name.text.lower() not in (*COMPARING_WORDS, "at")]
     other = said[0] if said and said[0].text.lower() not in ("least", "most") else None
-    attribute, alias = "temperature", first.text
+    attribute, alias, among = "temperature", first.text, ""
     message = f"{first.text!r} alone cannot be compared, only an attribute of it"
     if first.text not in aliases:
         attribute, alias = first.text, min(aliases, default="S")
         message = f"{first.text!r} is no alias; say whose it is"
+        among = f" (or another of {', '.join(sorted(aliases))})" if len(aliases) > 1 else ""
         if other is not None and other.text in aliases:
-            alias = other.text
+            alias, among = other.text, ""
     elif other is not None:
         attribute = other.text
-    hint = f"write whose attribute it is, such as: {attribute} of {alias} ..."
+    hint = f"write whose attribute it is, such as: {attribute} of {alias} ...{among}"
     return SyntaxFault("policy.missing_attribute", message, first.place, hint)
 
 
@@ -148,8 +152,7 @@ def _expected_rest(
 ) -> SyntaxFault:
     example = f"such as: {first.text} is inside R"
     if first.text not in aliases:
-        meant = nearest_names(first.text.lower(), OPTION_WORDS, limit=1)
-        example = f"did you mean {meant[0]!r}?" if meant else "such as: A is inside R"
+        example = "such as: A is inside R"
         if names and names[0].text in aliases:
             return _nothing_before(first)
     if not names:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rapport.core.errors import nearest_names
 from rapport.policy.language.faults import Faults
+from rapport.policy.language.misspelt import JOINING
 from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_line
 from rapport.policy.language.tree import Action, Delivery, Place
 
-_JOINING = ("and", "or", "followed-by")
 _EMPTY_HINTS = {
     "concepts": "name what the policy speaks of, such as: room R (security='restricted')",
     "conditions": "say what must hold, such as: A is inside R",
@@ -149,7 +149,7 @@ class _Splitter:
     def _line_goes_on(self) -> bool:
         if not self.open or self.section != "conditions":
             return False
-        joins = self.open[-1].kind == "keyword" and self.open[-1].text in _JOINING
+        joins = self.open[-1].kind == "keyword" and self.open[-1].text in JOINING
         return joins or self.open_parentheses > 0
 
     def _close_line(self) -> None:
@@ -171,7 +171,8 @@ class _Splitter:
                 # What stands before the first section was noted already; it may be any of them.
                 if not self.strayed:
                     message = f"the section {name!r} is missing"
-                    self.faults.add("policy.missing_section", message, end, hint=_EMPTY_HINTS[name])
+                    hint = f"add the line {name!r}, and below it {_EMPTY_HINTS[name]}"
+                    self.faults.add("policy.missing_section", message, end, hint=hint)
             elif not filled[name] and name not in self.found.faulty:
                 message = f"the section {name!r} is empty"
                 place = self.headers[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from rapport.policy.language.cursor import Cursor, SyntaxFault, span
 from rapport.policy.language.durations import LASTING, read_duration
+from rapport.policy.language.faults import nearest_word
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.rewrite import negate
 from rapport.policy.language.tokens import Token
@@ -40,6 +41,8 @@ def read_silence(cursor: Cursor, aliases: frozenset[str]) -> Silent:
     if not cursor.reads("for"):
         message = f"expected how long there is no {attribute.text} of {alias.text}"
         hint = f"such as: no {attribute.text} of {alias.text} for 3 h"
+        if nearest_word(cursor.word(), ("for",)):
+            hint = "did you mean 'for'?"
         raise cursor.fault("policy.bad_silence", message, hint=hint)
     cursor.take()
     duration_ms = read_duration(cursor, LASTING)

@@ -63,10 +63,11 @@ def tokenize_line(text: str, line: int, faults: Faults, *, start: int = 0) -> li
     """The tokens of one line from the character `start` on; faults are noted and skipped."""
     tokens: list[Token] = []
     position, glued = start, False
+    told: set[str] = set()
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
-            position = _skip_bad(text, position, line, faults)
+            position = _skip_bad(text, position, line, faults, told)
             glued = False
             continue
         if found.lastgroup == "comment":
@@ -168,8 +169,8 @@ def _unit(text: str, line: int, position: int) -> Token:
     return Token("unit", unit, Place(line, position + space + 1, len(unit)), glued=not space)
 
 
-def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
-    """Notes the fault at `position`; returns where to go on."""
+def _skip_bad(text: str, position: int, line: int, faults: Faults, told: set[str]) -> int:
+    """Notes the fault at `position`, each advice once per line; returns where to go on."""
     character = text[position]
     place = Place(line, position + 1)
     if character in "'\"":
@@ -182,5 +183,7 @@ def _skip_bad(text: str, position: int, line: int, faults: Faults) -> int:
     message = f"the character {character!a} has no meaning here"
     if character.isprintable():
         message = f"the character {character} has no meaning here"
-    faults.add("policy.bad_character", message, place, hint=hint)
+    if hint not in told:
+        faults.add("policy.bad_character", message, place, hint=hint)
+        told.add(hint)
     return position + 1

@@ -24,14 +24,22 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Property(msgspec.Struct, frozen=True):
-    """`status='guest'`: an attribute of an alias compared with a constant (number when it was
-    unquoted).
+    """`status='guest'`, `length > 12 m`: an attribute of an alias compared with a constant (number
+    when it was unquoted).
     """
 
     attribute: str
     operator: Operator
     value: str | float
     place: Place
+    unit: str = ""
+    """As written; empty when there is none."""
+    value_place: Place | None = None
+
+    @property
+    def constant(self) -> Quantity:
+        """What the attribute is compared with."""
+        return Quantity(self.value, self.unit, self.value_place or self.place)
 
 
 class ConceptDef(msgspec.Struct, frozen=True):

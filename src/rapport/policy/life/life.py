@@ -8,7 +8,7 @@ next start, from the same place on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -20,10 +20,11 @@ from rapport.policy.engine import PolicyEngine
 from rapport.policy.engine_places import Place
 from rapport.policy.language.faults import Faults
 from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
-from rapport.policy.life.changes import CHANNEL, Changed, KeptChange, What
+from rapport.policy.life.carrying import Carrying, changed_of
+from rapport.policy.life.changes import CHANNEL, KeptChange, What
 from rapport.policy.life.commands import lint_commands
 from rapport.policy.life.compiled import Compile, CompiledTexts
-from rapport.policy.life.drafting import Draft, drafts_of_files, drafts_of_meaning, plan_change
+from rapport.policy.life.drafting import Draft, drafts_of_files, drafts_of_meaning
 from rapport.policy.life.record import PolicyRecord
 from rapport.policy.life.registry import Registry
 from rapport.policy.life.versions import (
@@ -51,6 +52,7 @@ class PolicyLife:
         """The engine runs from now on what is on record, and nothing else."""
         self._channels, self._engine, self._clock = channels, engine, clock
         self._record = PolicyRecord(channels, clock, engine.name, CompiledTexts(compile))
+        self._carrying = Carrying(self._record, engine, clock)
         engine.follow(self._record)
 
     @property
@@ -58,10 +60,9 @@ class PolicyLife:
         """What texts mean now."""
         return self._record.texts
 
-    @property
-    def phrases(self) -> Mapping[str, Sequence[str]]:
-        """By policy what others do when it is detected; the mapping changes with the policies."""
-        return self._record.phrases
+    def phrases(self, policy: str, version: str) -> Sequence[str]:
+        """What others do when a version is detected, also one that was replaced or deleted."""
+        return self._record.phrases(policy, version)
 
     @property
     def _registry(self) -> Registry:
@@ -81,12 +82,12 @@ class PolicyLife:
             await self._channels.subscribe(CHANNEL, READER)
         async with self._engine.turn:
             await self._record.read_on()
-            drafts = await self._drafts(files, unread)
+            drafts = await self._drafts(self.texts, files, unread)
             if record:
                 await self._engine.place()  # goes to where the last process stood
-                return await self._put_on_record(drafts)
+                return await self._carrying.carry_out(drafts)
             for number, draft in enumerate(drafts):
-                changed = self._changed(draft, _NOTHING, number)
+                changed = changed_of(draft, _NOTHING, number)
                 self._record.add(KeptChange("", self._clock.now_ms(), 0, changed))
             return []
 
@@ -96,39 +97,54 @@ class PolicyLife:
         unread: Collection[str],
         compile: Compile,
         *,
-        renew: Callable[[], Awaitable[None]] | None = None,
+        renew: Callable[[], None] | None = None,
     ) -> list[Done]:
         """The same while events flow, with what texts mean now. Policies that this breaks are
-        marked. `renew` is called at the place, before the first change.
+        marked. `renew` is called at the place, when all is on record and nothing runs any more that
+        is to end there.
 
         Raises PolicyError when a file that changed does not compile; then everything stays as it
         was.
         """
         texts = CompiledTexts(compile)
-        async with self._engine.turn:
-            await self._record.read_on()
+        await self._prepare(texts, files)  # most of the work, while events flow
+        async with self._carrying.caught_up():
             changed = [one for one in self._registry.from_files(files, unread) if one.text]
-            await texts.prepare((one.name, one.text) for one in changed)
             faults = [fault for one in changed for fault in texts.problems(one.name, one.text)]
             if faults:
                 raise PolicyError(faults)
-            self._record.texts = texts
-            if renew is not None:
-                await renew()
-            return await self._put_on_record(await self._drafts(files, unread))
+            drafts = await self._drafts(texts, files, unread)
+            return await self._carrying.turn_to(texts, drafts, renew)
 
-    async def _drafts(self, files: Mapping[str, str], unread: Collection[str]) -> list[Draft]:
+    async def take_meaning(self, compile: Compile) -> list[Done]:
+        """Words mean something else from now on. Policies that this breaks are marked, those that
+        mean something else begin anew, all at one place.
+        """
+        texts = CompiledTexts(compile)
+        await self._prepare(texts, {})
+        async with self._carrying.caught_up():
+            await self._prepare(texts, {})
+            return await self._carrying.turn_to(
+                texts, drafts_of_meaning(self._registry, (), texts), None
+            )
+
+    async def _drafts(
+        self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
+    ) -> list[Draft]:
+        await self._prepare(texts, files)
+        said = drafts_of_files(self._registry, files, unread, texts)
+        names = {draft.name for draft in said}
+        return said + drafts_of_meaning(self._registry, names, texts)
+
+    async def _prepare(self, texts: CompiledTexts, files: Mapping[str, str]) -> None:
         alive = self._registry.alive()
-        await self.texts.prepare(
+        await texts.prepare(
             [
                 *files.items(),
                 *((entry.name, entry.text) for entry in alive),
                 *((entry.name, entry.shadow_text) for entry in alive if entry.shadow_text),
             ]
         )
-        said = drafts_of_files(self._registry, files, unread, self.texts)
-        names = {draft.name for draft in said}
-        return said + drafts_of_meaning(self._registry, names, self.texts)
 
     # --- changes ---
 
@@ -204,7 +220,7 @@ class PolicyLife:
         async with self._engine.turn:
             await self._record.read_on()
             if is_needed(self._registry, draft.what, draft.name, draft.version, expects):
-                [done] = await self._put_on_record([draft])
+                [done] = await self._carrying.carry_out([draft])
                 return done
             entry = known_entry(self._registry, draft.name)
             return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
@@ -214,25 +230,6 @@ class PolicyLife:
         faults = Faults(compiled.tree.name, text)
         lint_commands(compiled.tree, [entry.name for entry in self._registry.alive()], faults)
         return (*compiled.problems, *faults.problems())
-
-    async def _put_on_record(self, drafts: Sequence[Draft]) -> list[Done]:
-        """Puts changes on record and carries them out; the engine's turn is held."""
-        if not drafts:
-            return []
-        place = await self._engine.place()
-        first = len(self._registry.changes) + 1
-        changes = [self._changed(draft, place, first + n) for n, draft in enumerate(drafts)]
-        try:
-            for kept in await self._record.append(changes):
-                entry = self._registry.entries.get(kept.changed.name)
-                await self._engine.take_change(plan_change(kept, entry, self.texts))
-        except BaseException:
-            self._engine.start_over()
-            raise
-        return [_done(change) for change in changes]
-
-    def _changed(self, draft: Draft, place: Place, number: int) -> Changed:
-        return Changed(place=place, number=number, **msgspec.structs.asdict(draft))
 
     # --- looking ---
 
@@ -247,12 +244,14 @@ class PolicyLife:
         counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
         return shown_policy(entry, counts, tallies, whole=True)
 
-    def compiled(self, name: str) -> Compiled | None:
-        """What a policy means now, a deleted one too; None when it is not known or broken."""
-        entry = self._registry.entries.get(name)
-        if entry is None or self.texts.problems(name, entry.text):
+    def compiled(self, name: str, version: str) -> Compiled | None:
+        """What a version means now, also one that was replaced or deleted; None when it is not
+        known or broken.
+        """
+        text = self.text_of(name, version)
+        if not text or self.texts.problems(name, text):
             return None
-        return self.texts.get(name, entry.text)
+        return self.texts.get(name, text)
 
     def text_of(self, name: str, version: str) -> str:
         """The text of a version, also of one that was replaced or deleted; that of the newest when
@@ -269,14 +268,3 @@ class PolicyLife:
         if not changes:
             known_entry(self._registry, name)
         return shown_history(changes)
-
-
-def _done(changed: Changed) -> Done:
-    return Done(
-        changed=True,
-        name=changed.name,
-        what=changed.what,
-        version=changed.version,
-        after=changed.place.after,
-        problems=changed.problems,
-    )

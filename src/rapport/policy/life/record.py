@@ -41,9 +41,8 @@ class PolicyRecord:
         self.registry = Registry()
         self._position = 0
         self._stops: dict[tuple[str, str], tuple[Stop, ...]] = {}
-        self.phrases: dict[str, tuple[str, ...]] = {}
-        """By policy what others do when it is detected: its actions but those about policies.
-        Deleted ones keep theirs: their last detections may still be on their way."""
+        self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
+        """By policy and version what others do; versions in the order in which they ran last."""
 
     # --- what the engine asks ---
 
@@ -115,6 +114,17 @@ class PolicyRecord:
         await self.append([changed])
         return self.registry.known[change_id(changed)]
 
+    def phrases(self, policy: str, version: str) -> Sequence[str]:
+        """What others do when that version is detected: its actions but those about policies. Of a
+        version that is not known those of the one that ran last.
+
+        Replaced and deleted ones keep theirs: detections of them may still be on their way.
+        """
+        versions = self._phrases.get(policy)
+        if not versions:
+            return ()
+        return versions[version] if version in versions else versions[next(reversed(versions))]
+
     # --- the record ---
 
     async def read_on(self) -> list[KeptChange]:
@@ -146,9 +156,11 @@ class PolicyRecord:
         if stops:
             self._stops[changed.name, changed.version] = stops
         if changed.what != "shadowed":
-            self.phrases[changed.name] = tuple(
-                phrase for phrase in changed.actions if stop_of(phrase) is None
-            )
+            phrases = tuple(phrase for phrase in changed.actions if stop_of(phrase) is None)
+            versions = dict(self._phrases.get(changed.name, {}))
+            versions.pop(changed.version, None)  # it comes last
+            # Others look at them from other threads: what they see is never half done.
+            self._phrases[changed.name] = {**versions, changed.version: phrases}
 
 
 def is_stopped_by(entry: Entry, what: What) -> bool:

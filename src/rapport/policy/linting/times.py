@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rapport.core.times import format_duration
-from rapport.policy.compiler.normalize import atoms_of_expression
+from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tree import Expression, Lasting, Place, Silent
 from rapport.policy.linting.impossible import needs

@@ -217,9 +217,7 @@ def _door_line(start_ms: int, sighting: Sighting) -> str:
 @cache
 def _doors() -> dict[str, tuple[float, float]]:
     with (SITE / "doors.csv").open(encoding="utf-8") as file:
-        return {
-            row["id"]: (float(row["x_m"]), float(row["y_m"])) for row in csv.DictReader(file)
-        }
+        return {row["id"]: (float(row["x_m"]), float(row["y_m"])) for row in csv.DictReader(file)}
 
 
 @cache

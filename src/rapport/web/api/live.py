@@ -51,4 +51,5 @@ def _readable(whole: Overview, rights: Rights, identity: str) -> Overview:
         quarantine=whole.quarantine if may_read("quarantine") else [],
         held=whole.held if may_read("quarantine") else [],
         policies=whole.policies if may_read("policies") else [],
+        policies_in_all=whole.policies_in_all if may_read("policies") else 0,
     )

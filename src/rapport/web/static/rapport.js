@@ -23,7 +23,32 @@ function fill(id, rows, empty, width) {
   for (const cells of rows) body.insertRow().append(...cells);
 }
 
+const spent = (ms) => (ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1000).toFixed(1)} s`);
+
+// A broken policy says why; one that is tried out says how the new version compares.
+function state(policy) {
+  const [problem] = policy.problems;
+  if (problem) return cell(`broken: ${problem.message}${problem.line ? `, line ${problem.line}` : ""}`, "state-failed");
+  if (!policy.shadow) return cell(policy.state, `state-${policy.state}`);
+  const { both, only_running, only_shadow } = policy.tally ?? { both: 0, only_running: 0, only_shadow: 0 };
+  const compared = [`${both.toLocaleString()} found by both`, `${only_running.toLocaleString()} missed by it`, `${only_shadow.toLocaleString()} by it alone`];
+  return cell(`${policy.state}, with ${policy.shadow} in its shadow: ${compared.join(", ")}`, "state-shadowed");
+}
+
+function showPolicies({ policies, policies_in_all }) {
+  const figure = (policy, text) => cell(policy.state === "running" ? text : "–", "number");
+  fill("policies", policies.map((p) => [
+    cell(p.name, "name"), state(p), ...[p.counts.read, p.counts.detections, p.counts.undecided].map((number) => figure(p, number.toLocaleString())),
+    figure(p, spent(p.counts.cost_ms)),
+  ]), "no policies yet: rapport policy register FILE", 6);
+  if (policies_in_all <= policies.length) return;
+  const rest = cell(`and ${(policies_in_all - policies.length).toLocaleString()} more: rapport policy list`, "empty");
+  rest.colSpan = 6;
+  document.getElementById("policies").insertRow().append(rest);
+}
+
 function show(overview) {
+  showPolicies(overview);
   const flow = document.getElementById("flow");
   flow.replaceChildren(...overview.channels.map(({ name, count }) => {
     const item = document.createElement("li");

@@ -44,6 +44,7 @@ class Group:
     def leave(self, policy: str) -> None:
         """Ends one plan; the others go on."""
         if self.family is not None:
+            self.operator.hand_over(policy)
             self.family.leave(policy)
         del self.plans[policy]
 

@@ -1,0 +1,114 @@
+"""Structs made for one type each, so that JSON is decoded straight into them; no I/O. [ME-8]
+
+A struct takes exactly what the plan can be done with: numbers where there is a formula, no
+attribute that the type does not declare. What does not fit it is not wrong, only not usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from rapport.mediation.model.conversions import Formula, UnitChange
+from rapport.mediation.model.generator import is_idle
+from rapport.mediation.model.plan import Convert, Object, Part
+from rapport.mediation.model.types import TAG, Attribute, Types
+
+DEEPEST = 30
+"""Further down, objects are decoded as plain values."""
+
+
+class NotStraightError(Exception):
+    """The plan is one of those that only decoded values can be put through."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """Where a struct holds an attribute, and what is known of its value."""
+
+    slot: str
+    kind: Literal["float", "plain", "form"] = "plain"
+    """`plain`: whatever JSON there was."""
+    form: Form | None = None
+    may_lack: bool = True
+    """It may be null, or UNSET where the event did not have it."""
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A struct and its attributes by name."""
+
+    struct: type[msgspec.Struct]
+    fields: Mapping[str, Field]
+
+
+def decoded_form(types: Types, type_name: str, step: Object | None, depth: int = 0) -> Form:
+    """What an event of a type is decoded into, to be turned by a step; None: nothing is done to it.
+
+    Raises NotStraightError. Recursive types end in plain values.
+    """
+    parts = {part.attribute: part for part in step.parts} if step else {}
+    attributes = types.attributes(type_name)
+    if TAG in attributes:
+        raise NotStraightError
+    fields: dict[str, Field] = {}
+    defined: list[Any] = []
+    for number, attribute in enumerate(attributes.values()):
+        part, slot = parts.get(attribute.name), f"f{number}"
+        if part is None or is_idle(part.step):
+            field, kind = _untouched(types, attribute, slot, depth)
+        else:
+            field, kind = _changed(types, part, slot, depth)
+        fields[attribute.name] = field
+        defined.append((slot, kind, msgspec.UNSET) if field.may_lack else (slot, kind))
+    return Form(_struct(defined, fields, kw_only=True), fields)
+
+
+def built_form(given: Iterable[tuple[str, Field]]) -> Form:
+    """What is made of several values in this order, by position, and encoded."""
+    fields = {
+        name: msgspec.structs.replace(field, slot=f"f{number}")
+        for number, (name, field) in enumerate(given)
+    }
+    return Form(_struct([(field.slot, Any) for field in fields.values()], fields), fields)
+
+
+def is_formula(part: Part) -> bool:
+    """The attribute is a number to calculate with."""
+    return isinstance(part.step, Convert) and isinstance(
+        part.step.conversion.how, (Formula, UnitChange)
+    )
+
+
+def _untouched(types: Types, attribute: Attribute, slot: str, depth: int) -> tuple[Field, Any]:
+    """It may be missing, and be what it likes, as far as that costs nothing to allow."""
+    kind = types.kind(attribute.type)
+    if kind == "object" and depth < DEEPEST and len(types.dynamic(attribute.type)) == 1:
+        form = decoded_form(types, attribute.type, None, depth + 1)
+        return Field(slot, "form", form), form.struct | None
+    found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
+    return Field(slot), found.get(kind, Any)
+
+
+def _changed(types: Types, part: Part, slot: str, depth: int) -> tuple[Field, Any]:
+    step, lacks = part.step, part.optional
+    if is_formula(part):
+        return Field(slot, "float", may_lack=lacks), float | None if lacks else float
+    if isinstance(step, Object) and not step.each and depth < DEEPEST:
+        form = decoded_form(types, step.type, step, depth + 1)
+        kind = form.struct | None if lacks else form.struct
+        return Field(slot, "form", form, may_lack=lacks), kind
+    return Field(slot, may_lack=lacks), Any
+
+
+def _struct(
+    defined: list[Any], fields: Mapping[str, Field], *, kw_only: bool = False
+) -> type[msgspec.Struct]:
+    return msgspec.defstruct(
+        "Straight",
+        defined,
+        rename={field.slot: name for name, field in fields.items()},
+        forbid_unknown_fields=True,
+        kw_only=kw_only,
+        gc=False,
+    )

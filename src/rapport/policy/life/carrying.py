@@ -1,0 +1,119 @@
+"""Changes of policies put on record and carried out, at one place of the stream. [PO-9, PO-10]
+
+What may fail comes before the record: then everything is as it was. Killed or failing after it, the
+engine goes back to its last commit and meets the changes in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from rapport.core.errors import Conflict
+from rapport.kernel.clock import Clock
+from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine_places import Place, PlanChange
+from rapport.policy.life.asking import Done
+from rapport.policy.life.changes import Changed, KeptChange, change_id
+from rapport.policy.life.compiled import CompiledTexts
+from rapport.policy.life.drafting import Draft, plan_change
+from rapport.policy.life.record import PolicyRecord
+
+_LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
+
+
+class Carrying:
+    """Who carries changes out. All calls but `caught_up` are made while holding the engine's turn.
+
+    Holds nothing of its own.
+    """
+
+    def __init__(self, record: PolicyRecord, engine: PolicyEngine, clock: Clock) -> None:
+        self._record, self._engine, self._clock = record, engine, clock
+
+    @asynccontextmanager
+    async def caught_up(self) -> AsyncIterator[None]:
+        """The engine's turn, once it has met again all that it may have read before a crash: that
+        is judged by what held then. Raises Conflict when it takes long.
+        """
+        for _ in range(_MOST_LOOKS):
+            async with self._engine.turn:
+                await self._record.read_on()
+                await self._engine.place()
+                if not self._engine.reads_again:
+                    yield
+                    return
+            await self._clock.sleep(_LOOK_EVERY_MS)
+        raise Conflict(
+            "policies still read again what they had read before the last stop",
+            code="policy.catching_up",
+            hint="ask again in a moment",
+        )
+
+    async def carry_out(self, drafts: Sequence[Draft]) -> list[Done]:
+        """Puts changes on record, then carries them out."""
+        if not drafts:
+            return []
+        return await self._carry_out(drafts, self._record.texts, None)
+
+    async def turn_to(
+        self, texts: CompiledTexts, drafts: Sequence[Draft], renew: Callable[[], None] | None
+    ) -> list[Done]:
+        """The same with other meanings of all texts. `renew` is called when all is on record and
+        nothing runs any more that is to end here.
+        """
+        await self._engine.commit()
+        return await self._carry_out(drafts, texts, renew)
+
+    async def _carry_out(
+        self, drafts: Sequence[Draft], texts: CompiledTexts, renew: Callable[[], None] | None
+    ) -> list[Done]:
+        place = await self._engine.place()
+        first = len(self._record.registry.changes) + 1
+        changes = [changed_of(draft, place, first + n) for n, draft in enumerate(drafts)]
+        try:
+            recorded = await self._recorded(changes)
+            self._record.texts = texts
+            plans = [self._plan_change(kept) for kept in recorded]
+            if renew is not None:
+                for change in plans:
+                    self._engine.make_way(change)
+                renew()
+            for change in plans:
+                await self._engine.take_change(change)
+        except BaseException:
+            self._engine.start_over()
+            raise
+        return [_done(change) for change in changes]
+
+    async def _recorded(self, changes: Sequence[Changed]) -> list[KeptChange]:
+        try:
+            return await self._record.append(changes)
+        except Exception:
+            await self._record.read_on()  # it may have been written all the same
+            known = [self._record.registry.known.get(change_id(change)) for change in changes]
+            if None in known:
+                raise
+            return [kept for kept in known if kept is not None]
+
+    def _plan_change(self, kept: KeptChange) -> PlanChange:
+        entry = self._record.registry.entries.get(kept.changed.name)
+        return plan_change(kept, entry, self._record.texts)
+
+
+def changed_of(draft: Draft, place: Place, number: int) -> Changed:
+    """The change that a draft is at a place."""
+    return Changed(place=place, number=number, **msgspec.structs.asdict(draft))
+
+
+def _done(changed: Changed) -> Done:
+    return Done(
+        changed=True,
+        name=changed.name,
+        what=changed.what,
+        version=changed.version,
+        after=changed.place.after,
+        problems=changed.problems,
+    )
