@@ -16,6 +16,8 @@ from rapport.mediation.interpretation import Interpretation as FieldsForm
 from rapport.mediation.model.conversions import functions_of
 from rapport.mediation.model.interpretation import Interpretation as TypedForm
 
+from rapport.mediation.rules import TableColumns
+
 ProblemsByName = list[tuple[str, tuple[Problem, ...]]]
 """By the name of the interpretation that they are about, in the order they were found."""
 
@@ -23,7 +25,7 @@ ProblemsByName = list[tuple[str, tuple[Problem, ...]]]
 class FromFiles(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All that is declared in files; a value.
 
-    `said` has a digest of each typed interpretation as the files say it, before anything is derived
+    `said` has a digest of each interpretation as the files say it, before anything is derived
     from units: by it a changed file is told from a changed ontology. `unread` are those that could
     not be read at all, with the reasons.
     """
@@ -34,6 +36,8 @@ class FromFiles(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     concepts: Concepts = {}
     said: Mapping[str, str] = {}
     unread: Mapping[str, tuple[Problem, ...]] = {}
+    tables: TableColumns | None = None
+    """Tables of the site with their columns, for changes that name some; None: not checked."""
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -54,7 +58,7 @@ class FromFiles(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return in_force.with_parts(in_force.typed, in_force.formats, refused), problems
 
 
-def digest_of(interpretation: TypedForm, *more: object) -> str:
+def digest_of(interpretation: TypedForm | FieldsForm, *more: object) -> str:
     """What an interpretation says, in few digits; `more` is what belongs to it besides."""
     return content_id(*(_text(part) for part in (interpretation, *more)))[:16]
 

@@ -84,11 +84,24 @@ class InForce:
         return found
 
     def with_typed(
-        self, typed: Interpretations, formats: Mapping[str, FormatChoice] | None = None
+        self,
+        typed: Interpretations,
+        formats: Mapping[str, FormatChoice] | None = None,
+        fields: Mapping[str, FieldsForm] | None = None,
     ) -> InForce:
-        """The same with other typed interpretations; one in force is refused no longer."""
-        refused = {name: why for name, why in self.refused.items() if name not in typed}
-        return self.with_parts(typed, self.formats if formats is None else formats, refused)
+        """The same with other interpretations; one in force is refused no longer."""
+        plain = self.fields if fields is None else fields
+        return InForce(
+            plain,
+            typed,
+            formats=self.formats if formats is None else formats,
+            concepts=self.concepts,
+            refused={
+                name: why
+                for name, why in self.refused.items()
+                if name not in typed and name not in plain
+            },
+        )
 
     def with_parts(
         self,

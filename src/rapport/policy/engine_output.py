@@ -10,6 +10,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import Cause
 from rapport.core.errors import Problem
 from rapport.core.event import Event, StoredEvent
+from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine_events import (
     TIME_TYPE,
     TimeMoved,
@@ -21,6 +22,9 @@ from rapport.policy.engine_state import EngineCounts
 from rapport.policy.engine_told import Told
 from rapport.policy.life.shadow import Difference, difference_event
 
+_MOST_WARNINGS = 1_000
+_log = get_logger(__name__)
+
 
 class Output:
     """Appends under the engine's name, and counts."""
@@ -28,6 +32,7 @@ class Output:
     def __init__(self, channels: Channels, name: str) -> None:
         self._channels, self._name = channels, name
         self.counts = EngineCounts()
+        self._warned: set[tuple[str, str]] = set()
 
     async def tell(
         self,
@@ -56,6 +61,22 @@ class Output:
         events = [quarantine_event(self._name, event, problem) for event, problem in aside]
         await self._channels.channel("quarantine").append(events)
         self.counts.quarantined += len(events)
+        for event, problem in aside:
+            self._warn_once(event, problem)
+
+    def _warn_once(self, event: Event, problem: Problem) -> None:
+        """Of each source and reason the first: `quarantine` has all of them."""
+        kind = (event.source, problem.code)
+        if kind in self._warned or len(self._warned) >= _MOST_WARNINGS:
+            return
+        self._warned.add(kind)
+        _log.warning(
+            "reading set aside",
+            source=event.source,
+            id=event.id,
+            reason=problem.message,
+            hint=problem.hint,
+        )
 
     def reached(self) -> int:
         """How far `detections` goes."""

@@ -16,8 +16,9 @@ import msgspec
 
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.ids import content_id
+from rapport.mediation.changing.fields_change import AnyChange, DeclareFields
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.changes import Augment, Change, Declare, Remove
+from rapport.mediation.model.changes import Augment, Declare, Remove
 from rapport.mediation.model.interpretation import ROOT
 
 CHANNEL = "interpretations"
@@ -37,7 +38,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
     number: _Number
     after: str = ""
-    changes: tuple[Change, ...]
+    changes: tuple[AnyChange, ...]
     formats: dict[str, FormatChoice] = {}
     """How events are written, of interpretations that are declared."""
     by: str = ""
@@ -183,11 +184,11 @@ def taken_event(taken: Taken, node: str, time_ms: int) -> Event:
     )
 
 
-def target_of(change: Change) -> str:
+def target_of(change: AnyChange) -> str:
     """The interpretation that a change is about."""
     if isinstance(change, Declare):
         return change.interpretation.name
-    return change.name if isinstance(change, (Augment, Remove)) else ROOT
+    return change.name if isinstance(change, (Augment, Remove, DeclareFields)) else ROOT
 
 
 def targets(changed: Changed) -> Iterator[str]:
@@ -195,8 +196,10 @@ def targets(changed: Changed) -> Iterator[str]:
     yield from dict.fromkeys(target_of(change) for change in changed.changes)
 
 
-def kind_of(change: Change) -> str:
-    """What sort of change it is, as it stands in JSON: declare, augment, replace or remove."""
+def kind_of(change: AnyChange) -> str:
+    """What sort of change it is, as it stands in JSON: declare, fields, augment, replace or
+    remove.
+    """
     return str(change.__struct_config__.tag)
 
 

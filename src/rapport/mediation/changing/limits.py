@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
+from rapport.mediation.changing.fields_change import AnyChange, DeclareFields
 from rapport.mediation.formats.named import format_named
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.changes import Augment, Change, Declare, Remove
+from rapport.mediation.model.changes import Augment, Declare, Remove
 from rapport.mediation.model.conversions import Conversion, functions_of
 from rapport.mediation.model.interpretation import Rule
 from rapport.mediation.model.types import ComplexType, Type
@@ -49,7 +50,7 @@ def check_formats(formats: Mapping[str, FormatChoice], declared: Collection[str]
     return problems
 
 
-def check_changes(changes: Sequence[Change], functions: Collection[str]) -> list[Problem]:
+def check_changes(changes: Sequence[AnyChange], functions: Collection[str]) -> list[Problem]:
     """Everything that forbids even trying; `functions` are those that changes may name."""
     if not changes:
         message, hint = "nothing is to be changed", "give at least one change"
@@ -62,12 +63,14 @@ def check_changes(changes: Sequence[Change], functions: Collection[str]) -> list
     return [problem for change in changes for problem in _check(change, functions)]
 
 
-def _check(change: Change, functions: Collection[str]) -> Iterator[Problem]:
+def _check(change: AnyChange, functions: Collection[str]) -> Iterator[Problem]:
     if isinstance(change, Declare):
         one = change.interpretation
         yield from _name(one.name)
         yield from _sizes(one.name, one.types, one.rules, one.conversions)
         yield from _functions(one.conversions, functions)
+    elif isinstance(change, DeclareFields):
+        yield from _name(change.name)
     elif isinstance(change, Augment):
         yield from _sizes(change.name, change.types, change.rules, change.conversions)
         yield from _functions(change.conversions, functions)
@@ -104,11 +107,16 @@ def _functions(conversions: Sequence[Conversion], allowed: Collection[str]) -> I
     for conversion in conversions:
         for name in functions_of(conversion):
             if ":" in name and name not in allowed:
-                yield Problem(
-                    code="change.unknown_function",
-                    message=f"conversion {conversion.name}: no file of the site uses {name[:60]!r}",
-                    hint="functions are brought in by the site's files, never by a change",
-                )
+                yield unknown_function(f"conversion {conversion.name}", name)
+
+
+def unknown_function(who: str, name: str) -> Problem:
+    """Who may change a meaning must not thereby run any function there is."""
+    return Problem(
+        code="change.unknown_function",
+        message=f"{who}: no file of the site uses {name[:60]!r}",
+        hint="functions are brought in by the site's files, never by a change",
+    )
 
 
 def _too_large(message: str) -> Problem:

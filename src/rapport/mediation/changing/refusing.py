@@ -10,6 +10,8 @@ from rapport.core.errors import InterpretationError, Problem
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.fits_source import source_problems
 from rapport.mediation.in_force import InForce
+from rapport.mediation.interpretation import Place
+from rapport.mediation.resolve import check_binding
 
 _CONFLICTS = ("interpretation.in_use",)
 
@@ -47,7 +49,16 @@ def newly_wrong(
 ) -> Iterator[Problem]:
     """What a change keeps from sources that were understood; it is made all the same."""
     for binding in bindings:
-        known = source_problems(binding, before)
-        for problem in source_problems(binding, after):
+        known = _misfits(binding, before)
+        for problem in _misfits(binding, after):
             if problem not in known:
                 yield msgspec.structs.replace(problem, severity="warning")
+
+
+def _misfits(binding: SourceBinding, in_force: InForce) -> list[Problem]:
+    """Of either form; wherever it stands, so that a misfit known before is known again."""
+    found = source_problems(binding, in_force)
+    said = in_force.fields.get(binding.interpretation)
+    if said is not None and not found:
+        found = check_binding(msgspec.structs.replace(said, place=Place()), binding)
+    return found

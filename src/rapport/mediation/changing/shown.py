@@ -117,7 +117,13 @@ def overview(standing: Standing, outcomes: Iterable[Outcome]) -> Overview:
         for name in typed.names
     ]
     rows += [
-        Listed(name=name, form="fields", stamp=one.stamp(), format=one.format.name, in_file=True)
+        Listed(
+            name=name,
+            form="fields",
+            stamp=one.stamp(),
+            format=one.format.name,
+            in_file=name in files.fields,
+        )
         for name, one in in_force.fields.items()
     ]
     told = list(outcomes)

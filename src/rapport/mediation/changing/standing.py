@@ -7,12 +7,19 @@ was added to it at run time, that stays which the files do not contradict.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
+from rapport.mediation.changing.fields_change import (
+    AnyChange,
+    DeclareFields,
+    other_form,
+    read_fields,
+    same_meaning,
+)
 from rapport.mediation.changing.keeping import (
     Changed,
     Kept,
@@ -21,11 +28,12 @@ from rapport.mediation.changing.keeping import (
     target_of,
     targets,
 )
-from rapport.mediation.changing.limits import check_changes, check_formats
+from rapport.mediation.changing.limits import check_changes, check_formats, unknown_function
 from rapport.mediation.from_files import FromFiles, ProblemsByName
 from rapport.mediation.in_force import InForce, has_errors
 from rapport.mediation.interpretation import FormatChoice
-from rapport.mediation.model.changes import Augment, Change, Declare, apply_change
+from rapport.mediation.interpretation import Interpretation as FieldsForm
+from rapport.mediation.model.changes import Augment, Change, Declare, Remove, apply_change
 from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretation import Interpretation as TypedForm
 from rapport.mediation.model.interpretations import Interpretations
@@ -66,18 +74,49 @@ class Standing:
         """
         problems = check_changes(changed.changes, self.files.functions)
         problems += check_formats(changed.formats, [*targets(changed)])
-        typed = self.in_force.typed
+        typed, fields = self.in_force.typed, dict(self.in_force.fields)
         for change in _needed(typed, changed.changes):
             if has_errors(problems):
                 break
+            if isinstance(change, DeclareFields) or _removes(change, fields):
+                problems += self._change_fields(change, typed, fields)
+                continue
+            problems += _form_problems(change, fields)
             typed, found = _applied(typed, change)
             problems += found
         problems = sorted(dict.fromkeys(problems), key=lambda each: each.severity != "error")
         formats = self._formats(typed, changed)
-        same = _says_the_same(typed, self.in_force.typed) and formats == self.in_force.formats
-        if has_errors(problems) or same:
+        if has_errors(problems) or self._is_so(typed, formats, fields):
             return self, tuple(problems)
-        return self._with(typed, formats, self._waiting)._with_waiting(), tuple(problems)
+        return self._with(typed, formats, self._waiting, fields)._with_waiting(), tuple(problems)
+
+    def _change_fields(
+        self, change: AnyChange, typed: Interpretations, fields: dict[str, FieldsForm]
+    ) -> list[Problem]:
+        """Puts a declaration of the fields form into `fields`, or takes it out."""
+        if not isinstance(change, DeclareFields):
+            del fields[target_of(change)]
+            return []
+        if change.name in typed or change.name in self.files.typed:
+            return [other_form(change.name, "typed")]
+        found, problems = read_fields(change, self.files.tables)
+        allowed = self.files.functions
+        for rule in found.conversions if found is not None else ():
+            if ":" in rule.call and rule.call not in allowed:
+                problems.append(unknown_function(change.name, rule.call))
+        if found is not None:
+            fields[change.name] = found
+        return problems
+
+    def _is_so(
+        self,
+        typed: Interpretations,
+        formats: Mapping[str, FormatChoice],
+        fields: Mapping[str, FieldsForm],
+    ) -> bool:
+        now = self.in_force
+        same = _says_the_same(typed, now.typed) and formats == now.formats
+        return same and same_meaning(fields, now.fields)
 
     def after(self, kept: KeptChange, since_files: Mapping[str, int]) -> tuple[Standing, Outcome]:
         """The state after a change of the log, and what became of that."""
@@ -92,7 +131,10 @@ class Standing:
         new, problems = self.tried(kept.changed)
         return new, Outcome("refused" if has_errors(problems) else "in force", problems)
 
-    def _is_said_by_file(self, change: Change) -> bool:
+    def _is_said_by_file(self, change: AnyChange) -> bool:
+        if isinstance(change, DeclareFields):
+            found, own = read_fields(change)[0], self.files.fields.get(change.name)
+            return found is not None and own is not None and found.meaning() == own.meaning()
         return (
             isinstance(change, Declare)
             and self.files.typed.get(change.interpretation.name) == change.interpretation
@@ -113,8 +155,9 @@ class Standing:
         typed: Interpretations,
         formats: Mapping[str, FormatChoice],
         waiting: Mapping[str, TypedForm],
+        fields: Mapping[str, FieldsForm] | None = None,
     ) -> Standing:
-        return Standing(self.files, self.in_force.with_typed(typed, formats), waiting)
+        return Standing(self.files, self.in_force.with_typed(typed, formats, fields), waiting)
 
     def _with_waiting(self) -> Standing:
         """With those of the files that can be in force now."""
@@ -125,7 +168,7 @@ class Standing:
 
     def _first_of_waiting(self) -> Standing | None:
         for name, form in self._waiting.items():
-            if name in self.in_force.typed:
+            if name in self.in_force.typed or name in self.in_force.fields:
                 continue
             typed, problems = _applied(self.in_force.typed, Declare(form))
             if not has_errors(problems):
@@ -166,7 +209,17 @@ def _applied(typed: Interpretations, change: Change) -> tuple[Interpretations, t
         return typed, error.problems_found()
 
 
-def _needed(typed: Interpretations, changes: Iterable[Change]) -> Iterator[Change]:
+def _removes(change: AnyChange, fields: Collection[str]) -> bool:
+    return isinstance(change, Remove) and change.name in fields
+
+
+def _form_problems(change: AnyChange, fields: Collection[str]) -> list[Problem]:
+    """What forbids a change of the typed form because of the name."""
+    name = target_of(change)
+    return [other_form(name, "fields")] if name in fields else []
+
+
+def _needed(typed: Interpretations, changes: Iterable[AnyChange]) -> Iterator[AnyChange]:
     """Without what root has already: files may have caught up with what was added to it."""
     known = set(typed.root.types)
     for change in changes:

@@ -8,10 +8,17 @@ from typing import Any, Literal
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
+from rapport.mediation.changing.fields_change import AnyChange, DeclareFields
 from rapport.mediation.changing.limits import MOST_BYTES
 from rapport.mediation.changing.refusing import ChangeRefused
+from rapport.mediation.declare import read_interpretation
 from rapport.mediation.declaring.completing import complete
-from rapport.mediation.declaring.files import Declarations, read_declarations
+from rapport.mediation.declaring.files import (
+    Declarations,
+    fields_tables,
+    read_declarations,
+    read_file,
+)
 from rapport.mediation.declaring.tree import Kind
 from rapport.mediation.in_force import InForce, has_errors, with_own_root
 from rapport.mediation.interpretation import FormatChoice
@@ -26,15 +33,15 @@ How = Literal["declare", "augment", "replace"]
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to be made together: all or none."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[AnyChange, ...]
     formats: dict[str, FormatChoice] = {}
     expects: dict[str, str] = {}
     """Stamps by name that must be in force still, "" for one that must not be there."""
 
 
 _READ_WANTED = msgspec.json.Decoder(Wanted)
-_READ_CHANGE = msgspec.json.Decoder(Change)
-_READ_CHANGES = msgspec.json.Decoder(tuple[Change, ...])
+_READ_CHANGE = msgspec.json.Decoder(AnyChange)
+_READ_CHANGES = msgspec.json.Decoder(tuple[AnyChange, ...])
 
 
 def wanted_in_json(body: bytes) -> Wanted:
@@ -71,12 +78,12 @@ def wanted_in_file(
 ) -> Wanted:
     """What a file of declarations asks for; raises ChangeRefused with every problem at its place.
 
-    `declare` declares each anew (what it has for root is added to root), `augment` adds to each,
-    `replace` puts the one complex type it has for root in the place of root's type `old`, by its
-    conversions named `forth` and `back`.
+    `declare` declares each anew (what it has for root is added to root), in either form; `augment`
+    adds to each, `replace` puts the one complex type it has for root in the place of root's type
+    `old`, by its conversions named `forth` and `back`.
     """
     typed = in_force.typed
-    read = read_declarations(name, text, kind)
+    read = read_declarations(name, text, kind, fields_too=how == "declare")
     if has_errors(read.problems):
         raise ChangeRefused(read.problems)
     if how == "declare":
@@ -85,13 +92,26 @@ def wanted_in_file(
         read = complete(read, with_own_root(typed.root, own), held)
         if has_errors(read.problems):
             raise ChangeRefused(read.problems)
-    if not read.declared:
+    fields = _fields(name, text, kind) if how == "declare" else ()
+    if not read.declared and not fields:
         message = "the file declares no interpretation"
         raise ChangeRefused([Problem(file=name, code="change.empty", message=message)])
     if how == "replace":
         return Wanted(changes=_replacement(name, read, old))
     changes = tuple(_change(each, how) for each in _parents_first(read.interpretations))
-    return Wanted(changes=changes, formats=read.formats)
+    return Wanted(changes=(*changes, *fields), formats=read.formats)
+
+
+def _fields(name: str, text: bytes, kind: Kind) -> tuple[DeclareFields, ...]:
+    """Those of the fields form; raises ChangeRefused with every fault at its place."""
+    file = read_file(name, text, kind).file
+    found, problems = [], []
+    for each, section in fields_tables(file).items() if file is not None else ():
+        problems += read_interpretation(each, section)[1]
+        found.append(DeclareFields(each, section.values))
+    if problems:
+        raise ChangeRefused(problems)
+    return tuple(found)
 
 
 def _change(declared: Interpretation, how: How) -> Change:

@@ -83,20 +83,22 @@ def read_declarations(
     *,
     known: Collection[str] | None = None,
     classes: Mapping[str, type] | None = None,
+    fields_too: bool = False,
 ) -> Declarations:
-    """The interpretations of one file; never raises.
+    """The interpretations of the typed form in one file; never raises.
 
     Args:
         name: Of the file, for messages.
         known: Names of types that root and interpretations of other files have. None: unknown
             type names are left for the checks that come when parents are known.
         classes: Python classes that `classes` (or `<type>package.Class</type>`) may name.
+        fields_too: The file may declare some of the fields form besides; see `fields_tables`.
     """
     read = read_file(name, text, kind)
     if read.file is None:
         return Declarations(problems=read.problems)
     found = collect([typed_tables(read.file)], known=known, classes=classes)
-    problems = (*read.problems, *_strange(read.file), *found.problems)
+    problems = (*read.problems, *_strange(read.file, fields_too), *found.problems)
     return msgspec.structs.replace(found, problems=_bounded(name, problems))
 
 
@@ -116,6 +118,16 @@ def typed_tables(file: TomlFile) -> dict[str, Section]:
         name: section
         for name, section in placed.section(SECTION).sections()
         if is_typed(section.values)
+    }
+
+
+def fields_tables(file: TomlFile) -> dict[str, Section]:
+    """The tables of the fields form in a file."""
+    placed = file if isinstance(file, PlacedFile) else with_places(file)
+    return {
+        name: section
+        for name, section in placed.section(SECTION).sections()
+        if not is_typed(section.values)
     }
 
 
@@ -207,7 +219,7 @@ def _bounded(name: str, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
     return (*ordered[:MOST_PROBLEMS], last)
 
 
-def _strange(file: TomlFile) -> list[Problem]:
+def _strange(file: TomlFile, fields_too: bool) -> list[Problem]:
     """What a file of declarations holds besides typed interpretations."""
     whole = file.section()
     problems = [
@@ -217,7 +229,7 @@ def _strange(file: TomlFile) -> list[Problem]:
     ]
     tables = file.section(SECTION)
     for name, value in tables.values.items():
-        if not is_typed(value):
+        if not is_typed(value) and not (fields_too and isinstance(value, dict)):
             message = f"{name[:60]!r} is no typed interpretation"
             hint = "give it types, mappings, rules, conversions, units or a parent"
             problems.append(tables.problem(name, "interpretation.bad_value", message, hint=hint))

@@ -64,9 +64,10 @@ def begins_comparing(cursor: Cursor, *, ahead: int = 0) -> bool:
     return first in COMPARING_WORDS and _is_constant(cursor, ahead + 1)
 
 
-def read_comparing(cursor: Cursor, shown: str, example: str) -> Said | None:
+def read_comparing(cursor: Cursor, shown: str, example: str, between: str) -> Said | None:
     """How `shown` is compared; None when nothing of the kind comes next. Raises SyntaxFault for a
-    word that means something like it; `example` is a constant for the hint."""
+    word that means something like it; `example` is a constant and `between` what to write instead
+    of that word, for the hints."""
     has_is = cursor.take_if("keyword", "is") is not None
     has_not = cursor.take_if("keyword", "not") is not None
     token = cursor.peek()
@@ -78,7 +79,7 @@ def read_comparing(cursor: Cursor, shown: str, example: str) -> Said | None:
         return Said(COMPARING_WORDS[word], has_not, word)
     if word == "at":
         return _at(cursor, shown, has_not, example)
-    fault = _other_word(cursor, shown)
+    fault = _other_word(cursor, shown, between)
     if fault is not None:
         raise fault
     if has_is:
@@ -110,13 +111,12 @@ def _at(cursor: Cursor, shown: str, negated: bool, example: str) -> Said:
     return Said(_AT[word], negated, f"at {word}")
 
 
-def _other_word(cursor: Cursor, shown: str) -> SyntaxFault | None:
+def _other_word(cursor: Cursor, shown: str, between: str) -> SyntaxFault | None:
     """A word that others use for comparing, or that is misspelt."""
     word = cursor.word()
     message = f"{word!r} is no word for comparing"
     if word == "between":
-        # Without `for` a reading above and another one below would do.
-        hint = f"write: ({shown} at least ... AND {shown} at most ...) for 1 s"
+        hint = f"write: {between}"
     elif word in _MEANT:
         hint = f"did you mean: {shown} {_MEANT[word]} ...?"
     else:

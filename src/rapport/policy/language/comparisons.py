@@ -35,16 +35,19 @@ def read_comparison(cursor: Cursor, aliases: frozenset[str]) -> Comparison:
     """The comparison that comes next; raises SyntaxFault."""
     start = cursor.place()
     left = _operand(cursor, aliases)
-    said = read_comparing(cursor, print_measured(left), _example(left))
+    shown = print_measured(left)
+    # Without `for` one reading above and another one below would do.
+    between = f"({shown} at least ... AND {shown} at most ...) for 1 s"
+    said = read_comparing(cursor, shown, _example(left), between)
     if said is None:
         raise _expected_comparison(cursor, left, aliases)
-    right = _operand(cursor, aliases, f"{print_measured(left)} {said.words}", said.operator)
+    right = _operand(cursor, aliases, f"{shown} {said.words}", said.operator)
     place = span(start, cursor.last_place())
     if isinstance(left, Quantity) and isinstance(right, Quantity):
         message = "both sides are constants, so there is nothing to watch"
         hint = "write an attribute on one side, such as: temperature of S"
         raise SyntaxFault("policy.constant_comparison", message, place, hint)
-    _refuse_third(cursor, f"{print_measured(left)} {said.words}", right)
+    _refuse_third(cursor, f"{shown} {said.words}", right)
     return Comparison(left, said.operator, right, said.negated, place)
 
 

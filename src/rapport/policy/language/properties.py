@@ -36,7 +36,8 @@ def read_property(cursor: Cursor, *, enclosed: bool = True) -> Property:
     attribute = cursor.name(
         "policy.expected_property", "an attribute", "write a property as status='guest'"
     )
-    said = read_comparing(cursor, attribute.text, "12 m")
+    between = f"{attribute.text} at least ... and {attribute.text} at most ..."
+    said = read_comparing(cursor, attribute.text, "12 m", between)
     if said is None:
         message = f"expected how {attribute.text!r} is compared, and with what"
         hint = f"write: {attribute.text}='...', or a number after {ALL_WORDS} or a sign such as >="

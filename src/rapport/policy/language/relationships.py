@@ -21,7 +21,9 @@ def read_term(cursor: Cursor, aliases: frozenset[str]) -> Term:
     first = cursor.take_if("word")
     if first is None:
         raise _expected_condition(cursor)
-    if first.text not in aliases and cursor.sees("number"):
+    if first.text not in aliases and (
+        cursor.sees("number") or (aliases and first.text.lower() in _NEEDLESS)
+    ):
         raise _nothing_before(first)
     cursor.take_if("keyword", "is")
     negated = cursor.take_if("keyword", "not") is not None

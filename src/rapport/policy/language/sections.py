@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from rapport.core.errors import nearest_names
-from rapport.policy.language.faults import Faults
+from rapport.policy.language.faults import Faults, nearest_word
 from rapport.policy.language.misspelt import JOINING
 from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_line
 from rapport.policy.language.tree import Action, Delivery, Place
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("definitions", "things", "entities", "objects"), "concepts"),
+    **dict.fromkeys(("rules", "rule", "if", "when", "where"), "conditions"),
+    **dict.fromkeys(("do", "then", "reaction", "reactions"), "actions"),
+}
+"""What people call the sections."""
 _EMPTY_HINTS = {
     "concepts": "name what the policy speaks of, such as: room R (security='restricted')",
     "conditions": "say what must hold, such as: A is inside R",
@@ -67,11 +72,16 @@ class _Splitter:
     def _tokens(self, line: str, number: int) -> None:
         before = self.faults.count
         tokens = tokenize_line(line, number, self.faults)
+        alone = len(tokens) == 1
         if self.faults.count != before:
             self.found.faulty.add(self.section)
             # A line that was not read in full is not judged further, only its header counts.
-            tokens = [token for token in tokens if token.kind == "header"]
-        tokens = [self._mended(token, alone=len(tokens) == 1) for token in tokens]
+            tokens = [token for token in tokens if token.kind == "header"] or [
+                Token("header", meant, token.place)
+                for token in tokens
+                if alone and (meant := self._meant(token))
+            ]
+        tokens = [self._mended(token) if alone else token for token in tokens]
         for token in tokens:
             if token.kind != "header":
                 self._content(token)
@@ -82,20 +92,29 @@ class _Splitter:
         if not self._line_goes_on():
             self._close_line()
 
-    def _mended(self, token: Token, *, alone: bool) -> Token:
-        """A misspelt header that stands alone becomes the header that was meant, with a fault."""
-        if not alone or token.kind != "word" or self.open:
-            return token
-        meant = nearest_names(token.text.lower(), HEADERS, limit=1)
-        if not meant or meant[0] in self.headers or meant[0][0] != token.text[0].lower():
+    def _mended(self, token: Token) -> Token:
+        """A misspelt header becomes the header that was meant, with a fault."""
+        meant = self._meant(token)
+        if not meant:
             return token
         self.faults.add(
             "policy.unknown_section",
             f"there is no section named {token.text!r}",
             token.place,
-            hint=f"did you mean {meant[0]!r}?",
+            hint=f"did you mean {meant!r}?",
         )
-        return Token("header", meant[0], token.place)
+        return Token("header", meant, token.place)
+
+    def _meant(self, token: Token) -> str:
+        """The header that a word alone in its line probably is; empty when it is none."""
+        if token.kind != "word" or self.open:
+            return ""
+        word = token.text.lower()
+        meant = _OTHER_NAMES.get(word) or nearest_word(word, HEADERS)
+        if meant in self.headers:
+            return ""
+        alike = word in _OTHER_NAMES or word[:1] == meant[:1] or sorted(word) == sorted(meant)
+        return meant if alike else ""
 
     def _content(self, token: Token) -> None:
         if self.section:
