@@ -1,5 +1,5 @@
-"""`rapport read --as` and `rapport mediate show`: what is in force, by files and log, without a node
-and beside one. [ME-6, ME-9, ME-12]
+"""`rapport read --as` and `rapport mediate show`: what is in force, by files and log, without a
+node and beside one. [ME-6, ME-9, ME-12]
 """
 
 from __future__ import annotations

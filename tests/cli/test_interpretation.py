@@ -172,9 +172,10 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/change-interpretations.md"
 def test_the_files_of_the_how_to_do_what_it_says(site: Path, capfdbinary: Any) -> None:
     command = Command(site, capfdbinary)
     files = dict(re.findall(r"```toml\n# (\w+\.toml)\n(.*?)```", PAGE.read_text(), re.DOTALL))
-    assert list(files) == ["fr.toml", "gust.toml", "gale.toml"]
+    assert list(files) == ["fr.toml", "badges.toml", "gust.toml", "gale.toml"]
     for words in (
         ("declare", "fr.toml"),
+        ("declare", "badges.toml"),
         ("augment", "gust.toml"),
         ("replace", "Gust", "gale.toml"),
     ):

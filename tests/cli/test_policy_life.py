@@ -54,12 +54,21 @@ def test_policies_of_a_site_at_rest_are_changed_and_keep_their_history(
     code, out, told = asked(capsys, "register", str(file), *where)
     assert (code, json.loads(out)["what"]) == (0, "registered")
     assert "there is no policy named 'nobody' to delete" in told
+    assert "fresh: registered before the first event, version" in told
+    assert "no node runs: it holds from its next start on" in told
     file.write_text(POLICY.replace("  delete policy nobody\n", ""))
     assert asked(capsys, "replace", str(file), *where)[0] == 0
     assert asked(capsys, "pause", "fresh", *where)[0] == 0
+    code, out, told = asked(capsys, "pause", "fresh", *where)
+    assert (json.loads(out)["changed"], "fresh: paused already" in told) == (False, True)
     assert asked(capsys, "delete", "or", *where)[0] == 0
-    code, out, _ = asked(capsys, "list", *where)
-    assert "paused" in out
+    code, _out, told = asked(capsys, "delete", "or", *where)
+    assert (code, "it was deleted" in told) == (2, True)
+    code, out, told = asked(capsys, "list", *where)
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert rows[0][4:] == ["readings", "found", "undecided", "suppressed", "errors", "ms"]
+    assert (rows[1][:2], set(rows[1][4:])) == (["fresh", "paused"], {"-"})
+    assert "no node runs" in told
     _code, out, _ = asked(capsys, "list", "--json", *where)
     assert states(out) == {"fresh": "paused", "within": "running"}
     _code, out, _ = asked(capsys, "history", "fresh", "--diff", *where)
@@ -92,6 +101,8 @@ def test_a_running_node_is_changed_over_its_doors(
         assert node.doors is not None
         where = ("--site", str(site), "--url", "http://{}:{}".format(*node.doors))
         file.write_text(POLICY)
+        code, _out, told = asked(capsys, "list", "--site", str(site))
+        assert (code, "name it with --url" in told) == (1, True)
         assert asked(capsys, "shadow", str(file), *where)[0] == 0
         _code, out, _ = asked(capsys, "list", *where)
         assert "running (shadow" in out

@@ -1,10 +1,11 @@
 """What is so at present, from the last readings. [ME-4]"""
 
+import msgspec
 import pytest
 
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
-from rapport.mediation.present import PresentValues
+from rapport.mediation.present import PresentValues, read_present
 
 
 def reading(value, *, key="a", time=1_000, stream="room.temperature"):
@@ -39,12 +40,26 @@ def test_it_is_saved_and_given_back():
     present = PresentValues()
     present.feed(reading([20.0]))
     present.feed(reading('["open", true]', stream="door.state", key="d"))
-    again = PresentValues.from_json(present.to_json())
+    kept = [msgspec.json.encode(value) for _, value in present.changed()]
+    again = PresentValues.of(read_present(kept))
     assert again.value("room", "a", "temperature") == [20.0]
     assert again.value("door", "d", "state") == ["open", True]
     assert not again.feed(reading([5.0], time=500))
     with pytest.raises(Corrupt):
-        PresentValues.from_json(b"{}")
+        read_present([b"{}"])
+
+
+def test_what_changed_is_told_until_it_is_saved_in_the_order_of_hearing():
+    present = PresentValues(most=2)
+    for key in ("a", "b", "a"):
+        present.feed(reading([1.0], key=key))
+    kept = {place[1]: value for place, value in present.changed()}
+    present.saved()
+    assert list(present.changed()) == []
+    again = PresentValues.of(kept.values(), most=2)
+    assert list(again.changed()) == []
+    again.feed(reading([1.0], key="c"))  # b was heard of least recently
+    assert {place[1]: value is None for place, value in again.changed()} == {"c": False, "b": True}
 
 
 def test_the_value_heard_of_least_recently_is_forgotten_first():

@@ -33,6 +33,7 @@ from rapport.mediation.model.types import Attribute, ComplexType
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.mediation.typed import TypedTransformer
+from rapport.store.memory import MemoryRecordStore
 
 CONCEPTS = {
     "station": {
@@ -210,12 +211,14 @@ def test_a_change_is_seen_by_the_next_batch_and_a_faulty_one_by_none():
 
 
 def test_what_conversions_remember_outlives_the_process(tmp_path):
-    memory = SourceMemory()
+    records, memory = MemoryRecordStore(), SourceMemory("weather")
     assert memory.save(3) is None
     memory.states.states["count"] = 7
     memory.format["seen"] = {"a": 1}
-    record = memory.save(9)
-    again = SourceMemory.restore(record)
+    saving = memory.save(9)
+    assert saving is not None
+    records.apply(saving.records)
+    again = SourceMemory.restore(records, "weather")
     assert (again.position, again.format, again.states.states) == (
         9,
         {"seen": {"a": 1}},

@@ -95,13 +95,13 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
         await node.start()
         began = [task.get_name() for task in running_tasks(node)]
         assert sorted(began[:3]) == ["adapter.inbox", "adapter.mail", "adapter.webhook"]
-        later = ["communication", "policy", "policy.load", "policy.second_look"]
-        assert began[3:7] == later
-        assert all(name.startswith("mediation.") for name in began[7:])
+        later = ["communication", "policy", "policy.words", "policy.load", "policy.second_look"]
+        assert began[3:8] == later
+        assert all(name.startswith("mediation.") for name in began[8:])
         for task in running_tasks(node):
             task.add_done_callback(lambda done: ended.append(done.get_name()))
         await node.stop()
-        assert ended == [*reversed(began[7:]), *reversed(began[:7])]
+        assert ended == [*reversed(began[8:]), *reversed(began[:8])]
         with pytest.raises(ChannelUnavailable, match="closed"):
             await node.append("raw.readers", [badge("1", 0)])
 

@@ -136,7 +136,9 @@ def test_a_reload_takes_tables_and_policies_over_together(site: Path) -> None:
         await node.channels.channel("events").append([seen("e2", "p99")])
         await until_found(node, "e2")
         log = node.channels.channel("log")
-        while not any(f"look at {desks[-1]}".encode() in one.event.data for one in await log.read_after(0)):
+        while not any(
+            f"look at {desks[-1]}".encode() in one.event.data for one in await log.read_after(0)
+        ):
             await SystemClock().sleep(20)
 
     play(site, story)
@@ -200,6 +202,41 @@ def test_an_attribute_that_goes_breaks_who_reads_it_and_the_others_run_on(site: 
         assert await until_found(node, "e1") == ["p05"]
 
     play(site, story)
+
+
+def test_a_detection_of_a_replaced_version_is_acted_on_as_that_version_said(site: Path) -> None:
+    (site / "watch.dpl").write_text(WATCH + '    say "old {A.name}"\n')
+    newer = WATCH.replace("person A", "person Z").replace("A is", "Z is")
+    newer = newer.replace("raise alarm", "call for help") + '    to ana\n    say "new {Z.name}"\n'
+
+    async def replacing() -> None:
+        node = make_node(load_site(site), NodeSettings(port=0), SystemClock())
+        await node.meanings.begin()
+        await node.policies.begin()
+        version = node.policies.life.policy("watch").version
+        found = Detection(
+            policy="watch",
+            time=SystemClock().now_ms(),
+            bindings={"A": "p01", "R": "lab"},
+            causes=(),
+            version=version,
+        )
+        await node.channels.channel("detections").append([found.to_event(source="here")])
+        await node.policies.life.replace("watch", newer)
+        await node.stop()
+
+    async def standing(node: Node) -> None:
+        while not (rows := await told(node)):
+            await SystemClock().sleep(20)
+        assert rows == ["old Grace Hopper"]
+
+    asyncio.run(replacing())
+    play(site, standing)
+
+
+async def told(node: Node) -> list[str]:
+    await node.ledger.refresh()
+    return [message.text for message in node.ledger.messages()]
 
 
 # --- interpretations ---

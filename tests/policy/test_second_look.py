@@ -27,9 +27,9 @@ from rapport.core.release import (
     ReleaseDone,
 )
 from rapport.kernel.clock import ManualClock
+from rapport.policy import second_looker
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine import PolicyEngine
-from rapport.policy import second_looker
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.second_look import SUPPORTED, UNSUPPORTED, remembers_all, span_of

@@ -118,6 +118,38 @@ def test_properties_are_rewritten_to_root(own: str, in_root: list[Any]) -> None:
     assert [(each.attribute, each.operator, each.value) for each in side.constraints] == in_root
 
 
+MEASURED = msgspec.structs.replace(WARM, units={"person": {"warmth": "degC"}})
+
+
+@pytest.mark.parametrize(
+    ("own", "in_root"),
+    [
+        ("temp>86", ("warmth", ">=", 30.000000000000004)),
+        ("temp above 86 degF", ("warmth", ">", 30.0)),
+        ("temp at most 30 degC", ("warmth", "<=", 30.0)),
+        ("temp is not below 303.15 K", ("warmth", ">=", 30.0)),
+    ],
+)
+def test_a_property_with_a_unit_means_that_quantity_whoever_says_it(
+    own: str, in_root: tuple[str, str, float]
+) -> None:
+    text = POLICY.format(own, "A is inside R").replace("  human B\n", "")
+    found = compile_policy(text, name="p", ontology=MEASURED, window_ms=WINDOW_MS, terms=OWN)
+    (constraint,) = found.plan.terms[0].first.constraints
+    attribute, operator, value = in_root
+    assert (constraint.attribute, constraint.operator) == (attribute, operator)
+    assert constraint.value == value
+
+
+def test_a_unit_is_refused_where_the_interpretation_calculates_otherwise() -> None:
+    text = POLICY.format("temp above 86 degF", "A is inside R").replace("  human B\n", "")
+    with pytest.raises(PolicyError) as caught:
+        compile_policy(text, name="p", ontology=WARM, window_ms=WINDOW_MS, terms=OWN)
+    (problem,) = caught.value.problems
+    assert problem.code == "policy.untranslatable"
+    assert problem.hint == "write the number without a unit, as it is in these terms"
+
+
 def test_both_sides_of_a_threshold_are_told() -> None:
     found = compiled("temp>86")
     assert [(each.written, each.root) for each in found.rewritten] == [

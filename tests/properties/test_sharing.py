@@ -136,9 +136,7 @@ def in_order(found: list) -> list:
 
 def varied_family(draws: Draws, trial: Trial, window_ms: int) -> list[Plan]:
     """Plans that differ in one constant, and perhaps one that differs in more."""
-    plan = compile_policy(
-        trial.text, name="p", ontology=trial.ontology, window_ms=window_ms
-    ).plan
+    plan = compile_policy(trial.text, name="p", ontology=trial.ontology, window_ms=window_ms).plan
     slots = slots_of(plan)
     if not slots:
         return [plan, msgspec.structs.replace(plan, policy="q")]

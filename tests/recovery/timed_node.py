@@ -1,7 +1,7 @@
 """The node that test_policy_node.py kills: `rapport up` at a time of its own.
 
-Argument: the site. Its wall clock is the machine's plus the milliseconds in the site's file `ahead`,
-looked at again when that changes. Says where it listens as `rapport up` does.
+Argument: the site. Its wall clock is the machine's plus the milliseconds in the site's file
+`ahead`. Says where it listens as `rapport up` does.
 """
 
 from __future__ import annotations

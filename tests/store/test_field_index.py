@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
@@ -22,8 +24,9 @@ from rapport.store.field_index_keys import (
     points,
     text_key,
 )
+from rapport.store.field_index_packing import pack_spots
+from rapport.store.field_index_places import PIECE_BITS
 from rapport.store.field_index_search import STRETCH, UNORDERED_LIMIT
-from rapport.store.field_index_spots import MOST_SPOTS, pack_spots
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 
@@ -176,12 +179,71 @@ def test_forgetting_begins_again(index: SqliteFieldIndex) -> None:
 
 
 def test_spots_are_found_one_by_one(index: SqliteFieldIndex) -> None:
-    bodies = [bytes([n % 256]) * (n % 7 + 1) for n in range(MOST_SPOTS + 10)]
-    pieces = pack_spots(11, 1, 99, 1_000, bodies)
-    index.feed("log", (), pieces, {})
-    spots = index.spots("log", [5, 11, 12, 11 + MOST_SPOTS, 20 + MOST_SPOTS, 21 + MOST_SPOTS])
-    assert [spot.position for spot in spots] == [11, 12, 11 + MOST_SPOTS, 20 + MOST_SPOTS]
+    bodies = [bytes([n % 256]) * (n % 7 + 1) for n in range(266)]
+    index.feed("log", (), [pack_spots(11, 1, 99, 1_000, bodies)], {})
+    spots = index.spots("log", [5, 11, 12, 267, 276, 277])
+    assert [spot.position for spot in spots] == [11, 12, 267, 276]
     assert (spots[0].offset, spots[0].length, spots[0].received) == (1_000, 1, 99)
+    assert [spot.segment for spot in spots] == [1, 1, 1, 1]
     assert spots[1].checksum == crc32(bodies[1])
     assert spots[1].offset == 1_000 + len(bodies[0])
     assert index.spots("other", [1]) == []
+
+
+def test_spots_reach_over_the_end_of_a_piece(index: SqliteFieldIndex) -> None:
+    first = (1 << PIECE_BITS) - 2
+    index.feed("log", (), [pack_spots(first, 7, 99, 0, [b"a", b"bb", b"ccc", b"d"])], {})
+    spots = index.spots("log", range(first - 1, first + 5))
+    assert [(spot.position - first, spot.offset) for spot in spots] == [
+        *((0, 0), (1, 1), (2, 3), (3, 6)),
+    ]
+    assert {spot.segment for spot in spots} == {7}
+
+
+def test_spots_outlive_the_process_and_are_dropped_with_what_they_are_of(tmp_path: Path) -> None:
+    path = tmp_path / "fields.sqlite"
+    spots = [pack_spots(first, first, 99, 0, [b"abc"]) for first in (5, 5 + (1 << PIECE_BITS))]
+    index = SqliteFieldIndex(path)
+    index.declare("log", ("type",))
+    index.feed("log", (), spots, {})
+    index.close()
+    again = SqliteFieldIndex(path)
+    again.declare("log", ("type",))
+    asked = [spot.first for spot in spots]
+    assert [spot.position for spot in again.spots("log", asked)] == asked
+    while again.prune("log", (1 << PIECE_BITS) + 1):
+        continue
+    assert [spot.position for spot in again.spots("log", asked)] == asked[1:]
+    again.forget("log")
+    assert again.spots("log", asked) == []
+
+
+def test_spots_of_an_index_that_was_deleted_are_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "fields.sqlite"
+    index = SqliteFieldIndex(path)
+    index.declare("log", ("type",))
+    index.feed("log", (), [pack_spots(5, 1, 99, 0, [b"abc"])], {})
+    index.close()
+    path.unlink()
+    again = SqliteFieldIndex(path)
+    again.declare("log", ("type",))
+    assert again.spots("log", [5]) == []
+
+
+def test_an_index_of_an_older_make_is_fed_again(tmp_path: Path) -> None:
+    path = tmp_path / "fields.sqlite"
+    index = SqliteFieldIndex(path)
+    index.declare("log", ("type",))
+    feed(index, "type", ["a"])
+    index.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE spots (place INTEGER PRIMARY KEY, spots BLOB)")
+    again = SqliteFieldIndex(path)
+    again.declare("log", ("type",))
+    assert again.fed("log") == {"type": 0}
+    assert find(again, Within("type", points("a"), True), until=5)[0] is None
+    again.close()
+    once_more = SqliteFieldIndex(path)
+    once_more.declare("log", ("type",))
+    feed(once_more, "type", ["a"])
+    assert once_more.fed("log") == {"type": 1}

@@ -8,12 +8,14 @@ The same numbers and seed give the same workload; `digest` tells it from any oth
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rapport.core.errors import UnknownName
 from rapport.core.event import Event
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource, Relationship
@@ -29,7 +31,7 @@ _MS_BETWEEN_EVENTS = 5.0
 
 ONTOLOGY = Ontology(
     concepts={
-        "person": {"status": "text", "position": "point"},
+        "person": {"status": "text", "badge": "text", "position": "point"},
         "room": {"security": "text", "area": "rectangle"},
     },
     relationships={
@@ -44,13 +46,15 @@ ONTOLOGY = Ontology(
 )
 
 _CONCEPTS = """concepts
-  person A (status='guest')
+  person A ({who})
   person B (status='employee')
   room R (security='restricted')
 conditions
 """
 ALONE = "  A is inside R\n  A is not within 5m of B or B is not inside R\n"
 TOGETHER = "  A is within 5m of B\n"
+LASTING = "  A is inside R for 20 s\n"
+SILENT = "  no position of A for 3 s\n"
 
 
 class Building:
@@ -62,13 +66,17 @@ class Building:
         status = np.where(np.arange(people) % 5 == 0, "guest", "employee").astype(object)
         ids = [str(number + 1) for number in range(people)]
         self._instances = {
-            "person": Instances("person", ids, {"status": status}),
+            "person": Instances("person", ids, {"status": status, "badge": np.array(ids, object)}),
             "room": _rooms(rooms, chance),
         }
 
     def instances(self, concept: str) -> Instances:
         """The people or the rooms."""
         return self._instances[concept]
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        """Nothing is looked up here."""
+        raise UnknownName("looked-up function", function, [])
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -78,10 +86,26 @@ class Workload(msgspec.Struct, frozen=True):
     digest: str
 
 
-def policy(conditions: str = ALONE) -> Plan:
-    """A plan with these conditions over the building."""
-    text = f"{_CONCEPTS}{conditions}actions\n  raise alarm\n"
-    return compile_policy(text, name="bench", ontology=ONTOLOGY, window_ms=WINDOW_MS).plan
+def policy(
+    conditions: str = ALONE,
+    *,
+    name: str = "bench",
+    who: str = "status='guest'",
+    window_ms: int = WINDOW_MS,
+) -> Plan:
+    """A plan with these conditions over the building; `who` is asked of A."""
+    text = policy_text(conditions, who)
+    return compile_policy(text, name=name, ontology=ONTOLOGY, window_ms=window_ms).plan
+
+
+def policy_text(conditions: str, who: str = "status='guest'") -> str:
+    """The text of such a policy."""
+    return f"{_CONCEPTS.format(who=who)}{conditions}actions\n  raise alarm\n"
+
+
+def alone_within(metres: float) -> str:
+    """The conditions of listing 5.8 with another distance."""
+    return ALONE.replace("5m", f"{metres:.4f}m")
 
 
 def walk(people: int, rooms_walked: int, events: int, seed: int) -> Workload:

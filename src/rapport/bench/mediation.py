@@ -2,8 +2,8 @@
 by themselves, their making, their weight, and what a change does to events. [ME-8, ME-9]
 
 Five ways from publishers to consumers: *baseline* (nobody looks into an event), *content-based*
-(decoded once for a filter, the bytes go on), *mediated* (decoded, brought to root, filtered,
-turned for the consumers, encoded; generated code), *reflective* (the same, rules looked up while
+(decoded once for a filter, the bytes go on), *mediated* (brought to root, filtered, turned for the
+consumers; generated code from bytes to bytes), *reflective* (the same, rules looked up while
 walking each event), *external* (a client takes, transforms and publishes again). Rates are the
 best of some rounds in which the ways take turns.
 """
@@ -18,6 +18,7 @@ import uvloop
 from rapport.bench.mediation_doors import CONNECTIONS, WAYS, Doors, running_node, seconds_over_doors
 from rapport.bench.mediation_events import AFFECTED, ATTRIBUTES, Form
 from rapport.bench.mediation_inside import locality, ways_inside
+from rapport.bench.mediation_outgoing import said
 from rapport.bench.mediation_transformers import (
     TYPES,
     Speeds,
@@ -37,7 +38,7 @@ _FORMS: tuple[Form, ...] = ("flat", "deep")
 def run(quick: bool) -> dict[str, Any]:
     """Three minutes, 15 s when quick; progress goes to stderr."""
     results: list[Result] = []
-    parts = (_weight, _speeds, _generation, _update, ways_inside, locality, _doors)
+    parts = (_weight, _speeds, _generation, _update, said, ways_inside, locality, _doors)
     for part in parts:
         sys.stderr.write(f"{part.__name__.strip('_').replace('_', ' ')} …\n")
         results += part(quick)

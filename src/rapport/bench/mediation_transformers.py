@@ -29,6 +29,7 @@ from rapport.mediation.model.columns import ColumnPath, Numbers, apply_formulas,
 from rapport.mediation.model.conversions import Formula, converts
 from rapport.mediation.model.interpretation import Interpretation, Rule
 from rapport.mediation.model.interpretations import Interpretations
+from rapport.mediation.model.straight import straight_through
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType
 
@@ -64,8 +65,10 @@ def speeds(form: Form, affected: int, count: int, rounds: int) -> Speeds:
     columns, numbers = columns_of(turn.plan), _columns(given, form, affected)
     encode, decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
     texts = [encode(each) for each in given]
+    through = straight_through([(turn.plan, held.types_met(PRODUCER))])
+    assert through is not None
     whole = [encode(each) for each in turn.batch([decode(text) for text in texts]).results]
-    assert len(whole) == count
+    assert [through(text) for text in texts] == whole
     using_up = make_transformer(held, PRODUCER, SENT, "in", own=True)
     fresh = iter([[decode(text) for text in texts] for _ in range(rounds)])
     return Speeds(
@@ -73,11 +76,7 @@ def speeds(form: Form, affected: int, count: int, rounds: int) -> Speeds:
         batch=count / best(lambda: turn.batch(given), rounds),
         one_by_one=count / best(lambda: [turn(each) for each in given], rounds),
         columns=count / best(lambda: apply_formulas(columns, numbers), rounds),
-        from_bytes=count
-        / best(
-            lambda: [encode(each) for each in turn.batch([decode(t) for t in texts]).results],
-            rounds,
-        ),
+        from_bytes=count / best(lambda: [through(text) for text in texts], rounds),
         batch_of_few=len(few) / best(lambda: turn.batch(few), rounds),
         reflective=len(few) / best(lambda: [walk(each, SENT) for each in few], rounds),
         remembering=len(few) / best(lambda: [known(each, SENT) for each in few], rounds),

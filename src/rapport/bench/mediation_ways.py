@@ -8,16 +8,24 @@ turned once for every interpretation among the consumers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, Form, interpretations
 from rapport.bench.mediation_reflective import Reflective
 from rapport.core.event import StoredEvent
-from rapport.mediation.model.transformer import make_transformer
+from rapport.mediation.model.straight import (
+    Read,
+    Write,
+    straight_read,
+    straight_seen,
+    straight_write,
+)
 
 Values = list[Any]
+Work = Callable[[Sequence[StoredEvent]], Values]
+_Found = TypeVar("_Found")
 _MOST_KEPT = 4_000
 _COLDEST_F, _COLDEST_C = -400.0, -240.0
 """The filter lets everything pass: the most work for what comes after it."""
@@ -33,7 +41,7 @@ class Way(Protocol):
 class Once:
     """A step done once per event, however many consumers ask; None for what is filtered out."""
 
-    def __init__(self, work: Callable[[Sequence[StoredEvent]], Values]) -> None:
+    def __init__(self, work: Work) -> None:
         self._work = work
         self._done: dict[int, Any] = {}
         self.worked = 0
@@ -79,33 +87,68 @@ class ContentBased:
         return [item.event.data for item, good in zip(batch, passed, strict=True) if good]
 
     def _filter(self, batch: Sequence[StoredEvent]) -> Values:
-        return [value["a0"] > _COLDEST_F for value in _decoded(batch)]
+        decode = msgspec.json.Decoder().decode
+        return [decode(item.event.data)["a0"] > _COLDEST_F for item in batch]
 
 
 class Mediated:
-    """To root, filtered there, from root to each interpretation of a consumer, encoded again."""
+    """To root, filtered there, from root to each interpretation of a consumer, encoded again: from
+    bytes to bytes, in one step where all consumers want the same.
+    """
 
     def __init__(self, form: Form, *, readers: int) -> None:
         """`readers`: how many interpretations there are among the consumers."""
         held, _ = interpretations(form, consumers=readers)
-        self._arrive = make_transformer(held, PRODUCER, SENT, "in", own=True)
-        self.root = Once(self._to_root)
-        self.readers = [
-            Once(self._to_reader(make_transformer(held, f"consumer-{number}", ROOT_TYPE, "out")))
-            for number in range(readers)
+        arrive = (held.plan(PRODUCER, SENT, "in"), held.types_met(PRODUCER))
+        leave = [
+            (held.plan(name, ROOT_TYPE, "out"), held.types_met(name))
+            for name in (f"consumer-{number}" for number in range(readers))
         ]
+        if readers == 1:
+            self.readers = [Once(_filtered(there(straight_seen([arrive, leave[0]], "a0"))))]
+            return
+        read, root = there(straight_read(*arrive))
+        known = Once(_filtered_at(read, root.fields["a0"].slot))
+        self.readers = [Once(_written(known, there(straight_write(root, *each)))) for each in leave]
 
     def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
         """In the consumer's own terms."""
-        told: list[bytes] = self.readers[consumer % len(self.readers)].of(batch)
+        told = self.readers[consumer % len(self.readers)].of(batch)
+        return [each for each in told if each is not None]
+
+
+def _filtered(through: Callable[[bytes], Any]) -> Work:
+    """An event that is not as its type says would be None, and fail here."""
+
+    def work(batch: Sequence[StoredEvent]) -> Values:
+        told = []
+        for item in batch:
+            data, seen = through(item.event.data)
+            told.append(data if seen > _COLDEST_C else None)
         return told
 
-    def _to_root(self, batch: Sequence[StoredEvent]) -> Values:
-        return _passed(_all(self._arrive.batch(_decoded(batch))))
+    return work
 
-    def _to_reader(self, turn: Any) -> Callable[[Sequence[StoredEvent]], Values]:
-        encode = msgspec.json.Encoder().encode
-        return lambda batch: [encode(each) for each in _all(turn.batch(self.root.of(batch)))]
+
+def _filtered_at(read: Read, slot: str) -> Work:
+    def work(batch: Sequence[StoredEvent]) -> Values:
+        at_root = [read(item.event.data) for item in batch]
+        return [each if getattr(each, slot) > _COLDEST_C else None for each in at_root]
+
+    return work
+
+
+def _written(root: Once, write: Write) -> Work:
+    def work(batch: Sequence[StoredEvent]) -> Values:
+        return [None if each is None else write(each) for each in root.of(batch)]
+
+    return work
+
+
+def there(found: _Found | None) -> _Found:
+    """What can be made of the plans of a benchmark."""
+    assert found is not None
+    return found
 
 
 class AtConsumers:
@@ -119,22 +162,27 @@ class AtConsumers:
         return self.own[consumer].deliver(batch, consumer)
 
 
-class ByReflection(Mediated):
-    """The same, but rules are looked up while an event is walked."""
+class ByReflection:
+    """As mediated, but values are walked, and rules looked up meanwhile."""
 
     def __init__(self, form: Form, *, readers: int, remembering: bool = False) -> None:
         held, _ = interpretations(form, consumers=readers)
         arrive = Reflective(held, PRODUCER, "in", remembering=remembering)
-        self.root = Once(lambda batch: _passed([arrive(value, SENT) for value in _decoded(batch)]))
-        self.readers = [
+        self._root = Once(lambda batch: _passed([arrive(value, SENT) for value in _decoded(batch)]))
+        self._readers = [
             Once(self._walked(Reflective(held, f"consumer-{number}", "out",
                                          remembering=remembering)))
             for number in range(readers)
         ]  # fmt: skip
 
-    def _walked(self, turn: Reflective) -> Callable[[Sequence[StoredEvent]], Values]:
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """In the consumer's own terms."""
+        told: list[bytes] = self._readers[consumer % len(self._readers)].of(batch)
+        return told
+
+    def _walked(self, turn: Reflective) -> Work:
         encode = msgspec.json.Encoder().encode
-        return lambda batch: [encode(turn(each, ROOT_TYPE)) for each in self.root.of(batch)]
+        return lambda batch: [encode(turn(each, ROOT_TYPE)) for each in self._root.of(batch)]
 
 
 def _decoded(batch: Sequence[StoredEvent]) -> Values:
@@ -145,9 +193,3 @@ def _decoded(batch: Sequence[StoredEvent]) -> Values:
 def _passed(values: Values) -> Values:
     assert all(value["a0"] > _COLDEST_C for value in values), "the filter lets everything pass"
     return values
-
-
-def _all(found: Any) -> Values:
-    assert not found.rejected, found.rejected[0]
-    results: Values = found.results
-    return results

@@ -5,11 +5,11 @@ CH-6]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import BareStored, Event, StoredEvent
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -45,6 +45,16 @@ class Channel(Protocol):
         """Position of the newest durable event; 0 when empty."""
 
 
+@runtime_checkable
+class BareReading(Protocol):
+    """A channel that can leave headers out where they are not needed."""
+
+    async def read_bare_after(self, position: int, *, limit: int = 1000) -> list[BareStored]:
+        """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
+        then read whole ones.
+        """
+
+
 class Subscription(Protocol):
     """A named reader's durable place in a channel, with a state that moves together with it."""
 
@@ -64,6 +74,11 @@ class Subscription(Protocol):
         Goes on in memory without a commit; a new subscription starts again after the committed
         position.
         """
+
+    async def next_bare_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> Sequence[StoredEvent | BareStored]:
+        """The same for a reader that can do without headers: they may be missing."""
 
     async def commit(self, position: int, state: bytes | None = None) -> None:
         """Saves cursor and state (None = as before) in one transaction; durable when it returns."""

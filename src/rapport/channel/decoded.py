@@ -22,6 +22,10 @@ class DecodedBlock:
         self._received, self._events = received, events
         self._stored: list[StoredEvent] | None = None
 
+    def ids(self) -> list[str]:
+        """The ids of its events, in order."""
+        return [event.id for event in self._events]
+
     def after(self, position: int, limit: int) -> list[StoredEvent]:
         """Up to `limit` events after a position."""
         if self._stored is None:

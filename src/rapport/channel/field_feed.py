@@ -14,7 +14,8 @@ from rapport.core.errors import Corrupt
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
 from rapport.store.field_index import Column, FieldIndex
-from rapport.store.field_index_spots import Spots, pack_spots
+from rapport.store.field_index_packing import pack_spots
+from rapport.store.field_index_spots import Spots
 from rapport.store.segment_reading import PlacedBlock
 
 _log = get_logger(__name__)
@@ -99,7 +100,7 @@ class FieldFeed:
                 _log.warning("block not indexed", log=log, position=block.first, error=str(error))
                 continue
             if placed.segment:
-                spots += _spots(placed)
+                spots.append(_spots(placed))
         self._index.feed(log, columns, spots, dict.fromkeys(wanted.paths, reached))
 
     def _read(self, log: str, position: int) -> list[PlacedBlock]:
@@ -123,7 +124,7 @@ class FieldFeed:
         return self._extractions[log]
 
 
-def _spots(placed: PlacedBlock) -> list[Spots]:
+def _spots(placed: PlacedBlock) -> Spots:
     block: Block = placed.block
     bodies = [memoryview(raw) for raw in _RAW.decode(block.body)]
     header = len(block.body) - sum(len(body) for body in bodies)

@@ -53,8 +53,9 @@ class FieldFinder:
                 through = positions[-1]
             if read is not None and found.exact and read < len(positions) == limit:
                 edge = positions[read - 1] if read else after
-                if self._decides(log, query, edge, through):
-                    return self._read_some(log, positions, read, edge)
+                decided = self._decides(log, query, after, through)
+                if decided or (read and self._decides(log, query, edge, through)):
+                    return self._read_some(log, positions, read, edge, decided=decided)
             return self._read(log, positions, through)
         except (StoreUnavailable, Corrupt) as error:
             _log.warning("field index not asked", log=log, why=error.message)
@@ -76,13 +77,16 @@ class FieldFinder:
         unusual = self._index.search(log, unusual_ones(), after=after, until=until, limit=1)
         return unusual.positions == [] and unusual.through >= until
 
-    def _read_some(self, log: str, positions: Sequence[int], read: int, edge: int) -> Found:
+    def _read_some(
+        self, log: str, positions: Sequence[int], read: int, edge: int, *, decided: bool
+    ) -> Found:
         """The first events, and where the others stand."""
         found = self._read(log, positions[:read], edge)
         if found.through < edge:
             return found  # they are large: others will be asked for later
         first = self._log_store.first_position(log)
-        return Found(found.events, edge, [place for place in positions[read:] if place >= first])
+        certain = [place for place in positions[read:] if place >= first]
+        return Found(found.events, edge, certain, decided=decided)
 
     def _read(self, log: str, positions: Sequence[int], through: int) -> Found:
         """The events at positions, as far as some megabytes reach; at least one."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from rapport.channel.decoded import DecodedBlocks
 from rapport.channel.seen import decode_identities
 from rapport.core.errors import RapportError
 from rapport.kernel.telemetry import get_logger
@@ -25,11 +26,18 @@ the lag.
 """
 
 
+Piece = tuple[int, list[str]]
+"""First position and ids of a block."""
+
+
 class HistoryFeed:
     """Keeps a HistoryIndex up with a LogStore; `catch_up` from any thread, one at a time."""
 
-    def __init__(self, log: LogStore, index: HistoryIndex) -> None:
-        self._log_store, self._index = log, index
+    def __init__(
+        self, log: LogStore, index: HistoryIndex, recent: DecodedBlocks | None = None
+    ) -> None:
+        """`recent`: where blocks of the log may still be in memory."""
+        self._log_store, self._index, self._recent = log, index, recent
         self._guard = threading.Lock()
         self._fed: dict[str, int] = {}
         self._stopped = False
@@ -70,12 +78,28 @@ class HistoryFeed:
             fed = self._fed_position(log, last)
             if fed >= last:
                 return False
-            blocks = self._log_store.read_after(log, fed, max_records=_READ_RECORDS)
-            reached = blocks[-1].last if blocks else last
-            pieces = [(block.first, self._ids(log, block)) for block in blocks]
+            pieces, reached = self._pieces_in_memory(log, fed, last)
+            if not pieces:
+                blocks = self._log_store.read_after(log, fed, max_records=_READ_RECORDS)
+                reached = blocks[-1].last if blocks else last
+                pieces = [(block.first, self._ids(log, block)) for block in blocks]
             self._index.feed(log, pieces, reached)
             self._fed[log] = reached
             return reached < last
+
+    def _pieces_in_memory(self, log: str, fed: int, last: int) -> tuple[list[Piece], int]:
+        """Blocks after `fed` as far as they are in memory without a gap, and where they end: under
+        load that is all of them, and nothing is read and decoded a second time.
+        """
+        pieces: list[Piece] = []
+        most = min(last, fed + _READ_RECORDS)
+        while self._recent is not None and fed < most:
+            block = self._recent.holding(log, fed + 1)
+            if block is None:
+                break
+            pieces.append((block.first, block.ids()))
+            fed = block.last
+        return pieces, fed
 
     def _fed_position(self, log: str, last: int) -> int:
         if log not in self._fed:

@@ -15,21 +15,22 @@ from rapport.channel.foreign import ATTEMPTS, Horizon, as_shared, read_on
 from rapport.channel.grouping import cut_blocks, plan_group
 from rapport.channel.planning import Found
 from rapport.channel.query.kinds import Query
-from rapport.channel.retention_ttl import living
+from rapport.channel.retention_ttl import TTL, living
 from rapport.channel.seen import SeenWindow, decode_identities, identity_keys
 from rapport.channel.sequence_keeping import SequenceKeeping
 from rapport.channel.shared import Shared
 from rapport.channel.waiting import Bell
 from rapport.channel.writer import closed_error
-from rapport.core.codec import decode_block
+from rapport.core.codec import decode_bare_block, decode_block
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, Overtaken
 
 _log = get_logger(__name__)
 
 _REBUILD_RECORDS = 50_000
+_TTL_NAME = TTL.encode()
 _LOOK_AHEAD = 256
 """Events decoded when one is asked for: who repeats itself asks for the next ones soon."""
 
@@ -90,6 +91,15 @@ class LoggedChannel:
             self._unreadable = (start, position)
         return []
 
+    async def read_bare_after(self, position: int, *, limit: int = 1000) -> list[BareStored]:
+        """See BareReading. Headers matter to interceptors, and for times to live."""
+        shared = self._shared
+        if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
+            return []
+        if position >= self._last or shared.decoded.holding(self.name, position + 1) is not None:
+            return []
+        return await shared.off_loop(partial(self._bare, position, limit))
+
     async def find_after(
         self, query: Query, position: int, *, until: int, limit: int, read: int | None = None
     ) -> Found | None:
@@ -104,7 +114,7 @@ class LoggedChannel:
         found = await self._shared.off_loop(partial(asked, read=read))
         if found is None or not found.events:
             return found
-        return Found(self._living(found.events), found.through, found.certain)
+        return msgspec.structs.replace(found, events=self._living(found.events))
 
     async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
         """The events at positions, by index; None when there is none."""
@@ -289,6 +299,24 @@ class LoggedChannel:
         if not found:
             self._unreadable = (position, last)
         return found
+
+    def _bare(self, position: int, limit: int) -> list[BareStored]:
+        """From the log, up to a block that must be read as a whole; not kept for others."""
+        found: list[BareStored] = []
+        for block in self._parts.log.read_after(self.name, position, max_records=limit):
+            if _TTL_NAME in block.body:
+                break
+            try:
+                events = decode_bare_block(block.body)
+            except Corrupt:
+                break  # who reads whole ones tells of it
+            received = block.received
+            found += [
+                BareStored(place, received, event)
+                for place, event in enumerate(events, start=block.first)
+                if place > position
+            ]
+        return found[:limit]
 
     def _decode(self, block: Block) -> DecodedBlock | None:
         held = self._shared.decoded.holding(self.name, block.first)

@@ -35,6 +35,8 @@ class Page(msgspec.Struct, frozen=True):
 
     events: list[StoredEvent]
     through: int
+    decided: bool = False
+    """Whether all of them match: an index alone told."""
 
 
 class Pages:
@@ -98,7 +100,8 @@ class Pages:
             self._read_through = found.through
         else:
             self._grown *= 2  # few of the candidates match: look at more of them at once
-            self._ahead, self._ahead_after = Page(found.events, found.through), position
+            self._ahead = Page(found.events, found.through, found.decided)
+            self._ahead_after = position
             self._certain = found.certain
 
     async def _read(self, position: int, last: int) -> Page:
@@ -118,8 +121,8 @@ def _portion(page: Page, position: int, last: int, wanted: int) -> Page:
     if start + len(events) < len(page.events):
         through = events[-1].position
     if through > last:
-        return Page(events[: bisect_right(events, last, key=_position)], last)
-    return Page(events, through)
+        return Page(events[: bisect_right(events, last, key=_position)], last, page.decided)
+    return Page(events, through, page.decided)
 
 
 def _position(stored: StoredEvent) -> int:

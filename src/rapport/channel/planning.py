@@ -58,6 +58,8 @@ class Found(msgspec.Struct, frozen=True):
     decides. They hold no more data than LARGEST_USUAL each, and end by no time to live of their
     own.
     """
+    decided: bool = False
+    """Whether the index alone says that all `events` match: the query need not be tried on them."""
 
 
 class Finder(Protocol):

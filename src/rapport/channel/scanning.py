@@ -47,7 +47,7 @@ class Scanner:
             page = await pages.after(
                 selection.reach, last, wanted=selection.wanted, reads_ahead=reads_ahead
             )
-            selection.add(page.events, page.through)
+            selection.add(page.events, page.through, decided=page.decided)
             if not selection.is_full:
                 await self._clock.sleep(0)  # others get their turn during a long scan
                 last = self._last(query)
@@ -104,7 +104,7 @@ class Scanner:
         found: list[StoredEvent] = []
         while after < through:
             page = await pages.after(after, through, wanted=_PAGE)
-            found += matching(query, page.events, is_taken)
+            found += matching(query, page.events, is_taken, decided=page.decided)
             after = page.through
             if after < through:
                 await self._clock.sleep(0)

@@ -22,12 +22,12 @@ IsTaken = Callable[[int], bool]
 
 
 def matching(
-    query: Query, page: Sequence[StoredEvent], is_taken: IsTaken | None
-) -> list[StoredEvent]:
-    """The messages of a page that a query wants and nobody took."""
+    query: Query, page: Sequence[StoredEvent], is_taken: IsTaken | None, *, decided: bool = False
+) -> Sequence[StoredEvent]:
+    """The messages of a page that a query wants and nobody took; `decided`: it wants them all."""
     matches, last = query.matches, query.bounds.last
     try:
-        found = [stored for stored in page if matches(stored)]
+        found = page if decided else [stored for stored in page if matches(stored)]
     except RapportError:
         raise
     except Exception as error:  # a plug-in's fault is the request's, not the node's
@@ -77,18 +77,24 @@ class Selection:
         """How many messages the set can still take."""
         return self._limits.messages - len(self._events)
 
-    def add(self, page: Sequence[StoredEvent], through: int | None = None) -> None:
+    def add(
+        self, page: Sequence[StoredEvent], through: int | None = None, *, decided: bool = False
+    ) -> None:
         """Looks at the next page; sets `is_full` when the set is closed. `through` says how far the
-        page reaches when it holds only what can match.
+        page reaches when it holds only what can match, `decided` that all of it does.
         """
-        for stored in matching(self._query, page, self._is_taken):
-            if not self._fits(stored):
-                self.reach, self.is_full = stored.position - 1, True
-                return
-            self._put(stored)
-            if len(self._events) == self._limits.messages:
-                self.reach, self.is_full = stored.position, True
-                return
+        found = matching(self._query, page, self._is_taken, decided=decided)
+        if not self._put_all(found):
+            for stored in found:
+                if not self._fits(stored):
+                    self.reach, self.is_full = stored.position - 1, True
+                    return
+                self._put(stored)
+                if len(self._events) == self._limits.messages:
+                    break
+        if len(self._events) == self._limits.messages:
+            self.reach, self.is_full = self._events[-1].position, True
+            return
         self.reach = page[-1].position if through is None else through
         size = sum(len(stored.event.data) for stored in page)
         self._left -= len(page) + size // _BYTES_AS_ONE
@@ -118,6 +124,19 @@ class Selection:
         earliest = min(self._earliest, stored.event.time)
         latest = max(self._latest, stored.event.time)
         return latest - earliest <= allowed
+
+    def _put_all(self, found: Sequence[StoredEvent]) -> bool:
+        """Puts all in at once if it is plain that all fit; most pages do."""
+        size = sum([len(stored.event.data) for stored in found])
+        if (
+            self._limits.time_range_ms
+            or len(found) > self.wanted
+            or self._bytes + size > self._limits.data_bytes
+        ):
+            return False
+        self._bytes += size
+        self._events += found
+        return True
 
     def _put(self, stored: StoredEvent) -> None:
         if self._limits.time_range_ms:

@@ -84,7 +84,7 @@ class Shared:
         self.time = BelievedTime(parts.clock)
         """What decides that something is too old."""
         self.decoded = DecodedBlocks()
-        self.feed = HistoryFeed(parts.log, parts.history)
+        self.feed = HistoryFeed(parts.log, parts.history, self.decoded)
         self.closed = False
         self.rules = ChannelsDeclared()
         self._rules: dict[str, ChannelRules] = {}

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Channel
+from rapport.channel.channel import BareReading, Channel
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.core.event import StoredEvent
+from rapport.core.event import BareStored, StoredEvent
 from rapport.store.base import Change, Put, RecordStore
 
 CURSORS = "cursors"
@@ -106,7 +106,20 @@ class LoggedSubscription:
                     return given
         return []
 
-    def _note_skipped(self, batch: Sequence[StoredEvent]) -> None:
+    async def next_bare_batch(
+        self, *, limit: int = 1000, timeout_ms: int | None = None
+    ) -> Sequence[StoredEvent | BareStored]:
+        """See Subscription."""
+        source = self._source
+        if isinstance(source, BareReading) and source.last_position() > self._handed_out:
+            bare = await source.read_bare_after(self._handed_out, limit=limit)
+            if bare:
+                self._note_skipped(bare)
+                self._handed_out = bare[-1].position
+                return bare
+        return await self.next_batch(limit=limit, timeout_ms=timeout_ms)
+
+    def _note_skipped(self, batch: Sequence[StoredEvent | BareStored]) -> None:
         skipped = batch[-1].position - self._handed_out - len(batch)
         if skipped > 0:
             self.skipped += skipped

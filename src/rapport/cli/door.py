@@ -11,7 +11,7 @@ import msgspec
 from rapport.cli.remote import Remote
 from rapport.cli.resting import with_resting_node
 from rapport.cli.sites import site_directory
-from rapport.core.errors import Unavailable
+from rapport.core.errors import StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
@@ -23,6 +23,8 @@ class NodeDoor:
     def __init__(self, site: Path | None, url: str | None, token_file: Path | None) -> None:
         self._site, self._url = site_directory(site), url
         self._remote = Remote.of_site(self._site, url, token_file)
+        self.is_resting = False
+        """Whether the last answer came from here, since no node runs."""
 
     def ask(
         self,
@@ -37,5 +39,11 @@ class NodeDoor:
         except Unavailable as error:
             if self._url is not None or error.code != "node.unreachable":
                 raise
-        found = with_resting_node(self._site, local, record=record)
+        self.is_resting = True
+        try:
+            found = with_resting_node(self._site, local, record=record)
+        except StoreUnavailable as error:
+            if error.code == "store.locked":
+                error.hint = "its node runs, but not where its site.toml says: name it with --url"
+            raise
         return msgspec.json.decode(msgspec.json.encode(found))

@@ -30,8 +30,9 @@ DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change not
 
 @app.command
 def show(source: str, *, site: SiteOption = None) -> None:
-    """Print the generated code that gives the events of a source their meaning, by what is in force:
-    the site's files and the changes on record, beside a running node or without one.
+    """Print the generated code that gives the events of a source their meaning.
+
+    By what is in force: the site's files and the changes on record, with a running node or without.
     """
     from rapport.cli.in_force import in_force_at
     from rapport.kernel.clock import SystemClock

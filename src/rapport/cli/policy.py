@@ -14,7 +14,7 @@ from rapport.core.errors import InvalidInput
 
 Stage = Literal["parsed", "terms", "ecnf", "tree", "plan", "json", "partitions"]
 
-app = App(name="policy", help="Look at policies as the compiler sees them, and format them.")
+app = App(name="policy", help="Look at policies, format them, and change them while events flow.")
 add_to(app)
 
 

@@ -11,14 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
-import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.door import NodeDoor
+from rapport.cli.policy_told import (
+    HEADS,
+    line_of,
+    row_of,
+    say,
+    show_problems,
+    tell,
+    write_data,
+    write_rows,
+)
 from rapport.cli.remote import RefusedThere, Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import show_problem, stderr, write_bytes, write_json, write_table
-from rapport.core.errors import InvalidInput, PolicyError, Problem
+from rapport.cli.terminal import write_bytes, write_json
+from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -49,20 +58,24 @@ def list_all(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
 ) -> None:
-    """List policies with state, version, and what each read, found and cost since the start."""
+    """List policies with state, version, and what each did since the node started: readings it
+    looked at, situations found, those left undecided because a source was silent, those suppressed
+    by `at most once per`, errors, and the milliseconds spent on it.
+    """
 
     async def local(life: PolicyLife) -> Any:
         return life.policies()
 
-    found = _look(NodeDoor(site, url, token_file), "/policies", local)
+    door = NodeDoor(site, url, token_file)
+    found = _look(door, "/policies", local)
     if json:
         write_json(found)
         return
-    heads = ("name", "state", "version", "by", "read", "found", "open", "held", "errors", "ms")
-    write_table("policies", heads, [_row(policy) for policy in found])
+    write_rows("policies", HEADS, [row_of(policy) for policy in found])
     for policy in found:
-        for problem in policy["problems"]:
-            show_problem(msgspec.convert(problem, Problem))
+        show_problems(policy)
+    if door.is_resting:
+        say("no node runs: these would run from its next start on")
 
 
 def register(
@@ -123,12 +136,10 @@ def delete(
 ) -> None:
     """End a policy; its history stays."""
     path = f"/policies/{quote(name, safe='')}"
-    _tell(
-        _change(
-            NodeDoor(site, url, token_file),
-            lambda remote: remote.delete(path),
-            lambda life: life.delete(name, by="local"),
-        )
+    _change(
+        NodeDoor(site, url, token_file),
+        lambda remote: remote.delete(path),
+        lambda life: life.delete(name, by="local"),
     )
 
 
@@ -151,7 +162,7 @@ def history(
     if json:
         write_json(found)
     elif diff:
-        parts = [f"{_line(one)}\n{one['diff']}" for one in found]
+        parts = [f"{line_of(one)}\n{one['diff']}" for one in found]
         write_bytes("\n".join(parts).encode())
     else:
         rows = [
@@ -165,7 +176,7 @@ def history(
             )
             for one in found
         ]
-        write_table("changes", ("time", "what", "version", "by", "after", "because"), rows)
+        write_rows("changes", ("time", "what", "version", "by", "after", "because"), rows)
 
 
 def shadow(
@@ -204,12 +215,14 @@ def reload(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
 ) -> None:
-    """Have the running node take ontology and policies from the site's files anew."""
+    """Have the running node take ontology, tables and policies from the site's files anew."""
     remote = Remote.of_site(site_directory(site), url, token_file)
     done = remote.post("/policies", b"{}")
-    write_json(done)
-    names = [f"{one['name']} {one['what']}" for one in done]
-    stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+    write_data(done)
+    for one in done:
+        tell(one)
+    if not done:
+        say("every policy is as it was")
 
 
 def _bring(
@@ -228,15 +241,24 @@ def _bring(
         bring = life.register if how == "register" else life.shadow
         return await bring(policy, text, by="local")
 
-    _tell(_change(door, lambda remote: remote.post(path, text.encode(), _TEXT), local))
+    _change(door, lambda remote: remote.post(path, text.encode(), _TEXT), local)
 
 
 def _act(door: NodeDoor, name: str, act: str, local: Local) -> None:
     path = f"/policies/{quote(name, safe='')}/{act}"
-    _tell(_change(door, lambda remote: remote.post(path, b"{}"), local))
+    _change(door, lambda remote: remote.post(path, b"{}"), local)
 
 
-def _change(door: NodeDoor, ask: Callable[[Remote], Any], local: Local) -> Any:
+def _change(door: NodeDoor, ask: Callable[[Remote], Any], local: Local) -> None:
+    """Makes a change and says what came of it."""
+    done = _done(door, ask, local)
+    write_data(done)
+    tell(done)
+    if door.is_resting:
+        say("no node runs: it holds from its next start on")
+
+
+def _done(door: NodeDoor, ask: Callable[[Remote], Any], local: Local) -> Any:
     try:
         return door.ask(ask, _of_node(local), record=True)
     except RefusedThere as refused:
@@ -260,25 +282,5 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
-
-
-def _tell(done: Any) -> None:
-    for problem in done["problems"]:
-        show_problem(msgspec.convert(problem, Problem))
-    write_json(done)
-    what = done["what"] if done["changed"] else "not changed"
-    place = f" after event {done['after']}" if done["changed"] else ""
-    stderr().print(f"{done['name']}: {what}{place}", highlight=False)
-
-
-def _row(policy: Any) -> tuple[str, ...]:
-    counts = policy["counts"]
-    state = policy["state"] + (f" (shadow {policy['shadow']})" if policy["shadow"] else "")
-    figures = ("read", "detections", "undecided", "suppressed", "errors", "cost_ms")
-    shown = (str(counts[name]) for name in figures)
-    return (policy["name"], state, policy["version"], policy["by"], *shown)
-
-
-def _line(change: Any) -> str:
-    return f"{format_time(change['time'])} {change['what']} {change['version']} {change['by']}"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidInput(f"cannot read {file}: {reason}", code="cli.no_file") from None

@@ -1,26 +1,30 @@
-"""`rapport replay`: policies over recorded events, in this process or on Spark. [PO-8, UX-3]"""
+"""`rapport replay`: policies over recorded events or the site's log, in this process or on Spark.
+[PO-8, UX-3]
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import show_problem, stderr, write_bytes
-from rapport.core.errors import InvalidInput
-from rapport.core.times import parse_duration
+from rapport.cli.terminal import show_problem, stderr, stdout, write_bytes
+from rapport.core.errors import InvalidInput, Problem, Unsupported
+from rapport.core.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from rapport.policy.replay import ReplayResult
-    from rapport.site.site import Site
+    from rapport.policy.replay_faults import FaultyRows
 
 _SHOWN_PROBLEMS = 20
+_FAILED = "policy.failed"
 
 
 def replay(
@@ -28,6 +32,16 @@ def replay(
     site: SiteOption = None,
     policy: Annotated[list[str] | None, Parameter(help="Only these policies.")] = None,
     events: Annotated[list[str] | None, Parameter(help="Event files, or SOURCE=FILE.")] = None,
+    from_log: Annotated[bool, Parameter(help="Over the site's own log.", negative="")] = False,
+    since: Annotated[str | None, Parameter(help="Of the log: from this time on.")] = None,
+    until: Annotated[str | None, Parameter(help="Of the log: before this time.")] = None,
+    changed: Annotated[
+        Path | None, Parameter(help="A changed policy: list what it finds otherwise.")
+    ] = None,
+    readable: Annotated[bool, Parameter(help="For people, not as JSON.", negative="")] = False,
+    zone: Annotated[str, Parameter(help="Times for people: UTC, local, Europe/Lisbon.")] = "UTC",
+    show: Annotated[int, Parameter(help="For people: so many of each policy.")] = 20,
+    strict: Annotated[bool, Parameter(help="Stop at the first faulty row.", negative="")] = False,
     engine: Annotated[Literal["local", "spark"], Parameter(help="Where to run.")] = "local",
     lateness: Annotated[str | None, Parameter(help="How long to wait for stragglers.")] = None,
     out: Annotated[Path | None, Parameter(help="File to write to instead of stdout.")] = None,
@@ -38,57 +52,53 @@ def replay(
     as_live: Annotated[bool, Parameter(help="Repeat what live decided.", negative="")] = False,
     master: Annotated[str | None, Parameter(help="Spark: where it runs.")] = None,
 ) -> int:
-    """Run policies over recorded events; one detection per line as JSON, sorted."""
+    """Run policies over recorded events; one detection per line as JSON, sorted.
+
+    Files of sources with an interpretation are raw: they get their meaning first, as live. With
+    --changed FILE the site's policy of that name (or the one of --policy) is compared with it.
+    """
+    from rapport.cli.replay_run import Chosen, Over, choose_policies, run_over
+    from rapport.cli.replay_text import Readable, time_zone
     from rapport.core.detection import detection_lines
-    from rapport.core.errors import Unsupported
-    from rapport.policy.replay import recordings_of
+    from rapport.policy.replay_difference import difference_lines
     from rapport.site.site import load_site
 
     if as_live:
         raise Unsupported("--as-live", "this version", hint="plain replay orders by event time")
-    loaded = load_site(site_directory(site), policies=policy)
-    if not loaded.policies:
-        raise InvalidInput("the site has no policies", code="replay.no_policies")
-    with _engine(engine, loaded, partitions, master) as run, _watched() as seen:
-        result = run(
-            loaded.ontology,
-            loaded.tables,
-            [compiled.plan for compiled in loaded.policies.values()],
-            recordings_of(loaded.ontology, loaded.directory, events or ()),
-            lateness_ms=loaded.lateness_ms if lateness is None else parse_duration(lateness),
-            batch=batch,
-            stop_after=stop_after,
-            resume=resume,
-            state_directory=loaded.data_directory / "replay",
-            tables_version=loaded.tables.version(),
-            progress=seen,
-        )
-    _write(detection_lines(result.detections), out)
-    for problem in result.problems[:_SHOWN_PROBLEMS]:
-        show_problem(problem)
-    _summarise(result)
-    return int(bool(result.problems))
-
-
-@contextmanager
-def _engine(
-    name: str, site: Site, partitions: int | None, master: str | None
-) -> Iterator[Callable[..., ReplayResult]]:
-    """What runs the replay: this process, or a Spark session that lives as long as the block."""
-    if name == "local":
-        from rapport.policy.replay import replay as replay_here
-
-        yield replay_here
-        return
-    from rapport.pipeline.replay import replay_recorded
-    from rapport.pipeline.session import running_spark
-    from rapport.pipeline.settings import load_spark_settings
-
-    settings = load_spark_settings(
-        site.file.section("spark").values, flags={"master": master}, environment=os.environ
+    over = Over(
+        events=tuple(events or ()),
+        from_log=from_log,
+        since=None if since is None else parse_time(since),
+        until=None if until is None else parse_time(until),
+        strict=strict,
+        engine=engine,
+        lateness_ms=None if lateness is None else parse_duration(lateness),
+        batch=batch,
+        stop_after=stop_after,
+        resume=resume,
+        partitions=partitions,
+        master=master,
     )
-    with running_spark(settings) as spark:
-        yield partial(replay_recorded, spark, partitions=partitions)
+    over.check()
+    time_zone(zone)
+    directory = site_directory(site)
+    chosen: Chosen = choose_policies(
+        load_site(directory, policies=policy or None), policy or (), changed
+    )
+    shown = Readable(chosen.site.ontology, chosen.shown_plans(), zone, show)
+    with _watched() as seen:
+        result, readings = run_over(
+            chosen, over, seen, lambda found: shown.causes(found, chosen) if readable else set()
+        )
+    if readable:
+        _write_text(shown.text(result, readings, chosen), out)
+    elif chosen.changed is not None:
+        _write(difference_lines(chosen.compared(result).differences), out)
+    else:
+        _write(detection_lines(result.detections), out)
+    _tell_problems(result)
+    _summarise(result, chosen.counts(result))
+    return int(bool(result.problems))
 
 
 @contextmanager
@@ -102,6 +112,15 @@ def _watched() -> Iterator[Callable[[int], None]]:
         yield lambda events: status.update(f"replaying … {events:,} events")
 
 
+def _write_text(lines: list[Text], out: Path | None) -> None:
+    if out is not None:
+        _write("".join(f"{line.plain}\n" for line in lines).encode(), out)
+        return
+    console = stdout()
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
 def _write(lines: bytes, out: Path | None) -> None:
     if out is None:
         write_bytes(lines)
@@ -112,15 +131,35 @@ def _write(lines: bytes, out: Path | None) -> None:
         raise InvalidInput(f"cannot write {out}: {error.strerror}", code="cli.no_file") from None
 
 
-def _summarise(result: ReplayResult) -> None:
-    parts = [f"{len(result.detections):,} detections in {result.events:,} events"]
+def _tell_problems(result: ReplayResult) -> None:
+    """Faulty rows by reason with the first place of each, then policies that failed."""
+    told = [_together(rows) for rows in result.faulty]
+    told += [problem for problem in result.problems if problem.code == _FAILED]
+    for problem in told[:_SHOWN_PROBLEMS]:
+        show_problem(problem)
+
+
+def _together(rows: FaultyRows) -> Problem:
+    if rows.count == 1:
+        return rows.first
+    places = ", ".join(str(line) for line in rows.lines[1:])
+    more = ", …" if rows.count > len(rows.lines) else ""
+    message = f"{rows.first.message} (and {rows.count - 1:,} more rows: {places}{more})"
+    return msgspec.structs.replace(rows.first, message=message)
+
+
+def _summarise(result: ReplayResult, counts: str) -> None:
+    parts = [f"{counts} in {result.events:,} events"]
     if result.undecided:
         silent = sorted({name for item in result.undecided for name in item.silent})
         parts.append(f"{len(result.undecided):,} undecided (silent: {', '.join(silent)})")
     if result.late:
         parts.append(f"{len(result.late):,} late and left out")
-    if result.problems:
-        parts.append(f"{len(result.problems):,} rows could not be read")
+    failed = sum(problem.code == _FAILED for problem in result.problems)
+    if failed:
+        parts.append(f"{failed:,} policies failed")
+    if result.faulty:
+        parts.append(f"{sum(rows.count for rows in result.faulty):,} rows could not be read")
     if result.stopped:
         parts.append("stopped; go on with --resume")
     stderr().print("; ".join(parts))

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput
-from rapport.core.event import Event, StoredEvent, check_envelope
+from rapport.core.event import BareEvent, Event, StoredEvent, check_envelope
 from rapport.core.times import format_time, parse_time, parse_times
 from rapport.core.usual_events import UNREADABLE, ReadTimes, usual_event, usual_events
 
 _PACK = msgspec.msgpack.Encoder()
 _UNPACK_BLOCK = msgspec.msgpack.Decoder(list[Event])
+_UNPACK_BARE = msgspec.msgpack.Decoder(list[BareEvent])
 
 DATA_ENCODING, BASE64 = "dataencoding", "base64"
 """Header of an event whose data are octets: its data are then the JSON text of their base64."""
@@ -66,6 +67,14 @@ def decode_block(block: bytes) -> list[Event]:
     """The events of a block; raises Corrupt when the bytes are not one."""
     try:
         return _UNPACK_BLOCK.decode(block)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a log block cannot be read: {error}", code="log.bad_block") from None
+
+
+def decode_bare_block(block: bytes) -> list[BareEvent]:
+    """The events of a block without their headers; raises Corrupt when the bytes are not one."""
+    try:
+        return _UNPACK_BARE.decode(block)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise Corrupt(f"a log block cannot be read: {error}", code="log.bad_block") from None
 

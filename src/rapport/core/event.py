@@ -69,6 +69,27 @@ def _unescaped(text: str) -> str:
     return text.replace("%20", " ").replace("%25", "%")
 
 
+class BareEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An event without its headers, for who reads many and needs none of them: making a dictionary
+    for each costs as much as the rest. The first fields of `Event`, in its order.
+    """
+
+    source: str
+    id: str
+    type: str
+    subject: str
+    time: int
+    data: bytes = b"null"
+
+
+class BareStored(msgspec.Struct, frozen=True, gc=False):
+    """A bare event with its place; `channel.read_after(position - 1, limit=1)` has the whole."""
+
+    position: int
+    received: int
+    event: BareEvent
+
+
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event with the place and time that append gave it: `position` counts from 1 in its
     channel.

@@ -34,6 +34,11 @@ class CheckedEvents(tuple[Event, ...]):
     __slots__ = ()
 
 
+def are_bare(events: Sequence[Event]) -> bool:
+    """Whether none of the events has headers; of checked ones that is known without looking."""
+    return type(events) is CheckedEvents or not any(event.headers for event in events)
+
+
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 
 

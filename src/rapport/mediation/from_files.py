@@ -15,7 +15,6 @@ from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.interpretation import Interpretation as FieldsForm
 from rapport.mediation.model.conversions import functions_of
 from rapport.mediation.model.interpretation import Interpretation as TypedForm
-
 from rapport.mediation.rules import TableColumns
 
 ProblemsByName = list[tuple[str, tuple[Problem, ...]]]

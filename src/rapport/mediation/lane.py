@@ -27,7 +27,6 @@ SignReading = Callable[[Event, Event], Event]
 READER = "mediation"
 EVENTS = "events"
 RAW_POSITION = "rawposition"
-MEMORY_TABLE = "mediation.memory"
 _LIMIT = 1_000
 _BLOCKING_LIMIT = 20
 """Where each event may take a deadline long, short batches get what is done out soon."""
@@ -92,7 +91,7 @@ class Lane:
         """`records`: where what formats and conversions remember outlives a restart."""
         self.source, self.counts = source, SourceCounts()
         self._sign, self._records = sign, records
-        self.memory = SourceMemory.restore(records.get(MEMORY_TABLE, source) if records else None)
+        self.memory = SourceMemory.restore(records, source)
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -131,9 +130,14 @@ class Lane:
         return [one for one in batch if one.position > self.memory.position]
 
     async def _remember(self, position: int) -> None:
-        record = self.memory.save(position) if self._records is not None else None
-        if record is not None and self._records is not None:
-            await asyncio.to_thread(self._records.put, MEMORY_TABLE, self.source, record)
+        saving = self.memory.save(position) if self._records is not None else None
+        if saving is None or self._records is None:
+            return
+        try:
+            await asyncio.to_thread(self._records.apply, saving.records)
+        except Exception:
+            saving.failed()
+            raise
 
     def close(self) -> None:
         """Lets go of the thread; work in it is not waited for."""

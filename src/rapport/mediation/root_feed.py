@@ -5,37 +5,43 @@ other sources move. [ME-4]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.core.errors import Corrupt
 from rapport.core.event import StoredEvent
+from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.concepts import Concepts, value_of
-from rapport.mediation.lane import EVENTS, MEMORY_TABLE
+from rapport.mediation.lane import EVENTS
+from rapport.mediation.memory import MEMORY_TABLE
 from rapport.mediation.model.conversions import Chain, Conversion
 from rapport.mediation.model.feeding import fed_by
 from rapport.mediation.model.finding import ContextLookup
 from rapport.mediation.model.interpretations import Interpretations
-from rapport.mediation.present import PresentValues
+from rapport.mediation.present import PresentValue, PresentValues, read_present
 from rapport.mediation.rejection import Rejected
 from rapport.mediation.typed import TypedTransformer
-from rapport.store.base import RecordStore
+from rapport.store.base import Change, Delete, Put, RecordStore
 
 _LIMIT = 1_000
 _SAVE_EVERY_MS = 10_000
 _LOOK_EVERY_MS = 1_000
+PRESENT_TABLE = "mediation.present"
 _KEY = "*present"
 """No source can have this name."""
 
 _log = get_logger(__name__)
 
 
-class _Saved(msgspec.Struct):
+class _Saved(msgspec.Struct, omit_defaults=True):
+    """How far it has read; `values` is of the time when all were one record."""
+
     position: int
-    values: msgspec.Raw
+    values: list[PresentValue] | None = None
 
 
 def needs_root(interpretations: Interpretations, concepts: Concepts) -> bool:
@@ -107,9 +113,16 @@ class RootFeed:
         self._saved_position = self._position
 
     def _write(self, records: RecordStore, position: int) -> None:
-        """In a thread: it takes as long as there are values. Nothing is taken in meanwhile."""
-        saved = _Saved(position, msgspec.Raw(self.present.to_json()))
-        records.put(MEMORY_TABLE, _KEY, msgspec.json.encode(saved))
+        """In a thread: it takes as long as values changed. Nothing is taken in meanwhile."""
+        changes: list[Change] = [
+            Delete(PRESENT_TABLE, content_id(*place))
+            if value is None
+            else Put(PRESENT_TABLE, content_id(*place), msgspec.json.encode(value))
+            for place, value in self.present.changed()
+        ]
+        head = msgspec.json.encode(_Saved(position))
+        records.apply([*changes, Put(MEMORY_TABLE, _KEY, head)])
+        self.present.saved()
 
     def _take_in(self, batch: list[StoredEvent], learners: list[TypedTransformer]) -> None:
         for stored in batch:
@@ -132,10 +145,31 @@ class RootFeed:
 
     def _restore(self) -> None:
         record = self._records.get(MEMORY_TABLE, _KEY) if self._records is not None else None
-        if record is not None:
-            saved = msgspec.json.decode(record, type=_Saved)
-            self._position = self._saved_position = saved.position
-            self.present = PresentValues.from_json(bytes(saved.values))
+        if record is None or self._records is None:
+            return
+        saved = _read_saved(record)
+        self._position = self._saved_position = saved.position
+        if saved.values is not None:
+            numbered = enumerate(saved.values, start=1)
+            values = [msgspec.structs.replace(each, heard=place) for place, each in numbered]
+            self.present = PresentValues.of(values, are_saved=False)
+        else:
+            self.present = PresentValues.of(read_present(_present_records(self._records)))
+
+
+def _read_saved(record: bytes) -> _Saved:
+    try:
+        return msgspec.json.decode(record, type=_Saved)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"present values cannot be read: {error}"
+        raise Corrupt(message, code="mediation.bad_memory") from None
+
+
+def _present_records(records: RecordStore) -> Iterator[bytes]:
+    after = ""
+    while page := records.find(PRESENT_TABLE, after=after, limit=_LIMIT):
+        yield from (value for _key, value in page)
+        after = page[-1][0]
 
 
 def _asks(conversion: Conversion, concepts: Concepts) -> bool:

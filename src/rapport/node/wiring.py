@@ -232,7 +232,8 @@ def _updating(
     channels: LoggedChannels, repository: Repository, mediation: MediationReader, clock: Clock
 ) -> Updating:
     own = node_identity(channels.records, Chance.from_machine().randbytes(8).hex())
-    return Updating(channels, repository, mediation, clock, node=own)
+    records = channels.records
+    return Updating(channels, repository, mediation, clock, node=own, records=records)
 
 
 def _policy(

@@ -14,7 +14,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.core.event import StoredEvent
+from rapport.core.errors import Problem
+from rapport.core.event import BareStored, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.policy.engine_counts import PolicyCounts
 from rapport.policy.engine_output import Output
@@ -117,6 +118,10 @@ class PolicyEngine:
         """Names and versions of the plans running."""
         return self._reading.running.runner.policies()
 
+    def failed(self) -> dict[str, Problem]:
+        """The policies that were set aside because something they use raised, with the reason."""
+        return self._reading.running.runner.failed()
+
     @property
     def counts(self) -> EngineCounts:
         """What happened since the start."""
@@ -202,7 +207,10 @@ class PolicyEngine:
         wait = self._wait_ms() if timeout_ms is None else min(timeout_ms, self._wait_ms())
         if timeout_ms is None and not self._upstream_is_idle():
             wait = max(wait, _UPSTREAM_WAIT_MS)
-        batch = await subscription.next_batch(limit=self._batch, timeout_ms=wait)
+        next_batch = (
+            subscription.next_batch if self._reading.needs_headers else subscription.next_bare_batch
+        )
+        batch = await next_batch(limit=self._batch, timeout_ms=wait)
         async with self.turn:
             began_ns = self._clock.steady_ns()
             try:
@@ -215,7 +223,7 @@ class PolicyEngine:
                 self.busy_ns += self._clock.steady_ns() - began_ns
         return len(batch)
 
-    async def _take_step(self, batch: list[StoredEvent]) -> None:
+    async def _take_step(self, batch: Sequence[StoredEvent | BareStored]) -> None:
         if batch:
             await self._reading.take(batch, self.ontology, self.skew_ms)
             self._pace.heard(self._clock.steady_ns())

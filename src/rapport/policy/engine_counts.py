@@ -17,7 +17,7 @@ class PolicyCounts(msgspec.Struct, frozen=True):
     """Of one policy, since the node started.
 
     `read`: readings of its streams. `errors`: commands of its actions that could not be carried
-    out. `cost_ms`: time spent on it.
+    out, and its own failure. `cost_ms`: time spent on it.
     """
 
     read: int = 0
@@ -63,14 +63,18 @@ class PolicyMeter:
         self._of(policy)[2] += 1
 
     def counts(self, runner: LocalRunner) -> dict[str, PolicyCounts]:
-        """By name, of the policies that run."""
-        suppressed = runner.suppressed()
+        """By name, of the policies that run, or did until they failed."""
+        suppressed, failed, spent_ns = runner.suppressed(), runner.failed(), runner.spent_ns
         return {
-            plan.policy: self._counted(plan, runner.spent_ns, suppressed[plan.policy])
-            for plan in runner.plans()
+            plan.policy: self._counted(
+                plan, spent_ns, suppressed.get(plan.policy, 0), int(plan.policy in failed)
+            )
+            for plan in (*runner.plans(), *runner.failed_plans())
         }
 
-    def _counted(self, plan: Plan, spent_ns: dict[str, int], suppressed: int) -> PolicyCounts:
+    def _counted(
+        self, plan: Plan, spent_ns: dict[str, int], suppressed: int, failures: int
+    ) -> PolicyCounts:
         name = plan.policy
         before = self._read_before.get(name, {})
         read = sum(self._streams.get(one, 0) - before.get(one, 0) for one in plan.streams())
@@ -81,7 +85,7 @@ class PolicyMeter:
             detections=detections,
             undecided=undecided,
             suppressed=suppressed,
-            errors=errors,
+            errors=errors + failures,
             cost_ms=round(spent / 1e6, 3),
         )
 

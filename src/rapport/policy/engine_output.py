@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rapport.channel.channel import Channels
 from rapport.core.detection import Cause
 from rapport.core.errors import Problem
-from rapport.core.event import Event, StoredEvent
+from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine_events import (
     TIME_TYPE,
@@ -53,6 +53,21 @@ class Output:
         self.counts.detections += len(told.detections)
         self.counts.undecided += len(told.undecided)
         self.counts.late += len(late)
+
+    async def whole(self, batch: Sequence[StoredEvent | BareStored]) -> list[StoredEvent]:
+        """The events of `events` with their headers; read again where they came without."""
+        whole = [item for item in batch if isinstance(item, StoredEvent)]
+        if len(whole) == len(batch):
+            return whole
+        first, last = batch[0].position, batch[-1].position
+        channel, found = self._channels.channel("events"), list[StoredEvent]()
+        while first <= last:
+            read = await channel.read_after(first - 1, limit=last - first + 1)
+            if not read:
+                break
+            found += [item for item in read if item.position <= last]
+            first = read[-1].position + 1
+        return found
 
     async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
         """Appends what policies cannot use to `quarantine`."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from rapport.core.detection import Cause, Detection
-from rapport.core.event import StoredEvent
+from rapport.core.event import BareStored, StoredEvent
 from rapport.policy.engine_events import TimeMoved, ahead_problem
 from rapport.policy.engine_output import Output
 from rapport.policy.engine_pace import Pace
@@ -25,8 +25,12 @@ from rapport.policy.engine_running import Running
 from rapport.policy.engine_state import EngineState
 from rapport.policy.engine_told import Told
 from rapport.policy.ontology import Ontology
-from rapport.policy.readings import split_events
+from rapport.policy.readings import bare_readings, split_events
 from rapport.policy.runners.base import END_OF_TIME
+
+Batch = Sequence[StoredEvent | BareStored]
+_WHOLE_BATCHES = 100
+"""So many are read with their headers after one that needed them."""
 
 
 class Reading:
@@ -40,6 +44,12 @@ class Reading:
         """What the second reading has yet to meet."""
         self._stopped: set[str] = set()
         """Policies that a detection stopped before the place where that is on record."""
+        self._whole_left = 0
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether events should come whole for a while: some had to be read twice."""
+        return self._whole_left > 0
 
     # --- places ---
 
@@ -96,7 +106,7 @@ class Reading:
 
     # --- what happens ---
 
-    async def take(self, batch: list[StoredEvent], ontology: Ontology, skew_ms: int) -> None:
+    async def take(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
         """Feeds a batch, cut where something else happened when it was read for the first time."""
         while batch:
             cut = len(batch)
@@ -108,12 +118,12 @@ class Reading:
                 batch = batch[cut:]
             await self.meet_due(batch)
 
-    async def meet_due(self, batch: Sequence[StoredEvent] = ()) -> None:
+    async def meet_due(self, batch: Batch = ()) -> None:
         """What happened before `batch`, given what was taken, happens again."""
         while self._again and self._is_due(self._again[0], batch):
             await self._meet_again()
 
-    def _is_due(self, step: Again, batch: Sequence[StoredEvent]) -> bool:
+    def _is_due(self, step: Again, batch: Batch) -> bool:
         """Whether everything before it was taken, `batch` being what comes next."""
         after = place_of(step).after
         return self.position >= after or (bool(batch) and batch[0].position > after)
@@ -133,13 +143,18 @@ class Reading:
         self._pace.is_dirty = True
         await self._append([])
 
-    async def _feed(self, batch: list[StoredEvent], ontology: Ontology, skew_ms: int) -> None:
+    async def _feed(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
         """Quarantines what cannot be used, feeds the rest, and appends what became certain."""
-        ahead = [item for item in batch if item.event.time > item.received + skew_ms]
-        usable = [item.event for item in batch if item.event.time <= item.received + skew_ms]
-        readings, rejected = split_events(usable, ontology)
-        aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
-        await self.output.set_aside(aside)
+        readings = bare_readings(batch, ontology, skew_ms)
+        if readings is None:
+            whole = await self.output.whole(batch)
+            is_bare = any(isinstance(item, BareStored) for item in batch)
+            self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
+            ahead = [item for item in whole if item.event.time > item.received + skew_ms]
+            usable = [item.event for item in whole if item.event.time <= item.received + skew_ms]
+            readings, rejected = split_events(usable, ontology)
+            aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
+            await self.output.set_aside(aside)
         found = self.running.feed(readings)
         self.position = batch[-1].position
         self._pace.took(len(batch))

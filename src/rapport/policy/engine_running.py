@@ -95,7 +95,7 @@ class Running:
     def stop(self, policy: str) -> None:
         """The same with its shadow, whether it runs or not."""
         self.end_shadow(policy)
-        if policy in self.runner.policies():
+        if policy in self.runner.policies() or policy in self.runner.failed():
             self.withdraw(policy)
 
     def end_shadow(self, policy: str) -> LocalRunner | None:
@@ -201,7 +201,7 @@ class Running:
         )
 
     def _renewed(self, runner: LocalRunner) -> LocalRunner:
-        fresh = self._runner_of(runner.plans())
+        fresh = self._runner_of([*runner.plans(), *runner.failed_plans()])
         fresh.restore_known(runner.snapshot())
         fresh.spent_ns = runner.spent_ns
         return fresh

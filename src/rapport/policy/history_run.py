@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rapport.core.corrections import Corrections
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS
@@ -112,18 +113,14 @@ class History:
         self._behind: list[Event] = []
         self._behind_at: set[int] = set()
         self._waiting: pa.RecordBatch | None = None
-        self._stands_in: dict[tuple[str, str], str] = {}
-        self.original_of: dict[str, str] = {}
-        """Of each correction's id the id of the reading it corrects."""
+        self._corrections = Corrections()
 
     def survey(self, batch: Sequence[StoredEvent]) -> None:
         """Learns from events in log order what is behind its time and what was corrected."""
         for stored in self._usable(batch):
             event = stored.event
             if CORRECTS in event.headers:
-                original = event.headers[CORRECTS]
-                self._stands_in[event.source, original] = event.id
-                self.original_of[event.id] = original
+                self._corrections.note(event.source, event.id, event.headers[CORRECTS])
             if event.time < self._surveyed_to - self._lateness_ms:
                 self._behind.append(event)
                 self._behind_at.add(stored.position)
@@ -164,9 +161,12 @@ class History:
 
     def superseded(self) -> Collection[str]:
         """Ids of readings that another one stands in for."""
-        standing = set(self._stands_in.values())
-        every = {id for _source, id in self._stands_in} | self.original_of.keys()
-        return every - standing
+        return self._corrections.superseded()
+
+    @property
+    def original_of(self) -> Mapping[str, str]:
+        """Of each correction's id the id of the reading it corrects."""
+        return self._corrections.original_of
 
     def _usable(self, batch: Sequence[StoredEvent]) -> list[StoredEvent]:
         """Readings, without those that the live runner puts aside as ahead of the clock."""
@@ -183,8 +183,7 @@ class History:
         return readings
 
     def _counts(self, event: Event) -> bool:
-        original = event.headers.get(CORRECTS, event.id)
-        return self._stands_in.get((event.source, original), event.id) == event.id
+        return self._corrections.stands(event.source, event.id, event.headers.get(CORRECTS, ""))
 
     def _take_due(self, watermark: int) -> pa.RecordBatch | None:
         if self._waiting is None or not len(self._waiting):

@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import chain
 from types import GenericAlias
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.event import Event
+from rapport.core.event import BareEvent, BareStored, Event, StoredEvent
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy.ontology import Ontology
 
 FARTHEST_MS = 2**60
 """No reading lies further from 1970: windows and lateness can be added without leaving 64 bits."""
+
+Some = TypeVar("Some", Event, BareEvent)
 
 _PART_TYPES: dict[AttributeType, pa.DataType] = {
     "text": pa.string(),
@@ -111,9 +113,26 @@ def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.Reco
     return readings
 
 
+def bare_readings(
+    batch: Sequence[StoredEvent | BareStored], ontology: Ontology, skew_ms: int
+) -> pa.RecordBatch | None:
+    """Readings of events without headers; None when one of them needs a closer look: it is dated
+    ahead, is no reading, or its source has no declared name.
+    """
+    bare = [item.event for item in batch if isinstance(item, BareStored)]
+    if len(bare) < len(batch) or any(item.event.time > item.received + skew_ms for item in batch):
+        return None
+    streams = ontology.streams()
+    given = {event.source for event in bare if event.type in streams}
+    if not given <= ontology.sources.keys():
+        return None
+    readings, rejected = split_events(bare, ontology)
+    return None if rejected else readings
+
+
 def split_events(
-    events: Sequence[Event], ontology: Ontology
-) -> tuple[pa.RecordBatch, list[tuple[Event, Problem]]]:
+    events: Sequence[Some], ontology: Ontology
+) -> tuple[pa.RecordBatch, list[tuple[Some, Problem]]]:
     """Readings of the events that are some, in their order, and the others with what is wrong with
     them.
     """
@@ -134,13 +153,16 @@ def split_events(
 
 
 def _columns_at_once(
-    events: Sequence[Event], kind: AttributeType
-) -> tuple[pa.Array, list[pa.Array]] | None:
-    """Keys and parts of many events of one stream, decoded by one call; None when one of them needs
-    a closer look.
+    events: Sequence[Event | BareEvent], kind: AttributeType
+) -> tuple[pa.Array, pa.Array, list[pa.Array]] | None:
+    """Times, keys and parts of many events of one stream, decoded by one call; None when one of
+    them needs a closer look.
     """
-    times = [event.time for event in events]
-    if times and not -FARTHEST_MS < min(times) <= max(times) < FARTHEST_MS:
+    try:
+        times = np.array([event.time for event in events], np.int64)
+    except OverflowError:
+        return None
+    if len(times) and not -FARTHEST_MS < times.min() <= times.max() < FARTHEST_MS:
         return None
     try:
         rows = _READ_MANY[kind].decode(b"[" + b",".join([event.data for event in events]) + b"]")
@@ -149,7 +171,7 @@ def _columns_at_once(
     keys = [row.key for row in rows]
     if len(rows) != len(events) or "" in keys:
         return None
-    return pa.array(keys, pa.string()), _parts(rows, kind)
+    return pa.array(times), pa.array(keys, pa.string()), _parts(rows, kind)
 
 
 def _parts(rows: Sequence[_Payload], kind: AttributeType) -> list[pa.Array]:
@@ -162,12 +184,12 @@ def _parts(rows: Sequence[_Payload], kind: AttributeType) -> list[pa.Array]:
 
 
 def _one_by_one(
-    events: Sequence[Event],
+    events: Sequence[Some],
     streams: dict[str, AttributeType],
     named: Collection[str],
     schema: pa.Schema,
-) -> tuple[pa.RecordBatch, list[tuple[Event, Problem]]]:
-    rejected: list[tuple[Event, Problem]] = []
+) -> tuple[pa.RecordBatch, list[tuple[Some, Problem]]]:
+    rejected: list[tuple[Some, Problem]] = []
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for event in events:
         row, fault = _look_closer(event, streams[event.type])
@@ -191,7 +213,9 @@ def _one_by_one(
     return pa.RecordBatch.from_pydict(columns, schema=schema), rejected
 
 
-def _look_closer(event: Event, kind: AttributeType) -> tuple[_Payload | None, Problem | None]:
+def _look_closer(
+    event: Event | BareEvent, kind: AttributeType
+) -> tuple[_Payload | None, Problem | None]:
     """The payload of one event, or what keeps it from being a reading."""
     if not -FARTHEST_MS < event.time < FARTHEST_MS:
         return None, Problem(code="reading.bad_time", message=f"{event.time} is out of range")
@@ -206,7 +230,7 @@ def _look_closer(event: Event, kind: AttributeType) -> tuple[_Payload | None, Pr
     return row, None
 
 
-def _sources(events: Sequence[Event], named: Collection[str]) -> pa.Array:
+def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.Array:
     """The source of each event; mostly they share one."""
     given = {event.source for event in events}
     if len(given) == 1 and given <= set(named):
@@ -214,11 +238,11 @@ def _sources(events: Sequence[Event], named: Collection[str]) -> pa.Array:
     return pa.array([_source(event, named) for event in events], pa.string())
 
 
-def _source(event: Event, named: Collection[str]) -> str:
+def _source(event: Event | BareEvent, named: Collection[str]) -> str:
     """The push source the event came from. Whoever publishes an envelope of his own may call
     himself as he likes; then the raw channel it came in by has the name.
     """
-    if event.source in named:
+    if event.source in named or isinstance(event, BareEvent):
         return event.source
     return event.headers.get("rawchannel", "").removeprefix("raw.") or event.source
 
@@ -227,7 +251,8 @@ def _batch(
     schema: pa.Schema,
     stream: str,
     sources: pa.Array,
-    events: Sequence[Event],
+    events: Sequence[Event | BareEvent],
+    times: pa.Array,
     keys: pa.Array,
     parts: list[pa.Array],
 ) -> pa.RecordBatch:
@@ -235,7 +260,7 @@ def _batch(
     count = len(events)
     own = {name: part for name, part in zip(_names(schema, stream), parts, strict=True)}
     arrays = [
-        pa.array([event.time for event in events], pa.int64()),
+        times,
         pa.array([event.id for event in events], pa.string()),
         pa.repeat(pa.scalar(stream), count),
         sources,

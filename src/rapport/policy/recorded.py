@@ -16,6 +16,7 @@ from rapport.core.errors import Problem, SiteError, Unsupported
 from rapport.core.schema import PARTS
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.readings import readings_schema
+from rapport.policy.recorded_corrections import without_corrected
 from rapport.policy.recorded_csv import csv_batches
 from rapport.policy.recorded_json import json_batches
 from rapport.policy.recorded_parquet import parquet_batches
@@ -49,8 +50,8 @@ def read_recorded(
     if source.interpretation:
         raise Unsupported(
             f"replaying {path.name} of source {source.name!r}, which needs an interpretation,",
-            "replay",
-            hint="replay the mediated events, or record the source in root units",
+            "files in root form",
+            hint="read it through the site, which has the interpretation",
         )
     reader = READERS.get(path.suffix.lower())
     if reader is None:
@@ -69,9 +70,9 @@ def read_recorded(
     wanted = Wanted.of(source, ontology.streams()[source.stream])
     schema = readings_schema(ontology)
     try:
-        raw = reader(path, wanted, report or _refuse)
+        raw = without_corrected(reader(path, wanted, report or refuse), path, wanted.id)
         for rows in in_batches(raw, batch):
-            yield _as_readings(rows, source, wanted, schema)
+            yield as_readings(rows, source, wanted, schema)
     except OSError as error:
         raise SiteError([unreadable(path, error)]) from None
 
@@ -96,11 +97,12 @@ def in_batches(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Reco
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
-def _refuse(problem: Problem) -> None:
+def refuse(problem: Problem) -> None:
+    """As `report`: the first row that cannot be used raises SiteError."""
     raise SiteError([problem])
 
 
-def _as_readings(
+def as_readings(
     rows: pa.RecordBatch, source: PushSource, wanted: Wanted, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The columns time, id, key and parts of one source as readings."""

@@ -46,12 +46,14 @@ def _values(
 
 
 def _pick(found: dict[str, Any], field: str) -> Any:
-    """The value of a field; `position.x` also finds x of the object position."""
+    """The value of a field; `position.x` also finds x of the object position, `value.0` the first
+    of a list.
+    """
     if field in found:
         return found[field]
     value: Any = found
     for name in field.split("."):
-        value = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
+        value = _below(value, name)
     if value is _ABSENT:
         nearest = nearest_names(field, list(found), 1)
         hint = (
@@ -61,6 +63,14 @@ def _pick(found: dict[str, Any], field: str) -> Any:
         )
         raise Cell(field, f"there is no field {field!r}", "events.missing_column", hint)
     return value
+
+
+def _below(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(name, _ABSENT)
+    if isinstance(value, list) and name.isdecimal() and len(name) < 10 and int(name) < len(value):
+        return value[int(name)]
+    return _ABSENT
 
 
 def _problem(path: Path, number: int, line: bytes, error: Cell) -> Problem:

@@ -15,8 +15,10 @@ from rapport.core.detection import Cause, Detection, Undecided, detection_order,
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.recorded import read_recorded
+from rapport.policy.recorded import read_recorded, refuse
 from rapport.policy.recorded_merge import merge
+from rapport.policy.recorded_rows import Report
+from rapport.policy.replay_faults import Faults, FaultyRows
 from rapport.policy.replay_state import ReplayState, digest_of, load_state, save_state
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
@@ -24,11 +26,30 @@ from rapport.policy.runners.local import LocalRunner
 DEFAULT_BATCH = 10_000
 
 
+ReadFile = Callable[[int, Report], Iterator[pa.RecordBatch]]
+"""Takes how many readings make a batch, and who is told of rows that cannot be used."""
+
+
 class Recording(msgspec.Struct, frozen=True):
     """A file with recorded events of a source."""
 
     source: PushSource
     path: Path
+    read: ReadFile | None = None
+    """Who makes readings of it; None: the file is in root form. The site hands in what gives raw
+    events their meaning, of which policies know nothing.
+    """
+    strict: bool = False
+    """Whether the first row that cannot be used raises."""
+
+    def batches(self, ontology: Ontology, batch: int, report: Report) -> Iterator[pa.RecordBatch]:
+        """Its readings in the order they stand there, none of the batches empty; rows that cannot
+        be used are reported, or raise SiteError when it is strict.
+        """
+        told = refuse if self.strict else report
+        if self.read is not None:
+            return self.read(batch, told)
+        return read_recorded(self.path, self.source, ontology, batch=batch, report=told)
 
 
 class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +75,20 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     detections: list[Detection]
     late: list[Cause]
     problems: list[Problem]
+    """Rows that could not be used, the first thousand of them (`faulty` counts all), and policies
+    that failed.
+    """
     events: int
     undecided: list[Undecided] = []
     """What would be detections, had no source been silent; each once."""
     stopped: bool = False
     """True when `stop_after` ended it before the end of the events."""
+    faulty: list[FaultyRows] = []
+    suppressed: dict[str, int] = {}
+    """Of each policy what `at most once per` left out; of the local runner only."""
+    first: int | None = None
+    last: int | None = None
+    """The smallest and the largest time of a reading."""
 
 
 def recordings_of(
@@ -112,8 +142,8 @@ def replay(
         progress: called with the number of events after each step.
     """
     _check_numbers(batch, stop_after)
-    problems: list[Problem] = []
-    readings = _readings(ontology, recordings, batch, problems)
+    faults, span = Faults(), Span()
+    readings = span.watch(_readings(ontology, recordings, batch, faults))
     if engine is not None:
         if stop_after is not None or resume:
             raise Unsupported("stopping and resuming", "this engine", hint="use --engine local")
@@ -121,9 +151,12 @@ def replay(
         return ReplayResult(
             detections=sorted(made.detections, key=detection_order),
             late=made.late,
-            problems=problems,
+            problems=faults.problems,
+            faulty=faults.by_reason(),
             events=made.events,
             undecided=each_once(made.undecided),
+            first=span.first,
+            last=span.last,
         )
     digest = ""
     if resume or stop_after is not None:
@@ -141,11 +174,32 @@ def replay(
     return ReplayResult(
         detections=sorted(run.detections, key=detection_order),
         late=run.late,
-        problems=problems,
+        problems=[*faults.problems, *runner.failed().values()],
+        faulty=faults.by_reason(),
         events=run.events,
         undecided=each_once(run.undecided),
         stopped=run.stopped,
+        suppressed=runner.suppressed(),
+        first=span.first,
+        last=span.last,
     )
+
+
+class Span:
+    """From when to when there are readings."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.last: int | None = None
+
+    def watch(self, readings: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same readings; their times are taken in as they pass."""
+        for rows in readings:
+            times = rows.column("time").to_numpy()
+            first, last = int(times.min()), int(times.max())
+            self.first = first if self.first is None else min(first, self.first)
+            self.last = last if self.last is None else max(last, self.last)
+            yield rows
 
 
 class _Run:
@@ -208,12 +262,9 @@ def _check_numbers(batch: int, stop_after: int | None) -> None:
 
 
 def _readings(
-    ontology: Ontology, recordings: Sequence[Recording], batch: int, problems: list[Problem]
+    ontology: Ontology, recordings: Sequence[Recording], batch: int, faults: Faults
 ) -> Iterator[pa.RecordBatch]:
-    files = [
-        read_recorded(item.path, item.source, ontology, batch=batch, report=problems.append)
-        for item in recordings
-    ]
+    files = [item.batches(ontology, batch, faults.report) for item in recordings]
     return itertools.chain(merge(files, batch=batch) if files else ())
 
 

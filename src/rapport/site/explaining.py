@@ -9,19 +9,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.core.errors import Problem, UnknownName
+from rapport.core.errors import UnknownName
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.reach import needs_last_values, reach_of
 from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
 from rapport.policy.explaining.world import Reading, readings_of
-from rapport.policy.recorded import read_recorded
-from rapport.policy.replay import recordings_of
+from rapport.policy.replay import DEFAULT_BATCH
+from rapport.policy.replay_faults import Faults
 from rapport.site.policies import policy_files, read_policy
+from rapport.site.replaying import recordings_in_site
 from rapport.site.terms import terms_of_policies
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
+    from rapport.mediation.in_force import InForce
     from rapport.policy.ontology import Ontology
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
@@ -63,23 +65,31 @@ def plan_of_text(site: Site, name: str, text: str) -> Plan:
     ).plan
 
 
-def recorded_answer(site: Site, policy: str, question: Question, events: Sequence[str]) -> Answer:
+def recorded_answer(
+    site: Site,
+    policy: str,
+    question: Question,
+    events: Sequence[str],
+    *,
+    in_force: InForce | None = None,
+) -> Answer:
     """The same from recorded files, which are read once from beginning to end; only the readings
-    around the time are kept.
+    around the time are kept. `in_force`: the interpretations of raw files; None: those of the
+    site's files.
     """
     texts = policy_texts(site)
     if policy not in texts:
         raise UnknownName("policy", policy, sorted(texts), code="policy.unknown")
     plan = plan_of_text(site, policy, texts[policy])
     check_aliases(plan, question.given)
-    recordings = recordings_of(site.ontology, site.directory, events)
+    recordings = recordings_in_site(site, events, in_force=in_force)
     reach = reach_of(plan, site.ontology.sources, question.span(plan))
     last: dict[tuple[str, str], Reading] = {}
     kept: list[Reading] = []
     first: int | None = None
-    faults: list[Problem] = []
+    faults = Faults()
     for item in recordings:
-        for batch in read_recorded(item.path, item.source, site.ontology, report=faults.append):
+        for batch in item.batches(site.ontology, DEFAULT_BATCH, faults.report):
             times = batch.column("time")
             earliest = pc.min(times).as_py()
             first = earliest if first is None else min(first, earliest)
@@ -90,8 +100,19 @@ def recorded_answer(site: Site, policy: str, question: Question, events: Sequenc
                     _keep_last(last, reading)
     readings = [*last.values(), *kept]
     answer = why_not(plan, site.ontology, site.tables, readings, question, began=first)
-    notes = [Note(kind="reach", text=f"{len(faults)} rows could not be read")] if faults else []
-    return msgspec.structs.replace(answer, text=texts[policy], notes=tuple(notes))
+    return msgspec.structs.replace(answer, text=texts[policy], notes=tuple(_unread(faults)))
+
+
+def _unread(faults: Faults) -> list[Note]:
+    """What of the files could not be used, by reason."""
+    return [
+        Note(
+            kind="reach",
+            text=f"{rows.count:,} rows of {rows.first.file} could not be read, the first in line "
+            f"{rows.first.line}: {rows.first.message}",
+        )
+        for rows in faults.by_reason()
+    ]
 
 
 def _last_before(batch: pa.RecordBatch, start: int, ontology: Ontology) -> list[Reading]:

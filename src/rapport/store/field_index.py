@@ -25,7 +25,7 @@ from rapport.store.field_index_dense import (
     keep_dense,
 )
 from rapport.store.field_index_keys import Key, Lookup
-from rapport.store.field_index_places import find_spots, keep_spots
+from rapport.store.field_index_places import SpotPlaces
 from rapport.store.field_index_search import Candidates, Search
 from rapport.store.field_index_spots import Spot, Spots
 from rapport.store.sqlite import SqliteFile
@@ -43,9 +43,6 @@ CREATE TABLE IF NOT EXISTS entries (
   field INTEGER NOT NULL, stretch INTEGER NOT NULL, value, position INTEGER NOT NULL,
   PRIMARY KEY (field, stretch, value, position)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spots (
-  place INTEGER PRIMARY KEY, segment INTEGER NOT NULL, received INTEGER NOT NULL, spots BLOB
-);
 {DENSE_SCHEMA}
 """
 # One statement per field and block: SQLite walks the JSON array without holding the interpreter's
@@ -56,6 +53,12 @@ SELECT :field, (:first + key) >> {STRETCH_BITS}, value, :first + key FROM json_e
 WHERE type <> 'null'
 """
 _FEED_ONE = "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)"
+_IS_OLDER = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'spots'"
+"""Indexes once kept spots within the file."""
+_EMPTY_OLDER = (
+    *("DELETE FROM entries", "DELETE FROM dense", "DROP TABLE spots", "UPDATE fields SET fed = 0"),
+    "UPDATE logs SET spotted = 0, pruned = 0",
+)
 _CACHE_KIB = 32 * 1024
 _MAPPED_BYTES = 2**31 - 2**16
 """As much as SQLite maps at most: a search touches a page per match, and reading each by a call of
@@ -121,15 +124,18 @@ class _Log(msgspec.Struct):
 
 
 class SqliteFieldIndex:
-    """A FieldIndex in a SQLite file of its own: one connection feeds, another one searches
-    meanwhile. Not synced per feed: after a power cut it is fed again.
+    """A FieldIndex in a SQLite file of its own, with a directory for spots beside it: one
+    connection feeds, another one searches meanwhile. Entries are not synced per feed: after a power
+    cut they are fed again.
     """
 
     def __init__(self, path: Path) -> None:
         self._feeding = SqliteFile(path, _SCHEMA, synchronous="NORMAL")
         self._searching = SqliteFile(path, "", synchronous="NORMAL")
+        self._places = SpotPlaces(path.with_suffix(".spots"))
         self._guard = threading.Lock()
         self._logs: dict[str, _Log] = {}
+        self._empty_older()
         for database in (self._feeding, self._searching):
             with database.use() as connection:
                 connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
@@ -156,6 +162,8 @@ class SqliteFieldIndex:
                     connection.execute("DELETE FROM entries WHERE field = ?", (field,))
                     drop_dense(connection, field)
                     connection.execute("DELETE FROM fields WHERE number = ?", (field,))
+        if spotted == 0:
+            self._places.drop(number)  # of an index that was deleted
         fields = {path: (field, fed) for path, field, fed in rows if path in paths}
         self._logs[log] = _Log(number, spotted, pruned, fields)
 
@@ -184,7 +192,7 @@ class SqliteFieldIndex:
                     for position, key in column.more:
                         place = (number, position >> STRETCH_BITS, key, position)
                         connection.execute(_FEED_ONE, place)
-                keep_spots(connection, known.number, fresh)
+                self._places.keep(known.number, fresh)
                 for path, reached in fed.items():
                     number, before = fields[path]
                     pieces = [column.span for column in columns if column.path == path]
@@ -208,11 +216,11 @@ class SqliteFieldIndex:
                 for number, _fed in known.fields.values():
                     connection.execute("DELETE FROM entries WHERE field = ?", (number,))
                     drop_dense(connection, number)
-                keep_spots(connection, known.number, (), before=None)
                 connection.execute("UPDATE fields SET fed = 0 WHERE log = ?", (known.number,))
                 connection.execute(
                     "UPDATE logs SET spotted = 0, pruned = 0 WHERE number = ?", (known.number,)
                 )
+            self._places.drop(known.number)
 
     def prune(self, log: str, before: int) -> bool:
         """See FieldIndex."""
@@ -228,10 +236,10 @@ class SqliteFieldIndex:
                         "DELETE FROM entries WHERE field = ? AND stretch <= ?", (number, stretch)
                     )
                     drop_dense(connection, number, through=stretch)
-                keep_spots(connection, known.number, (), before=known.pruned)
                 connection.execute(
                     "UPDATE logs SET pruned = ? WHERE number = ?", (known.pruned, known.number)
                 )
+            self._places.drop(known.number, before=known.pruned)
         return (before >> STRETCH_BITS) > stretch + 1
 
     def search(self, log: str, lookup: Lookup, *, after: int, until: int, limit: int) -> Candidates:
@@ -241,17 +249,24 @@ class SqliteFieldIndex:
             return Search(connection, field_of, limit).run(lookup, after, until)
 
     def spots(self, log: str, positions: Sequence[int]) -> list[Spot]:
-        """See FieldIndex; one statement."""
+        """See FieldIndex; one look into memory each."""
         known = self._logs.get(log)
-        if known is None or not positions:
-            return []
-        with self._searching.use() as connection:
-            return find_spots(connection, known.number, positions)
+        return [] if known is None or not positions else self._places.find(known.number, positions)
 
     def close(self) -> None:
         """See FieldIndex."""
+        self._places.close()
         self._searching.close()
         self._feeding.close()
+
+    def _empty_older(self) -> None:
+        """An index of an older make is fed again from the start."""
+        with self._feeding.use() as connection:
+            is_older = connection.execute(_IS_OLDER).fetchone() is not None
+        if is_older:
+            with self._feeding.change() as connection:
+                for statement in _EMPTY_OLDER:
+                    connection.execute(statement)
 
     @contextmanager
     def _one_view(self) -> Iterator[sqlite3.Connection]:

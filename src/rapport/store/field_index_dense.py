@@ -83,9 +83,12 @@ def find_bits(
     return found
 
 
-def marked(bits: bytes, positions: Iterable[int]) -> list[int]:
+def marked(bits: bytes, positions: Sequence[int]) -> list[int]:
     """Those positions of a stretch whose bit is set."""
-    return [place for place in positions if bits[(place & _MASK) >> 3] >> (place & 7) & 1]
+    places = np.array(positions, np.int64)
+    eights = np.frombuffer(bits, np.uint8)[(places & _MASK) >> 3]
+    found: list[int] = places[(eights >> (places & 7).astype(np.uint8) & 1) == 1].tolist()
+    return found
 
 
 def all_marked(one: bytes, other: bytes, stretch: int, after: int) -> list[int]:

@@ -1,54 +1,135 @@
-"""Spots of events in the file of the field index. [CH-4]"""
+"""Spots of events on disk: one record per position, so that finding one is arithmetic. [CH-4]
+
+Kept beside the file of the field index in pieces of a million positions, mapped into memory: a
+query asks for a hundred spots at once, and a descent of a tree for each costs more than reading the
+events. Written and synced before the index says how far they reach.
+"""
 
 from __future__ import annotations
 
-import sqlite3
+import os
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 
-import msgspec
+import numpy as np
 
-from rapport.store.field_index_spots import MOST_SPOTS, SPOT, Spot, Spots
+from rapport.kernel.paths import sync_path
+from rapport.store.field_index_packing import SPOT, unpack_spots
+from rapport.store.field_index_spots import SPOT_BYTES, Spot, Spots
+from rapport.store.segment_reading import disk_refused
 
-_LOG_BITS = 44
-"""Positions of one log stand together: place = log number * 2^44 + position."""
-
-_FIND = f"""
-SELECT wanted.value, segment, received,
-       substr(spots, 1 + {SPOT.size} * (:base + wanted.value - place), {SPOT.size})
-FROM json_each(:positions) AS wanted JOIN spots ON place = (
-  SELECT place FROM spots WHERE place <= :base + wanted.value ORDER BY place DESC LIMIT 1
-)
-WHERE place > :base
-"""
+PIECE_BITS = 20
+_PIECE = 1 << PIECE_BITS
+_MOST_MAPPED = 256
+"""Pieces mapped at once; a mapping costs addresses, not memory."""
 
 
-def keep_spots(
-    connection: sqlite3.Connection, log: int, fresh: Sequence[Spots], *, before: int | None = 0
-) -> None:
-    """Writes spots; drops those before a position (None: all of them)."""
-    base = log << _LOG_BITS
-    if before != 0:
-        end = base + (before if before is not None else 1 << _LOG_BITS)
-        # The last row before the end may reach beyond it: it stays.
-        connection.execute(
-            "DELETE FROM spots WHERE place >= ? AND place < ?",
-            (base, end if before is None else end - MOST_SPOTS),
-        )
-    connection.executemany(
-        "INSERT OR REPLACE INTO spots VALUES (?, ?, ?, ?)",
-        [(base + piece.first, piece.segment, piece.received, piece.packed) for piece in fresh],
-    )
+class SpotPlaces:
+    """The spots of all logs of an index, by the log's number. For any thread.
+
+    A piece is never cut while it may be mapped, only removed. Methods raise StoreUnavailable.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._guard = threading.Lock()
+        self._mapped: OrderedDict[tuple[int, int], np.ndarray] = OrderedDict()
+
+    def keep(self, log: int, fresh: Sequence[Spots]) -> None:
+        """Writes spots; durable when it returns. One write per piece of neighbours."""
+        by_piece: dict[int, list[tuple[int, bytes]]] = {}
+        for spots in fresh:
+            for place, packed in _cut(spots):
+                by_piece.setdefault(place >> PIECE_BITS, []).append((place, packed))
+        try:
+            for piece, parts in by_piece.items():
+                self._write(self._path(log, piece), parts)
+        except OSError as error:
+            raise disk_refused("cannot keep where events stand", error) from error
+
+    def find(self, log: int, positions: Sequence[int]) -> list[Spot]:
+        """The spots of positions, as far as known; positions of one piece stand together."""
+        asked = np.asarray(positions, np.int64)
+        pieces = asked >> PIECE_BITS
+        found: list[Spot] = []
+        for piece in np.unique(pieces).tolist():
+            spots = self._piece(log, piece)
+            if spots is not None:
+                here = asked[pieces == piece]
+                found += unpack_spots(here.tolist(), spots[here & (_PIECE - 1)])
+        return found
+
+    def drop(self, log: int, *, before: int | None = None) -> None:
+        """Removes the pieces of a log that end before a position; None: all of them."""
+        try:
+            for path in sorted(self._directory.glob(f"{log}-*")):
+                piece = int(path.name.partition("-")[2])
+                if before is None or (piece + 1) << PIECE_BITS <= before:
+                    with self._guard:
+                        self._mapped.pop((log, piece), None)
+                        path.unlink()
+        except OSError as error:
+            raise disk_refused("cannot let go of where events stand", error) from error
+
+    def close(self) -> None:
+        """Lets go of all mappings."""
+        with self._guard:
+            self._mapped.clear()
+
+    def _path(self, log: int, piece: int) -> Path:
+        return self._directory / f"{log}-{piece:09d}"
+
+    def _write(self, path: Path, parts: Sequence[tuple[int, bytes]]) -> None:
+        if not self._directory.exists():
+            self._directory.mkdir()
+            sync_path(self._directory.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            is_new = os.fstat(descriptor).st_size == 0
+            if is_new:
+                os.ftruncate(descriptor, _PIECE * SPOT_BYTES)  # zeros that need no room
+            for place, packed in parts:
+                _write_at(descriptor, (place & (_PIECE - 1)) * SPOT_BYTES, packed)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if is_new:
+            sync_path(self._directory)
+
+    def _piece(self, log: int, piece: int) -> np.ndarray | None:
+        """A piece, mapped; None when there is none."""
+        key, path = (log, piece), self._path(log, piece)
+        with self._guard:
+            if key in self._mapped:
+                self._mapped.move_to_end(key)
+                return self._mapped[key]
+            try:
+                if path.stat().st_size != _PIECE * SPOT_BYTES:
+                    return None  # being made at this moment, or nothing of ours
+                mapped = np.memmap(path, SPOT, "r").view(np.ndarray)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise disk_refused("cannot look up where events stand", error) from error
+            while len(self._mapped) >= _MOST_MAPPED:
+                self._mapped.popitem(last=False)
+            self._mapped[key] = mapped
+            return mapped
 
 
-def find_spots(connection: sqlite3.Connection, log: int, positions: Sequence[int]) -> list[Spot]:
-    """The spots of positions, as far as known."""
-    encoded = msgspec.json.encode(positions).decode()
-    rows = connection.execute(_FIND, {"base": log << _LOG_BITS, "positions": encoded})
-    found = [row for row in rows if len(row[3]) == SPOT.size]
-    unpacked = SPOT.iter_unpack(b"".join([row[3] for row in found]))
-    return [
-        Spot(position, segment, received, offset, length, checksum)
-        for (position, segment, received, _packed), (offset, length, checksum) in zip(
-            found, unpacked, strict=True
-        )
-    ]
+def _cut(spots: Spots) -> list[tuple[int, bytes]]:
+    """(position, packed spots), cut where a piece ends."""
+    parts, place, packed = [], spots.first, spots.packed
+    while packed:
+        room = (_PIECE - (place & (_PIECE - 1))) * SPOT_BYTES
+        parts.append((place, packed[:room]))
+        place, packed = place + room // SPOT_BYTES, packed[room:]
+    return parts
+
+
+def _write_at(descriptor: int, offset: int, data: bytes) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        offset, data = offset + written, data[written:]

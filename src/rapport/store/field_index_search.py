@@ -21,6 +21,7 @@ from rapport.store.field_index_dense import (
     marked,
 )
 from rapport.store.field_index_keys import Both, Key, Lookup, Range, Within
+from rapport.store.field_index_stretches import Groups, ends_of, positions_across
 
 UNORDERED_LIMIT = 2_048
 """A range of values with more positions than this in one stretch is not worth looking up."""
@@ -33,10 +34,6 @@ _POINT = (
 _POINTS = f"SELECT json_group_array(position) FROM ({_POINT})"
 """The same as one text, in any order: for hundreds of them that is twice as fast."""
 _DECODE = msgspec.json.Decoder(list[int]).decode
-_RANGE = (
-    "SELECT position FROM entries WHERE field = ? AND stretch = ? AND value BETWEEN ? AND ? "
-    "AND position > ? LIMIT ?"
-)
 _LEAD = (
     "SELECT position FROM entries AS lead "
     "WHERE field = ? AND stretch = ? AND value = ? AND position > ?"
@@ -52,8 +49,6 @@ SELECT wanted.value FROM json_each(:positions) AS wanted WHERE EXISTS (
   AND value = :key AND position = wanted.value
 )
 """
-_LOWEST_NUMBER, _HIGHEST_NUMBER = -(2**63), 2**63 - 1
-_LOWEST_TEXT, _BEYOND_TEXTS = "", b""  # blobs stand behind all texts
 
 
 class Candidates(msgspec.Struct):
@@ -167,11 +162,31 @@ class Search(msgspec.Struct, frozen=True):
         return found
 
     def _at_point(self, field: int, key: Key | None, after: int, end: int) -> Candidates:
-        def look(stretch: int, left: int) -> list[int]:
-            asked = (field, stretch, key, after, left)
-            return [row[0] for row in self.connection.execute(_POINT, asked)]
+        """Positions of one value, until there are enough."""
+        found: list[int] = []
+        groups = Groups((after + 1) >> STRETCH_BITS, end >> STRETCH_BITS, self.limit)
+        for group in groups:
+            left = self.limit - len(found)
+            part: list[int] = []
+            if len(group) > 1:
+                part = self._across(field, (key, key), group, after)
+                group = groups.one_by_one(group) if len(part) > UNORDERED_LIMIT else group
+            if len(group) == 1:
+                asked = (field, group[0], key, after, left)
+                part = [row[0] for row in self.connection.execute(_POINT, asked)]
+            found += sorted(part)
+            groups.found = len(found)
+            if len(part) >= left:
+                return Candidates(*_cut(found[: self.limit], min(end, found[self.limit - 1])))
+        return Candidates(*_cut(found, end))
 
-        return self._in_order(look, after, end)
+    def _across(
+        self, field: int, ends: tuple[object, object], stretches: range, after: int
+    ) -> list[int]:
+        """One more than UNORDERED_LIMIT of them when there are too many."""
+        return positions_across(
+            self.connection, field, ends, stretches, after=after, limit=UNORDERED_LIMIT + 1
+        )
 
     def _in_order(self, look: Callable[[int, int], list[int]], after: int, end: int) -> Candidates:
         """Positions that each stretch gives in order, until there are enough."""
@@ -230,28 +245,27 @@ class Search(msgspec.Struct, frozen=True):
     def _among(self, field: int, wanted: Range, text: bool, after: int, end: int) -> Candidates:
         """Positions of a range of values, whole stretches at a time."""
         found: list[int] = []
-        low, high = _ends(wanted, text)
-        for stretch in range((after + 1) >> STRETCH_BITS, (end >> STRETCH_BITS) + 1):
-            among = (field, stretch, low, high, after, UNORDERED_LIMIT + 1)
-            rows = self.connection.execute(_RANGE, among).fetchall()
-            last = min(last_of_stretch(stretch << STRETCH_BITS), end)
+        ends = ends_of(wanted, text)
+        groups = Groups((after + 1) >> STRETCH_BITS, end >> STRETCH_BITS, self.limit)
+        for group in groups:
+            rows = self._across(field, ends, group, after)
+            if len(rows) > UNORDERED_LIMIT and len(group) > 1:
+                group = groups.one_by_one(group)
+                rows = self._across(field, ends, group, after)
+            last = min(last_of_stretch(group[-1] << STRETCH_BITS), end)
             if len(rows) > UNORDERED_LIMIT:
-                before = (stretch << STRETCH_BITS) - 1
+                before = (group[0] << STRETCH_BITS) - 1
                 return Candidates(found, before) if before > after else Candidates(None, last)
-            found += sorted({row[0] for row in rows if row[0] <= end})
+            found += sorted({place for place in rows if place <= end})
+            groups.found = len(found)
             if len(found) >= self.limit:
                 return Candidates(found, last)
         return Candidates(found, end)
 
 
-def _ends(wanted: Range, text: bool) -> tuple[object, object]:
-    low: object = wanted.low
-    high: object = wanted.high
-    if low is None:
-        low = _LOWEST_TEXT if text else _LOWEST_NUMBER
-    if high is None:
-        high = _BEYOND_TEXTS if text else _HIGHEST_NUMBER
-    return low, high
+def _cut(found: list[int], end: int) -> tuple[list[int], int]:
+    """What lies up to an end, and the end."""
+    return [place for place in found if place <= end], end
 
 
 def _both(parts: list[Candidates], end: int) -> Candidates:

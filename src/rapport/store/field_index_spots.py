@@ -6,16 +6,10 @@ hundred times what the event does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from struct import Struct
-from zlib import crc32
-
 import msgspec
 
-SPOT = Struct("<III")
-"""Offset, length, checksum."""
-MOST_SPOTS = 256
-"""Spots in one row, so that it fits in one page of the file."""
+SPOT_BYTES = 24
+"""What is kept of one event, see `field_index_packing.py`."""
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
@@ -30,28 +24,12 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spots(msgspec.Struct, frozen=True):
-    """Spots of consecutive events of one segment, received at one moment."""
+    """Spots of consecutive events from position `first` on, packed."""
 
     first: int
-    segment: int
-    received: int
     packed: bytes
 
     @property
     def last(self) -> int:
         """Position of the last one."""
-        return self.first + len(self.packed) // SPOT.size - 1
-
-
-def pack_spots(
-    first: int, segment: int, received: int, offset: int, bodies: Sequence[bytes | memoryview]
-) -> list[Spots]:
-    """Spots of events whose bytes follow each other from `offset` on."""
-    packed = []
-    for body in bodies:
-        packed.append(SPOT.pack(offset, len(body), crc32(body)))
-        offset += len(body)
-    return [
-        Spots(first + start, segment, received, b"".join(packed[start : start + MOST_SPOTS]))
-        for start in range(0, len(packed), MOST_SPOTS)
-    ]
+        return self.first + len(self.packed) // SPOT_BYTES - 1

@@ -11,6 +11,7 @@ import msgspec
 
 from rapport.core.detection import Detection, Undecided, detection_order, each_once
 from rapport.core.errors import InvalidInput, PolicyError
+from rapport.core.schema import AttributeType
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
@@ -178,8 +179,14 @@ def reading_of(line: str, ontology: Ontology) -> Reading:
     }
     [(stream, kind)] = streams.items()
     parts = [part.strip() for part in value.split(",")]
-    values = tuple(parts) if kind == "text" else tuple(float(part) for part in parts)
+    values = tuple(_value(part, kind) for part in parts)
     return Reading(int(time), id, stream, key, values, source or "")
+
+
+def _value(part: str, kind: AttributeType) -> float | str | bool:
+    if kind == "boolean":
+        return part == "true"
+    return part if kind == "text" else float(part)
 
 
 def outcome_lines(verdict: Verdict) -> list[str]:

@@ -21,8 +21,9 @@ from litestar.types import Receive, Scope, Send
 
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
+from rapport.web.answering import WholeAnswers
 from rapport.web.api import events
-from rapport.web.callers import allow
+from rapport.web.guard import OPEN, Doorkeeper
 from rapport.web.headers import SAFE_HEADERS
 from rapport.web.live.socket import Live, Socket
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
@@ -58,11 +59,10 @@ class Front:
 
     def __init__(self, app: Litestar, node: Node) -> None:
         self._app, self._node = app, node
+        self._doorkeeper = _only_guard(app)
         self._most_bytes = node.settings.max_body_bytes
-        self._head = [
-            (b"content-type", b"application/json"),
-            *((name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()),
-        ]
+        safe = [(name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()]
+        self._answers = WholeAnswers([(b"content-type", b"application/json"), *safe])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request or one socket."""
@@ -83,21 +83,26 @@ class Front:
     async def _take(
         self, door: _Door, name: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        scope.setdefault("state", {})
-        request: Request[Any, Any, Any] = Request(scope, receive, send)
+        headers = _headers(scope)
         try:
-            await self._check_guards(request, door.route)
-            identity = allow(request, self._node, "publish", f"{door.prefix}{name}")
-            body = await self._read_body(scope, receive)
+            identity = self._admit(door, name, scope, headers)
+            body = await self._read_body(headers, receive)
             if body is None:
                 return  # the caller has gone
-            answer = await door.take(self._node, identity, name, _headers(scope), body)
+            answer = await door.take(self._node, identity, name, headers, body)
         except Exception as error:
-            await self._refuse(request, error)
+            scope.setdefault("state", {})
+            await self._refuse(Request(scope, receive, send), error)
             return
-        length = (b"content-length", str(len(answer)).encode())
-        await send({"type": "http.response.start", "status": 200, "headers": [*self._head, length]})
-        await send({"type": "http.response.body", "body": answer, "more_body": False})
+        await self._answers.send(send, answer)
+
+    def _admit(self, door: _Door, name: str, scope: Scope, headers: Mapping[str, str]) -> str:
+        """Who publishes; raises what the doorkeeper raises, and NotAllowed without the right."""
+        peer = scope.get("client")
+        is_open = bool(door.route.opt.get(OPEN))
+        identity = self._doorkeeper.admit(headers, peer[0] if peer else "", is_open=is_open)
+        self._node.rights.check(identity, "publish", f"{door.prefix}{name}")
+        return identity
 
     async def _check_guards(
         self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler
@@ -108,11 +113,10 @@ class Front:
             if isawaitable(asked):
                 await asked
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _read_body(self, headers: Mapping[str, str], receive: Receive) -> bytes | None:
         """The body, None when the caller went away; raises RequestEntityTooLarge."""
-        for name, value in scope["headers"]:
-            if name == b"content-length" and int(value) > self._most_bytes:
-                raise RequestEntityTooLarge
+        if int(headers.get("content-length", 0)) > self._most_bytes:
+            raise RequestEntityTooLarge
         parts: list[bytes] = []
         size = 0
         while True:
@@ -180,5 +184,18 @@ async def _send_whole(send: Send, kind: str, response: Response[bytes]) -> None:
     await send(body)
 
 
+def _only_guard(app: Litestar) -> Doorkeeper:
+    """The guard that the short way asks itself, without what the framework makes of a request; a
+    second one would have to be asked there, too.
+    """
+    (guard,) = app.guards
+    assert isinstance(guard, Doorkeeper)
+    return guard
+
+
 def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    """By name; of several with one name the first, as the framework has it."""
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in reversed(tuple(scope["headers"]))
+    }

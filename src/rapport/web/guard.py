@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A request with one of these came through a proxy: its maker is not on this machine."""
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether an address or name can only be reached from this machine."""
     if host == "localhost":
@@ -128,6 +130,7 @@ def _bearer(headers: Mapping[str, str]) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
+@lru_cache(maxsize=256)
 def _host_of(url: str) -> str:
     try:
         return urlsplit(url).hostname or ""

@@ -8,7 +8,7 @@ answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -28,6 +28,7 @@ from rapport.core.event import Event, check_envelope
 from rapport.core.ids import content_id
 from rapport.core.time_columns import parse_many_times
 from rapport.core.times import parse_time
+from rapport.core.usual_events import are_bare
 from rapport.core.xml import check_xml
 from rapport.node.node import Node
 
@@ -105,9 +106,9 @@ def read_cloudevents(headers: Mapping[str, str], body: bytes, now_ms: int) -> Se
     return events
 
 
-def check_payloads(events: Iterable[Event]) -> None:
+def check_payloads(events: Sequence[Event]) -> None:
     """Raises InvalidInput for a payload that is not what its media type says."""
-    for event in events:
+    for event in () if are_bare(events) else events:
         if event.headers and DATA_TYPE in event.headers and DATA_ENCODING not in event.headers:
             _check_payload(event)
 

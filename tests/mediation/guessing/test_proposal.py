@@ -311,6 +311,12 @@ _NAMES = (
 )
 
 
+def test_a_column_called_id_becomes_an_attribute_of_another_name(new_site: NewSite) -> None:
+    site = new_site("")
+    site.load(site.proposal(b"sensor,id,key\nd7,20,21\nd7,20,21\n", "feed"))
+    assert site.problems == []
+
+
 @pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

@@ -1,8 +1,10 @@
 """Generated transformers do what a direct reading of the rules does. [ME-8]"""
 
+import json
 import os
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,6 +34,7 @@ from rapport.mediation.model.interpretation import (
 )
 from rapport.mediation.model.notations import ParseNumber, WriteNumber
 from rapport.mediation.model.plan import Plan
+from rapport.mediation.model.straight import Through, straight_through
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
@@ -341,6 +344,18 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
             direct = outcome(lambda each, way=direction: judge.transform(each, name, way), value)
             assert outcome(transformer, value) == direct, transformer.source
             assert repr(value) == before, "what came in was changed"
+            straight = straight_through([(plan, checked.scope.types)], around)
+            if straight is not None:
+                same_straight(straight, transformer, json.dumps(value).encode())
+
+
+def same_straight(straight: Through, transformer: Transformer, sent: bytes) -> None:
+    """From bytes to bytes comes what the transformer gives, or nothing."""
+    found = straight(sent)
+    if found is not None:
+        plain = msgspec.json.encode(transformer(msgspec.json.decode(sent)))
+        told, expected = map(msgspec.json.decode, (found, plain))
+        assert json.dumps(told, sort_keys=True) == json.dumps(expected, sort_keys=True), sent
 
 
 @st.composite

@@ -19,6 +19,7 @@ from rapport.testing.worlds import Pull, readings_batch
 WINDOW_MS = 100
 CONCEPTS = (
     "person A (status='guest')",
+    "person V (status='staff' vip=true height>2 m)",
     "person E (status='staff')",
     "room R",
     "station S",
@@ -36,9 +37,19 @@ def source(name: str, stream: str, **more: int) -> PushSource:
 
 ONTOLOGY = Ontology(
     concepts={
-        "person": {"position": "point", "status": "text"},
+        "person": {
+            "position": "point",
+            "status": "text",
+            "vip": "boolean",
+            "height": "number",
+        },
         "room": {"area": "rectangle"},
-        "station": {"temperature": "number", "humidity": "number", "state": "text"},
+        "station": {
+            "temperature": "number",
+            "humidity": "number",
+            "state": "text",
+            "armed": "boolean",
+        },
     },
     relationships={
         "inside": Relationship("inside", ("person", "position"), ("room", "area"), "inside"),
@@ -48,9 +59,10 @@ ONTOLOGY = Ontology(
         "badges": source("badges", "person.position"),
         "hut": source("hut", "station.temperature"),
         "cellar": source("cellar", "station.humidity"),
+        "arms": source("arms", "station.armed"),
         "bolts": source("bolts", "station.state", period_ms=40),
     },
-    units={"station": {"temperature": "degC", "humidity": "%"}},
+    units={"station": {"temperature": "degC", "humidity": "%"}, "person": {"height": "m"}},
     functions={
         "distance": SiteFunction(
             name="distance",
@@ -62,7 +74,7 @@ ONTOLOGY = Ontology(
 )
 
 
-def texts(*values: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+def texts(*values: object) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -71,7 +83,13 @@ def texts(*values: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
 PULL = Pull(
     {
         "person": Instances(
-            "person", ["ann", "bob", "eve"], {"status": texts("guest", "guest", "staff")}
+            "person",
+            ["ann", "bob", "eve", "tim"],
+            {
+                "status": texts("guest", "guest", "staff", "staff"),
+                "vip": texts(None, None, False, True),
+                "height": np.array([1.7, 1.8, 1.7, 1.9]),
+            },
         ),
         "room": Instances(
             "room", ["lab", "hall"], {"area": np.array([[0, 0, 10, 10], [20, 0, 30, 10]], float)}

@@ -188,6 +188,22 @@ def test_somebody_who_can_never_be_meant_is_told_so(ask: Ask) -> None:
     assert because == "eve can not be A: A has status = 'guest', eve has 'staff'"
 
 
+def test_the_property_that_is_missed_is_told_with_its_unit_and_truths_as_words(ask: Ask) -> None:
+    for name, missed in (
+        ("eve", "V has vip = true, eve has false"),
+        ("tim", "V has height > 2 m, tim has 1.9 m"),
+    ):
+        answer = ask("V is inside R", [f"0 e1 position of {name} = 5, 5"], 10, V=name)
+        because = answer.candidates[0].clauses[0].because
+        assert because == f"{name} can not be V: {missed}"
+
+
+def test_a_truth_that_was_read_is_told_as_a_word(ask: Ask) -> None:
+    answer = ask("armed of S is true", ["0 e1 armed of s1 = false"], 0, S="s1")
+    [node] = answer.candidates[0].clauses
+    assert (node.text, node.because) == ("armed of S = true", "false is not = true")
+
+
 def test_nobody_heard_of_is_unknown_and_says_when_they_were(ask: Ask) -> None:
     answer = ask("A is inside R", ["0 e1 position of ann = 5, 5"], 1_000, A="ann")
     [node] = answer.candidates[0].clauses

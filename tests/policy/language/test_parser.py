@@ -125,6 +125,76 @@ def test_the_two_forms_of_properties_are_the_same() -> None:
     assert shown[0] == shown[1] == [("a", "=", "x"), ("b", ">", 3.0)]
 
 
+def properties_of(definition: str) -> list[list[tuple[str, str, object, str]]]:
+    """Of each alias defined in one line: attribute, operator, value and unit."""
+    text = f"concepts\n  {definition}\n  room Z\n  room Y\nconditions\n  Z x Y\n{TAIL}"
+    concepts = parse_policy(text, name="t").concepts[:-2]
+    return [
+        [(item.attribute, item.operator, item.value, item.unit) for item in concept.properties]
+        for concept in concepts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("length > 12 m", [("length", ">", 12.0, "m")]),
+        ("length>12m", [("length", ">", 12.0, "m")]),
+        ("speed above 50 km/h", [("speed", ">", 50.0, "km/h")]),
+        ("share is over 15 %", [("share", ">", 15.0, "%")]),
+        ("length is not above 12 m", [("length", "<=", 12.0, "m")]),
+        ("length not at least 12 m", [("length", "<", 12.0, "m")]),
+        ("length at most 12 m", [("length", "<=", 12.0, "m")]),
+        ("status is 'x'", [("status", "=", "x", "")]),
+        ("status is not 'x'", [("status", "!=", "x", "")]),
+        ("vip is true", [("vip", "=", "true", "")]),
+        ("floor is 3", [("floor", "=", 3.0, "")]),
+    ],
+)
+@pytest.mark.parametrize("form", ["({})", "with property {}", "with {}"])
+def test_properties_are_said_in_signs_or_words_and_have_units(
+    written: str, meant: list[object], form: str
+) -> None:
+    assert properties_of(f"truck T {form.format(written)}") == [meant]
+
+
+@pytest.mark.parametrize("form", ["({})", "with properties {}"])
+@pytest.mark.parametrize("between", [" ", ", ", " and "])
+def test_a_word_after_a_number_is_its_unit_unless_it_is_compared_itself(
+    form: str, between: str
+) -> None:
+    written = between.join(("floor=3", "length above 12 m", "weight>3.5 t", "height at least 2"))
+    assert properties_of(f"truck T {form.format(written)}") == [
+        [
+            ("floor", "=", 3.0, ""),
+            ("length", ">", 12.0, "m"),
+            ("weight", ">", 3.5, "t"),
+            ("height", ">=", 2.0, ""),
+        ]
+    ]
+
+
+def test_without_parentheses_another_definition_may_follow_a_number() -> None:
+    floor, length = ("floor", "=", 3.0, ""), ("length", ">", 12.0, "m")
+    assert properties_of("truck T with floor=3 room R") == [[floor], []]
+    assert properties_of("truck T with length>12 m room R") == [[length], []]
+    assert properties_of("truck T with floor=3 room over room at") == [[floor], [], []]
+
+
+def test_words_near_those_of_the_language_may_be_aliases() -> None:
+    text = (
+        "concepts\n person witin\n person nto\n room wen\nconditions\n witin is x wen\n nto x wen\n"
+    )
+    tree = parse_policy(text + TAIL, name="t")
+    assert isinstance(tree.condition, And)
+
+
+def test_a_section_s_name_is_no_action_even_with_a_comment_behind_it() -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse_policy(HEAD + "  A is inside R\n" + TAIL + "  concepts # again\n", name="t")
+    assert [problem.code for problem in caught.value.problems] == ["policy.repeated_section"]
+
+
 def test_an_operator_at_the_end_of_a_line_goes_on_in_the_next() -> None:
     tree = parse_policy(HEAD + "  A is inside R OR # why\n\n    B is inside R\n" + TAIL, name="t")
     assert isinstance(tree.condition, Or)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -226,8 +227,8 @@ def test_each_version_keeps_its_own_phrases_also_after_a_restart(play: Play) -> 
             assert phrases("or", third) == phrases("or", "unheard of") == ("call",)
             assert phrases("nobody", first) == ()
             old, new = world.life.compiled("or", first), world.life.compiled("or", third)
-            assert [one.alias for one in old.tree.concepts][0] == "A"
-            assert [one.alias for one in new.tree.concepts][0] == "Z"
+            assert next(one.alias for one in old.tree.concepts) == "A"
+            assert next(one.alias for one in new.tree.concepts) == "Z"
             await world.start("or")
 
     play(story)
@@ -371,5 +372,33 @@ def test_registering_a_policy_takes_less_than_fifty_milliseconds(play: Play) -> 
             await world.life.register(f"p{number}", world.texts["mixed"])
             took.append((steady.steady_ns() - began) / 1e6)
         assert sorted(took)[10] < 50, took
+
+    play(story)
+
+
+def test_a_reload_waits_until_what_was_read_before_a_crash_was_met_again(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.start("or", commit_every_ms=10**9)
+        await world.engine.commit()
+        await world.send(world.position(NOW, "a", "2"), world.position(NOW + 1, "b", "3"))
+        await world.start("or", commit_every_ms=10**9)
+        renewed: list[int] = []
+        reload = asyncio.create_task(
+            world.life.take_files(
+                {"or": world.texts["within"]},
+                (),
+                world.compile,
+                renew=lambda: renewed.append(world.engine.behind()),
+            )
+        )
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert (reload.done(), renewed) == (False, [])
+        await world.drain()
+        while not reload.done():
+            world.clock.set_ms(world.clock.now_ms() + 20)
+            await asyncio.sleep(0.001)
+        [done] = reload.result()
+        assert (done.what, done.after, renewed) == ("replaced", 2, [0])
 
     play(story)

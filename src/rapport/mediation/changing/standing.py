@@ -57,6 +57,11 @@ class Standing:
         """`waiting`: of the files, refused so far; a change may bring what they lack."""
         self.files, self.in_force, self._waiting = files, in_force, waiting
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Names of those in files that wait for what they lack."""
+        return tuple(self._waiting)
+
     @staticmethod
     def from_files(files: FromFiles) -> tuple[Standing, ProblemsByName]:
         """Before any change, and the problems of the files."""

@@ -20,6 +20,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
+from rapport.mediation.changing.checkpoint import EVERY, keep_checkpoint, put_together_from
 from rapport.mediation.changing.considering import Considered, Done, considered, differences
 from rapport.mediation.changing.keeping import (
     CHANNEL,
@@ -40,6 +41,7 @@ from rapport.mediation.lookups import Lookups
 from rapport.mediation.model.beside import beside
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
+from rapport.store.base import RecordStore
 
 READER = "interpretations"
 _log = get_logger(__name__)
@@ -71,12 +73,15 @@ class Updating:
         clock: Clock,
         *,
         node: str,
+        records: RecordStore | None = None,
     ) -> None:
-        """`node`: the id of this node, which tells its files from those of others."""
+        """`node`: the id of this node, which tells its files from those of others; `records`: where
+        a checkpoint is kept, so that a start does not check every change ever made.
+        """
         self._channels, self._clock = channels, clock
         self._repository, self._reader = repository, reader
         self._turn = asyncio.Lock()
-        self._kept = Kept(node)
+        self._kept, self._records, self._in_checkpoint = Kept(node), records, 0
         self._now: Together | None = None
         self._bindings: Mapping[str, SourceBinding] = reader.bindings
         self._lookups: Lookups = reader.lookups
@@ -115,10 +120,20 @@ class Updating:
         if said != before and record:
             taken = Taken(number=self._kept.next_number(), said=said)
             events.append(taken_event(taken, self._kept.node, self._clock.now_ms()))
-        together = await beside(lambda: put_together(files, self._kept, said))
+        records = self._records
+        together = await beside(lambda: put_together_from(files, self._kept, said, records))
         self._tell(together)
         await self._put_in_force(together, events, record=record)
+        if record and not events:  # what was just appended must be read before
+            await self._keep_checkpoint()
         return together.problems
+
+    async def _keep_checkpoint(self) -> None:
+        """Now and then, when all changes on record are in force or have their verdict."""
+        records, now = self._records, self._together()
+        due = len(now.outcomes) - self._in_checkpoint >= EVERY
+        if records is not None and due and len(now.outcomes) == len(self._kept.changes()):
+            self._in_checkpoint = await beside(lambda: keep_checkpoint(records, now, self._kept))
 
     # --- changes ---
 
@@ -183,6 +198,7 @@ class Updating:
             together = await beside(lambda: self._with_changes(now, fresh))
             self._tell(together, now)
             await self._put_in_force(together, [])
+        await self._keep_checkpoint()
 
     def _with_changes(self, now: Together, fresh: list[KeptChange]) -> Together:
         """One after the other where they come last, else everything anew."""

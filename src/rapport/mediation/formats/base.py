@@ -54,7 +54,8 @@ class Format(Protocol):
         """What the event says; no documents when it is not about readings.
 
         `memory` is JSON that the caller keeps, one for each source; it may change even when the
-        event is refused. Raises Rejected and nothing else.
+        event is refused. What changes is assigned anew, never changed in place; a map of which
+        keys are saved one by one is a `Remembered`. Raises Rejected and nothing else.
         """
 
 

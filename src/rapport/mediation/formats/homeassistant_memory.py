@@ -9,6 +9,7 @@ import msgspec
 from rapport.mediation.formats.base import MAX_DOCUMENTS
 from rapport.mediation.formats.homeassistant_configs import Announced, Entity, read_config
 from rapport.mediation.formats.payload import decode_json
+from rapport.mediation.model.remembered import Remembered
 from rapport.mediation.rejection import Rejected
 
 _ANNOUNCED, _STATES, _QUIET, _CLASSES = "announced", "states", "quiet", "classes"
@@ -22,10 +23,10 @@ class Announcements:
 
     def __init__(self, memory: dict[str, Any]) -> None:
         self._memory = memory
-        self._announced: dict[str, list[dict[str, Any]]] = memory.setdefault(_ANNOUNCED, {})
-        self._states: dict[str, list[str]] = memory.setdefault(_STATES, {})
-        self._quiet: dict[str, list[str]] = memory.setdefault(_QUIET, {})
-        self._classes: dict[str, dict[str, int]] = memory.setdefault(_CLASSES, {})
+        self._announced: dict[str, list[dict[str, Any]]] = _map(memory, _ANNOUNCED)
+        self._states: dict[str, list[str]] = _map(memory, _STATES)
+        self._quiet: dict[str, list[str]] = _map(memory, _QUIET)
+        self._classes: dict[str, dict[str, int]] = _map(memory, _CLASSES)
 
     def announce(self, topic: str, levels: list[str], text: str) -> None:
         """What was announced there before is forgotten; raises Rejected for what is refused, after
@@ -61,12 +62,12 @@ class Announcements:
             self._announced[topic] = [msgspec.to_builtins(each) for each in announced.entities]
         self._memory[_COUNT] = self._memory.get(_COUNT, 0) + len(announced.entities)
         for entity in announced.entities:
-            topics = self._states.setdefault(entity.topic, [])
+            topics = self._states.get(entity.topic, [])
             if topic not in topics:
-                topics.append(topic)
+                self._states[entity.topic] = [*topics, topic]
             self._count_class(entity.device, entity.device_class, 1)
         for quiet in announced.quiet:
-            self._quiet.setdefault(quiet, []).append(topic)
+            self._quiet[quiet] = [*self._quiet.get(quiet, ()), topic]
 
     def _forget(self, topic: str) -> None:
         for each in self._announced.pop(topic, ()):
@@ -77,17 +78,29 @@ class Announcements:
             _drop(self._quiet, quiet, topic)
 
     def _count_class(self, device: str, device_class: str, by: int) -> None:
-        classes = self._classes.setdefault(device, {})
+        classes = dict(self._classes.get(device, {}))
         classes[device_class] = classes.get(device_class, 0) + by
         if not classes[device_class]:
             del classes[device_class]
-        if not classes:
-            del self._classes[device]
+        if classes:
+            self._classes[device] = classes
+        else:
+            self._classes.pop(device, None)
+
+
+def _map(memory: dict[str, Any], name: str) -> Any:
+    """A map whose keys are saved one by one; values are assigned, never changed in place."""
+    found = memory.get(name)
+    if not isinstance(found, Remembered):
+        found = memory[name] = Remembered(found)
+    return found
 
 
 def _drop(index: dict[str, list[str]], key: str, topic: str) -> None:
-    topics = index.get(key, [])
+    topics = list(index.get(key, ()))
     if topic in topics:
         topics.remove(topic)
-    if not topics:
+    if topics:
+        index[key] = topics
+    else:
         index.pop(key, None)

@@ -18,6 +18,8 @@ _THINGS = {
     "room": ("room", "sala", "raum", "salle"),
 }
 """What a key that is called so names."""
+_IDENTITY = "id"
+"""Of every concept its identity; an attribute that is declared has another name."""
 
 
 def concept_name(
@@ -44,7 +46,7 @@ def attribute_names(
         name = re.sub(rf"[_\s.-]+{re.escape(unit)}$", "", path[-1]) if unit else path[-1]
         own = _worded(slug(name), "value")
         wanted = [*filter(None, [short_name(name)]), own, f"{own}-value"]
-        found[path] = _free(wanted, {*taken, *found.values()}, is_name)
+        found[path] = _free(wanted, {_IDENTITY, *taken, *found.values()}, is_name)
     return found
 
 

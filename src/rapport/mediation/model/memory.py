@@ -9,6 +9,7 @@ import msgspec
 
 from rapport.core.errors import Corrupt
 from rapport.mediation.model.conversions import Conversion, Stateful
+from rapport.mediation.model.remembered import Remembered
 
 Function = Callable[..., Any]
 Functions = Mapping[str, Function]
@@ -16,10 +17,14 @@ Functions = Mapping[str, Function]
 
 
 class Memory:
-    """The states of conversions by name; JSON, so it can be saved and given back."""
+    """The states of conversions by name; JSON, so it can be saved and given back.
+
+    What conversions of ours learn is kept key by key; the state of a function of the site is its
+    own matter and assigned whole.
+    """
 
     def __init__(self, states: Mapping[str, Any] | None = None) -> None:
-        self.states: dict[str, Any] = dict(states or {})
+        self.states = states if isinstance(states, Remembered) else Remembered(states)
 
     def state_of(self, conversion: Conversion) -> Any:
         """The present state, at first the initial one: empty, or what a function of the site
@@ -27,7 +32,7 @@ class Memory:
         """
         if conversion.name not in self.states:
             how = conversion.how
-            first = msgspec.json.decode(how.initial) if isinstance(how, Stateful) else {}
+            first = msgspec.json.decode(how.initial) if isinstance(how, Stateful) else Remembered()
             self.states[conversion.name] = first
         return self.states[conversion.name]
 
@@ -42,7 +47,8 @@ class Memory:
         found = next_state(conversion, self.state_of(conversion), event, functions or {})
         if found is None:
             return False
-        self.states[conversion.name] = found[0]
+        if found[0] is not self.states[conversion.name] or isinstance(conversion.how, Stateful):
+            self.states[conversion.name] = found[0]
         return True
 
     def to_json(self) -> bytes:

@@ -2,7 +2,7 @@
 by generated code, encoded as a struct in the names of the other side. [ME-8]
 
 It does only what is usual. Bytes that do not fit the struct, values that a conversion refuses,
-numbers that are not finite give None, and the transformer decides what becomes of them; so results
+numbers that are not finite give None, and the transformer decides what becomes of them: results
 and rejections are its own. Attributes come in the order in which the type declares them.
 """
 
@@ -14,12 +14,8 @@ from typing import Any
 import msgspec
 
 from rapport.core.schema import PARTS, AttributeType
-from rapport.mediation.model import runtime
-from rapport.mediation.model.conversions import Call, Chain, Conversion, Stateful
-from rapport.mediation.model.feeding import remembers
-from rapport.mediation.model.memory import Memory
 from rapport.mediation.model.plan import Keep, Object, Plan
-from rapport.mediation.model.runtime import callable_of
+from rapport.mediation.model.straight_calls import Calls
 from rapport.mediation.model.straight_forms import (
     Field,
     Form,
@@ -29,85 +25,92 @@ from rapport.mediation.model.straight_forms import (
 )
 from rapport.mediation.model.straight_text import Held, StraightWriter
 from rapport.mediation.model.surroundings import Surroundings
-from rapport.mediation.model.types import Types
+from rapport.mediation.model.types import TAG, Types
 
-_RUNTIME = ("number", "finite", "an_object", "a_list", "missing", "null", "unknown_type")
 _ENCODE = msgspec.json.Encoder().encode
 
 Through = Callable[[bytes], bytes | None]
+"""The bytes on the other side; None: see to it in the plain way."""
+SeenThrough = Callable[[bytes], tuple[bytes, Any] | None]
+"""Beside them the value of an attribute of root."""
 ReadingThrough = Callable[[bytes, int], bytes | None]
+"""From data and time of a reading."""
+Read = Callable[[bytes], Any]
+"""To the struct of the result, which is not encoded yet, or None."""
+Write = Callable[[Any], bytes | None]
+"""On from there."""
+
+Way = Sequence[tuple[Plan, Types]]
+"""Plans one after the other, each with the types it speaks of (`Interpretations.types_met`)."""
 
 
-class Straight:
-    """One plan from bytes to bytes. Keeps no state; belongs to any thread.
+def straight_through(way: Way, surroundings: Surroundings | None = None) -> Through | None:
+    """All plans in one function, with nothing made between them.
 
-    `read` and `write` are its halves, for those who look at what is between: `read` gives a struct
-    with the attributes of the result (`fields` says where), `write` encodes it.
-    """
-
-    def __init__(self, writer: StraightWriter, names: dict[str, Any], form: Form, tail: str):
-        self._writer, self._names, self._form, self._tail = writer, names, form, tail
-        self.through: Through = self._compiled("through", "data", f"return encode({tail})")
-        """The bytes on the other side, None when the transformer has to see to them."""
-
-    @property
-    def source(self) -> str:
-        """The generated text of `through`, for people."""
-        return self._text("through", "data", f"return encode({self._tail})")
-
-    @property
-    def form(self) -> Form:
-        """What the result is, before it is encoded."""
-        return self._form
-
-    def reader(self) -> Callable[[bytes], Any]:
-        """Bytes to the struct of the result, or None; compiled at each call of this."""
-        return self._compiled("read", "data", f"return {self._tail}")
-
-    def _compiled(self, name: str, given: str, last: str) -> Any:
-        names = dict(self._names)
-        exec(compile(self._text(name, given, last), "<straight>", "exec"), names)
-        return names[name]
-
-    def _text(self, name: str, given: str, last: str) -> str:
-        return _function(self._writer, f"{name}({given})", f"value = decode({given})", last)
-
-
-def straight_from(
-    plan: Plan, types: Types, surroundings: Surroundings | None = None
-) -> Straight | None:
-    """None for plans that only decoded values can be put through: events that are split, several
+    None for plans that only decoded values can be put through: events that are split, several
     stages, conversions that must not be done twice (functions of the site, those that remember).
-
-    Takes as long as the transformer itself; keep it as long.
+    Takes about as long as the transformers; keep it as long.
     """
+    found: Through | None = _made(way, surroundings, "")
+    return found
+
+
+def straight_seen(
+    way: Way, attribute: str, surroundings: Surroundings | None = None
+) -> SeenThrough | None:
+    """The same, and what the attribute was after the first plan: for a condition on root."""
+    found: SeenThrough | None = _made(way, surroundings, attribute)
+    return found
+
+
+def _made(way: Way, surroundings: Surroundings | None, seen: str) -> Any:
+    calls = Calls(surroundings)
+    writer = StraightWriter(calls, own=True)
+    (first, types), *_ = way
+    shown = ""
     try:
-        step = _only_step(plan)
-        form = decoded_form(types, plan.type, step)
-        writer = StraightWriter(own=True)
-        tail, result = writer.turned(step, form, "value")
-        names = _names(writer, types, surroundings)
+        form = decoded = decoded_form(types, first.type, _only_step(first))
+        tail = "value"
+        for plan, types in way:
+            tail, form = writer.turned(_only_step(plan), types, form, tail)
+            if seen and not shown:
+                shown = writer.value_of(form, tail, seen)
+        _untagged(form)
     except NotStraightError:
         return None
-    names["decode"] = msgspec.json.Decoder(form.struct).decode
-    return Straight(writer, names, result, tail)
+    result = f"(encode({tail}), {shown})" if seen else f"encode({tail})"
+    decode = msgspec.json.Decoder(decoded.struct).decode
+    return _compiled(writer, calls, "data", "value = decode(data)", result, decode=decode)
 
 
-def straight_on(
-    before: Straight, plan: Plan, types: Types, *, own: bool, surroundings: Surroundings | None = None
-) -> Callable[[Any], bytes | None] | None:
-    """The bytes of what `before` has read, in the next interpretation: bytes to root to bytes with
-    nothing encoded between. `own`: nobody else wants what was read.
-    """
+def straight_read(
+    plan: Plan, types: Types, surroundings: Surroundings | None = None
+) -> tuple[Read, Form] | None:
+    """The first half, for several who go on from the same; the form says where attributes are."""
+    calls = Calls(surroundings)
+    writer = StraightWriter(calls, own=True)
     try:
-        writer = StraightWriter(own=own)
-        tail, _ = writer.turned(_only_step(plan), before.form, "value")
-        names = _names(writer, types, surroundings)
+        decoded = decoded_form(types, plan.type, _only_step(plan))
+        tail, form = writer.turned(_only_step(plan), types, decoded, "value")
+        _untagged(form)
     except NotStraightError:
         return None
-    text = _function(writer, "write(value)", "", f"return encode({tail})")
-    exec(compile(text, "<straight>", "exec"), names)
-    found: Callable[[Any], bytes | None] = names["write"]
+    decode = msgspec.json.Decoder(decoded.struct).decode
+    return _compiled(writer, calls, "data", "value = decode(data)", tail, decode=decode), form
+
+
+def straight_write(
+    form: Form, plan: Plan, types: Types, surroundings: Surroundings | None = None
+) -> Write | None:
+    """The other half; what was read stays as it is."""
+    calls = Calls(surroundings)
+    writer = StraightWriter(calls, own=False)
+    try:
+        tail, result = writer.turned(_only_step(plan), types, form, "value")
+        _untagged(result)
+    except NotStraightError:
+        return None
+    found: Write = _compiled(writer, calls, "value", "", f"encode({tail})")
     return found
 
 
@@ -118,23 +121,20 @@ def straight_reading(
     kind: AttributeType,
     surroundings: Surroundings | None = None,
 ) -> ReadingThrough | None:
-    """The same for a reading of one attribute of a concept, whose type the plan is about: data and
-    time in, bytes out.
-    """
+    """For readings of one attribute of a concept, whose type the plan is about."""
+    calls = Calls(surroundings)
+    writer = StraightWriter(calls, own=True)
     try:
         step = _only_step(plan)
-        reading = _reading_form(step, attribute, kind)
-        writer = StraightWriter(own=True)
-        tail, _ = writer.built(step, _reading_held(reading, attribute, kind))
-        names = _names(writer, types, surroundings)
+        calculated = any(part.attribute == attribute and is_formula(part) for part in step.parts)
+        held = _reading_held(attribute, kind, calculated=calculated)
+        tail, form = writer.built(step, types, held)
+        _untagged(form)
     except NotStraightError:
         return None
-    names["decode"] = msgspec.json.Decoder(reading).decode
-    text = _function(
-        writer, "through(data, time)", "value = decode(data)", f"return encode({tail})"
-    )
-    exec(compile(text, "<straight>", "exec"), names)
-    found: ReadingThrough = names["through"]
+    decode = msgspec.json.Decoder(_reading_struct(kind, calculated=calculated)).decode
+    first, result = "value = decode(data)", f"encode({tail})"
+    found: ReadingThrough = _compiled(writer, calls, "data, time", first, result, decode=decode)
     return found
 
 
@@ -150,16 +150,19 @@ def _only_step(plan: Plan) -> Object:
     return step
 
 
-def _reading_form(step: Object, attribute: str, kind: AttributeType) -> type[msgspec.Struct]:
-    calculated = any(part.attribute == attribute and is_formula(part) for part in step.parts)
+def _untagged(form: Form) -> None:
+    """Events that name their own type are of more than one."""
+    if TAG in form.fields:
+        raise NotStraightError
+
+
+def _reading_struct(kind: AttributeType, *, calculated: bool) -> type[msgspec.Struct]:
     each: Any = float if calculated else Any
-    value = tuple[(each,) * len(PARTS[kind])]  # type: ignore[misc]
+    value: Any = tuple.__class_getitem__((each,) * len(PARTS[kind]))
     return msgspec.defstruct("Reading", [("key", str), ("value", value)], gc=False)
 
 
-def _reading_held(
-    reading: type[msgspec.Struct], attribute: str, kind: AttributeType
-) -> dict[str, Held]:
+def _reading_held(attribute: str, kind: AttributeType, *, calculated: bool) -> dict[str, Held]:
     """A place is one value of several parts, anything else its only part."""
     parts = PARTS[kind]
     whole = "value.value[0]"
@@ -167,45 +170,28 @@ def _reading_held(
         pairs = (f"{name!r}: value.value[{number}]" for number, name in enumerate(parts))
         whole = f"{{{', '.join(pairs)}}}"
     plain = Field("", may_lack=False)
+    own = Field("", "float" if calculated else "plain", may_lack=False)
     return {
         "key": Held("value.key", plain),
         "time": Held("time", plain),
-        attribute: Held(whole, plain),
+        attribute: Held(whole, own),
     }
 
 
-def _function(writer: StraightWriter, head: str, first: str, last: str) -> str:
-    body = [first, *writer.lines, last] if first else [*writer.lines, last]
+def _compiled(
+    writer: StraightWriter, calls: Calls, given: str, first: str, result: str, **names: Any
+) -> Any:
+    """The function; anything that goes wrong in it is left to the plain way, which names it."""
+    writer.close()
     lines = [
-        *writer.plain.lines,
-        f"def {head}:",
+        f"def straight({given}):",
         "    try:",
-        *(f"        {line}" for line in body),
+        *(f"        {line}" for line in (first, *writer.lines) if line),
+        f"        return {result}",
         "    except Exception:",
         "        return None",
+        "",
     ]
-    return "\n".join(lines) + "\n"
-
-
-def _names(
-    writer: StraightWriter, types: Types, surroundings: Surroundings | None
-) -> dict[str, Any]:
-    """Everything the text names but `decode`."""
-    writer.close()
-    conversions: Sequence[Conversion] = writer.plain.conversions
-    if not all(map(_may_be_done_twice, conversions)):
-        raise NotStraightError
-    around, memory = surroundings or Surroundings(), Memory()
-    called = {
-        f"convert_{number}": callable_of(each, {}, memory, types, around)
-        for number, each in enumerate(conversions)
-    }
-    known = {name: getattr(runtime, name) for name in _RUNTIME}
-    return {**known, **called, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODE}
-
-
-def _may_be_done_twice(conversion: Conversion) -> bool:
-    how = conversion.how
-    if isinstance(how, Chain):
-        return all(map(_may_be_done_twice, how.steps))
-    return not isinstance(how, (Call, Stateful)) and not remembers(conversion)
+    names |= {**calls.names, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODE}
+    exec(compile("\n".join(lines), "<straight>", "exec"), names)
+    return names["straight"]

@@ -42,26 +42,11 @@ class Form(msgspec.Struct, frozen=True):
     fields: Mapping[str, Field]
 
 
-def decoded_form(types: Types, type_name: str, step: Object | None, depth: int = 0) -> Form:
-    """What an event of a type is decoded into, to be turned by a step; None: nothing is done to it.
-
-    Raises NotStraightError. Recursive types end in plain values.
+def decoded_form(types: Types, type_name: str, step: Object) -> Form:
+    """What an event of a type is decoded into, to be turned by a step. Linear in the plan and the
+    types; raises NotStraightError.
     """
-    parts = {part.attribute: part for part in step.parts} if step else {}
-    attributes = types.attributes(type_name)
-    if TAG in attributes:
-        raise NotStraightError
-    fields: dict[str, Field] = {}
-    defined: list[Any] = []
-    for number, attribute in enumerate(attributes.values()):
-        part, slot = parts.get(attribute.name), f"f{number}"
-        if part is None or is_idle(part.step):
-            field, kind = _untouched(types, attribute, slot, depth)
-        else:
-            field, kind = _changed(types, part, slot, depth)
-        fields[attribute.name] = field
-        defined.append((slot, kind, msgspec.UNSET) if field.may_lack else (slot, kind))
-    return Form(_struct(defined, fields, kw_only=True), fields)
+    return _Decoded(types).form(type_name, step, 0)
 
 
 def built_form(given: Iterable[tuple[str, Field]]) -> Form:
@@ -80,25 +65,56 @@ def is_formula(part: Part) -> bool:
     )
 
 
-def _untouched(types: Types, attribute: Attribute, slot: str, depth: int) -> tuple[Field, Any]:
-    """It may be missing, and be what it likes, as far as that costs nothing to allow."""
-    kind = types.kind(attribute.type)
-    if kind == "object" and depth < DEEPEST and len(types.dynamic(attribute.type)) == 1:
-        form = decoded_form(types, attribute.type, None, depth + 1)
-        return Field(slot, "form", form), form.struct | None
-    found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
-    return Field(slot), found.get(kind, Any)
+class _Decoded:
+    """The forms made for one event; types that are only passed on have one form each."""
 
+    def __init__(self, types: Types) -> None:
+        self._types = types
+        self._passed_on: dict[str, Form] = {}
 
-def _changed(types: Types, part: Part, slot: str, depth: int) -> tuple[Field, Any]:
-    step, lacks = part.step, part.optional
-    if is_formula(part):
-        return Field(slot, "float", may_lack=lacks), float | None if lacks else float
-    if isinstance(step, Object) and not step.each and depth < DEEPEST:
-        form = decoded_form(types, step.type, step, depth + 1)
-        kind = form.struct | None if lacks else form.struct
-        return Field(slot, "form", form, may_lack=lacks), kind
-    return Field(slot, may_lack=lacks), Any
+    def form(self, type_name: str, step: Object | None, depth: int) -> Form:
+        """Without a step nothing is done to it."""
+        attributes = self._types.attributes(type_name)
+        if TAG in attributes:
+            raise NotStraightError
+        parts = {part.attribute: part for part in step.parts} if step else {}
+        fields: dict[str, Field] = {}
+        defined: list[Any] = []
+        for number, attribute in enumerate(attributes.values()):
+            part, slot = parts.get(attribute.name), f"f{number}"
+            if part is None or is_idle(part.step):
+                field, kind = self._untouched(attribute, slot, depth)
+            else:
+                field, kind = self._changed(part, slot, depth)
+            fields[attribute.name] = field
+            defined.append((slot, kind, msgspec.UNSET) if field.may_lack else (slot, kind))
+        return Form(_struct(defined, fields, kw_only=True), fields)
+
+    def _untouched(self, attribute: Attribute, slot: str, depth: int) -> tuple[Field, Any]:
+        """It may be missing, and be what it likes, as far as that costs nothing to allow."""
+        kind = self._types.kind(attribute.type)
+        form = self._passed(attribute.type, depth) if kind == "object" else None
+        if form is not None:
+            return Field(slot, "form", form), form.struct | None
+        found: dict[str, Any] = {"text": str | None, "boolean": bool | None}
+        return Field(slot), found.get(kind, Any)
+
+    def _passed(self, type_name: str, depth: int) -> Form | None:
+        if depth >= DEEPEST or len(self._types.dynamic(type_name)) > 1:
+            return None
+        if type_name not in self._passed_on:
+            self._passed_on[type_name] = self.form(type_name, None, depth + 1)
+        return self._passed_on[type_name]
+
+    def _changed(self, part: Part, slot: str, depth: int) -> tuple[Field, Any]:
+        step, lacks = part.step, part.optional
+        if is_formula(part):
+            return Field(slot, "float", may_lack=lacks), float | None if lacks else float
+        if isinstance(step, Object) and not step.each and depth < DEEPEST:
+            form = self.form(step.type, step, depth + 1)
+            kind = form.struct | None if lacks else form.struct
+            return Field(slot, "form", form, may_lack=lacks), kind
+        return Field(slot, may_lack=lacks), Any
 
 
 def _struct(

@@ -1,5 +1,5 @@
-"""The text that turns one struct into another: formulas in place, everything else as in
-`generator.py`. [ME-8]
+"""The text that turns one struct into another: formulas on its numbers, everything else as the
+transformer does it. [ME-8]
 
 Whatever is not usual ends it with None or an exception: nothing is decided here about rejections.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.mediation.model.conversions import Conversion, Formula, UnitChange
-from rapport.mediation.model.generator import Writer, is_idle
+from rapport.mediation.model.generator import is_idle
 from rapport.mediation.model.interpretation import (
     CreateAttribute,
     DropAttribute,
@@ -19,6 +19,7 @@ from rapport.mediation.model.interpretation import (
     SplitAttribute,
 )
 from rapport.mediation.model.plan import LEAVE, Convert, Object, Part
+from rapport.mediation.model.straight_calls import Calls
 from rapport.mediation.model.straight_forms import (
     Field,
     Form,
@@ -26,8 +27,9 @@ from rapport.mediation.model.straight_forms import (
     built_form,
     is_formula,
 )
-from rapport.mediation.model.types import TAG
+from rapport.mediation.model.types import TAG, Types
 
+_replace = msgspec.structs.replace
 _GIVE_UP = "return None"
 
 
@@ -39,32 +41,65 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class StraightWriter:
-    """The lines so far, the structs they name, and the conversions they call."""
+    """The lines so far, the structs they name, and what they call.
 
-    def __init__(self, *, own: bool) -> None:
+    Values of structs that are written into stay in variables until `close`, so that a further step
+    finds them there.
+    """
+
+    def __init__(self, calls: Calls, *, own: bool) -> None:
         """`own`: the structs it is given may be written into."""
-        self._own = own
+        self._calls, self._own = calls, own
         self.lines: list[str] = []
         self.structs: dict[str, type[msgspec.Struct]] = {}
-        self.plain = Writer(own=own)
+        self._types = Types(())
         self._count = 0
         self._indent = ""
         self._sums: list[str] = []
+        self._known: dict[str, str] = {}
+        """Variables by the text of the place whose value they have."""
+        self._unwritten: set[str] = set()
+        """Places of which that is not true yet."""
 
-    def turned(self, step: Object, form: Form, variable: str) -> tuple[str, Form]:
-        """The variable that holds the result, and what that is; raises NotStraightError."""
+    def turned(self, step: Object, types: Types, form: Form, variable: str) -> tuple[str, Form]:
+        """The variable that holds the result, and what that is; raises NotStraightError.
+
+        `types`: those that conversions of the step speak of.
+        """
+        self._types = types
+        return self._turned(step, form, variable)
+
+    def built(self, step: Object, types: Types, held: dict[str, Held]) -> tuple[str, Form]:
+        """The same for attributes that stand anywhere."""
+        self._types = types
+        return self._built(step, held)
+
+    def value_of(self, form: Form, variable: str, attribute: str) -> str:
+        """The text of an attribute's value as it is by now."""
+        return self._present(f"{variable}.{form.fields[attribute].slot}")
+
+    def close(self) -> None:
+        """Looks whether all numbers are finite by one test: their sum is only if all are. A sum
+        that becomes too large is nothing usual either.
+        """
+        if self._sums:
+            total = self._assigned(" + ".join(self._sums))
+            self._write(f"if {total} - {total} != 0.0: {_GIVE_UP}")
+        self._write_known()
+
+    # --- objects ----------------------------------------------------------------------------------
+
+    def _turned(self, step: Object, form: Form, variable: str) -> tuple[str, Form]:
         if self._own and not step.shape and step.only is None and step.tag in (LEAVE, ""):
             return variable, self._in_place(step, form, variable)
         held = {
-            name: Held(f"{variable}.{field.slot}", field) for name, field in form.fields.items()
+            name: Held(self._present(f"{variable}.{field.slot}"), field)
+            for name, field in form.fields.items()
         }
-        return self.built(step, held)
+        return self._built(step, held)
 
-    def built(self, step: Object, held: dict[str, Held]) -> tuple[str, Form]:
-        """The same for attributes that stand anywhere; they are not written to."""
-        for part in step.parts:
-            if is_idle(part.step):
-                continue
+    def _built(self, step: Object, held: dict[str, Held]) -> tuple[str, Form]:
+        for part in _at_work(step):
             if part.attribute in held:
                 held[part.attribute] = self._part(part, held[part.attribute])
             elif not part.optional:
@@ -77,81 +112,89 @@ class StraightWriter:
             held[TAG] = Held(repr(step.tag), Field("", may_lack=False))
         form = built_form((name, each.field) for name, each in held.items())
         values = ", ".join(each.text for each in held.values())
-        return self._assigned(f"{self._struct_named(form)}({values})"), form
-
-    def close(self) -> None:
-        """One test for all numbers: a sum is finite only if all in it are; a sum of finite ones
-        that is too large is looked at again in the plain way.
-        """
-        if self._sums:
-            total = self._assigned(" + ".join(self._sums))
-            self._write(f"if {total} - {total} != 0.0: {_GIVE_UP}")
-
-    # --- attributes -------------------------------------------------------------------------------
+        made = self._assigned(f"{self._struct_named(form)}({values})")
+        if not self._indent:
+            for field, each in zip(form.fields.values(), held.values(), strict=True):
+                if each.text.isidentifier():  # the same object must not go by two names
+                    self._known[f"{made}.{field.slot}"] = each.text
+        return made, form
 
     def _in_place(self, step: Object, form: Form, variable: str) -> Form:
         fields = dict(form.fields)
-        for part in step.parts:
+        for part in _at_work(step):
             field = fields.get(part.attribute)
-            if is_idle(part.step):
-                continue
-            if field is None and not part.optional:
-                raise NotStraightError
             if field is not None:
-                target = f"{variable}.{field.slot}"
-                held = self._part(part, Held(target, field), target)
-                fields[part.attribute] = msgspec.structs.replace(held.field, slot=field.slot)
+                place = f"{variable}.{field.slot}"
+                held = self._part(part, Held(self._present(place), field), place)
+                fields[part.attribute] = _replace(held.field, slot=field.slot)
+            elif not part.optional:
+                raise NotStraightError
         return Form(form.struct, fields)
 
-    def _part(self, part: Part, held: Held, target: str = "") -> Held:
-        """The value turned, and written to the target if there is one."""
-        value = loaded = self._assigned(held.text)
+    # --- attributes -------------------------------------------------------------------------------
+
+    def _part(self, part: Part, held: Held, place: str = "") -> Held:
+        """The value turned; it becomes that of the place, if there is one."""
         if part.optional:
-            self._write(f"if {value} is not None and {value} is not UNSET:")
-            outer, self._indent = self._indent, self._indent + "    "
-            result, field = self._value(part, value, held.field)
-            if result != value:
-                self._write(f"{value} = {result}")
-                loaded = ""
-        else:
-            outer = self._indent
-            value, field = self._value(part, value, held.field)
-            field = msgspec.structs.replace(field, may_lack=False)
-        if target and (held.field.form is None or value != loaded):
-            self._write(f"{target} = {value}")
+            return self._optional(part, held, place)
+        known = held.field.form is not None and held.text.isidentifier()
+        value = held.text if known else self._assigned(held.text)
+        result, field = self._value(part, value, held)
+        if place and self._indent:
+            self._write(f"{place} = {result}")
+        elif place:
+            self._known[place] = result
+            if field.form is None or result != value:
+                self._unwritten.add(place)
+        return Held(result, _replace(field, may_lack=False))
+
+    def _optional(self, part: Part, held: Held, place: str) -> Held:
+        """What is written only sometimes cannot be kept in variables."""
+        if not self._indent:
+            self._write_known()
+        value = self._assigned(held.text)
+        self._write(f"if {value} is not None and {value} is not UNSET:")
+        outer, self._indent = self._indent, self._indent + " "
+        result, field = self._value(part, value, held)
+        if result != value:
+            self._write(f"{value} = {result}")
+        if place:
+            self._write(f"{place} = {value}")
         self._indent = outer
         return Held(value, field)
 
-    def _value(self, part: Part, value: str, field: Field) -> tuple[str, Field]:
-        step = part.step
+    def _value(self, part: Part, value: str, held: Held) -> tuple[str, Field]:
+        step, field = part.step, held.field
+        if field.may_lack and not part.optional:
+            self._write(f"if {value} is UNSET: {_GIVE_UP}")
         if field.form is not None:
             if not isinstance(step, Object) or step.each:
                 raise NotStraightError
             if field.may_lack and not part.optional:
-                self._write(f"if {value} is None or {value} is UNSET: {_GIVE_UP}")
-            result, form = self.turned(step, field.form, value)
-            return result, msgspec.structs.replace(field, form=form)
+                self._write(f"if {value} is None: {_GIVE_UP}")
+            result, form = self._turned(step, field.form, value)
+            return result, _replace(field, form=form)
         if is_formula(part):
-            self._formula(part, value, field)
-            return value, msgspec.structs.replace(field, kind="float")
-        if field.may_lack and not part.optional:
-            self._write(f"if {value} is UNSET: {_GIVE_UP}")
-        self._write(f"{value} = {self.plain.function(step, 'part')}({value})")
-        return value, msgspec.structs.replace(field, kind="plain")
+            self._formula(part, value, held)
+            return value, _replace(field, kind="float")
+        call = self._calls.step(step, self._types, own=self._own)
+        self._write(f"{value} = {call}({value})")
+        return value, _replace(field, kind="plain")
 
-    def _formula(self, part: Part, value: str, field: Field) -> None:
+    def _formula(self, part: Part, value: str, held: Held) -> None:
         assert isinstance(part.step, Convert)
         how = part.step.conversion.how
         assert isinstance(how, (Formula, UnitChange))
-        if field.kind != "float" or (field.may_lack and not part.optional):
-            self._write(
-                f"if {value}.__class__ is not float: {value} = number({value}, {part.step.path!r})"
-            )
+        if held.field.kind != "float" or (held.field.may_lack and not part.optional):
+            path = part.step.path
+            self._write(f"if {value}.__class__ is not float: {value} = number({value}, {path!r})")
         self._write(f"{value} = {how.affine().expression(value)}")
         if self._indent:
             self._write(f"if {value} - {value} != 0.0: {_GIVE_UP}")
-        else:
-            self._sums.append(value)
+            return
+        if held.text in self._sums:
+            self._sums.remove(held.text)  # not finite before, not finite now
+        self._sums.append(value)
 
     # --- changes of shape -------------------------------------------------------------------------
 
@@ -159,7 +202,6 @@ class StraightWriter:
         if isinstance(shape, DropAttribute):
             held.pop(shape.name, None)
         elif isinstance(shape, CreateAttribute):
-            held.pop(shape.name, None)
             held[shape.name] = Held(repr(shape.value), Field("", may_lack=False))
         elif isinstance(shape, RenameAttribute):
             if shape.new in held:
@@ -171,34 +213,37 @@ class StraightWriter:
             self._converted(shape, conversion, held)
 
     def _converted(
-        self,
-        shape: MergeAttributes | SplitAttribute,
-        conversion: Conversion,
-        held: dict[str, Held],
+        self, shape: MergeAttributes | SplitAttribute, conversion: Conversion, held: dict[str, Held]
     ) -> None:
         """From some attributes to others by a conversion; all must be there."""
+        merges = isinstance(shape, MergeAttributes)
         sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
         targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets
-        if any(name not in held or held[name].field.form is not None for name in sources):
+        is_plain = all(name in held and held[name].field.form is None for name in sources)
+        if not is_plain or len(set(sources)) != len(sources) or not (merges or targets):
             raise NotStraightError
-        taken = [self._assigned(held.pop(name).text) for name in dict.fromkeys(sources)]
-        if len(taken) != len(sources):
-            raise NotStraightError
+        taken = [self._assigned(held.pop(name).text) for name in sources]
         for value in taken:
             self._write(f"if {value} is UNSET: {_GIVE_UP}")
         given = [self._fresh() for _ in targets]
-        call = f"{self.plain.name_of(conversion)}({', '.join(taken)})"
+        call = f"{self._calls.conversion(conversion, self._types)}({', '.join(taken)})"
         self._write(f"{', '.join(given)} = {call}")
         for name, value in zip(targets, given, strict=True):
-            held.pop(name, None)
             held[name] = Held(value, Field("", may_lack=False))
 
     # --- text -------------------------------------------------------------------------------------
 
+    def _present(self, place: str) -> str:
+        return self._known.get(place, place)
+
+    def _write_known(self) -> None:
+        for place, variable in self._known.items():
+            if place in self._unwritten:
+                self._write(f"{place} = {variable}")
+        self._known.clear()
+        self._unwritten.clear()
+
     def _struct_named(self, form: Form) -> str:
-        for name, struct in self.structs.items():
-            if struct is form.struct:
-                return name
         name = f"Struct_{len(self.structs)}"
         self.structs[name] = form.struct
         return name
@@ -214,3 +259,7 @@ class StraightWriter:
 
     def _write(self, line: str) -> None:
         self.lines.append(f"{self._indent}{line}")
+
+
+def _at_work(step: Object) -> list[Part]:
+    return [part for part in step.parts if not is_idle(part.step)]

@@ -8,6 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 
+from rapport.core.event import StoredEvent
 from rapport.mediation.outgoing.speech import Said
 
 MOST_BYTES = 32 * 1024 * 1024
@@ -32,6 +33,9 @@ class Outcomes:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._known
 
     @property
     def is_making(self) -> bool:
@@ -110,6 +114,17 @@ class Outcomes:
             for number, future in futures.items():
                 if self._making.get(keys[number]) is future:
                     del self._making[keys[number]]
+
+
+def key_of(words: Hashable, stored: StoredEvent) -> tuple[Hashable, ...]:
+    """Everything that what is made of an event in these words depends on: equal keys may share it,
+    whoever asks.
+    """
+    event = stored.event
+    return (
+        *(words, stored.position, event.source, event.id, event.type, event.subject, event.time),
+        *(event.data, *event.headers, *event.headers.values()),
+    )
 
 
 def _present(one: Said | None) -> Said:

@@ -48,7 +48,9 @@ class Told:
 
     def of(self, interpretation: str) -> SpokenCounts:
         """The counts of one, which go on counting."""
-        return self.counts.setdefault(interpretation, SpokenCounts())
+        if interpretation not in self.counts:
+            self.counts[interpretation] = SpokenCounts()
+        return self.counts[interpretation]
 
     def made(self, interpretation: str, channel: str, stored: StoredEvent, said: Said) -> None:
         """Notes what became of an event for the first time."""

@@ -31,9 +31,11 @@ def raw_of(event: Event, stamp: str) -> Raw | None:
     is now; None when it came in another one, or nobody says where it stands.
     """
     headers = event.headers
+    if headers.get(INTERPRETATION) != stamp:
+        return None
     channel, position = headers.get(RAW_CHANNEL, ""), headers.get(RAW_POSITION, "")
     is_place = position.isascii() and position.isdigit() and len(position) < 19
-    if headers.get(INTERPRETATION) != stamp or not is_place or not channel.startswith(RAW_PREFIX):
+    if not is_place or not channel.startswith(RAW_PREFIX):
         return None
     return Raw(channel, int(position))
 

@@ -19,7 +19,7 @@ from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.model.surroundings import SiteTables, Surroundings
-from rapport.mediation.outgoing.cache import MOST_BYTES, Outcomes
+from rapport.mediation.outgoing.cache import MOST_BYTES, Outcomes, key_of
 from rapport.mediation.outgoing.counts import Told
 from rapport.mediation.outgoing.late import LateSpeech, RawSources
 from rapport.mediation.outgoing.originals import (
@@ -112,7 +112,9 @@ class Outgoing:
         if interpretation not in self._views:
 
             def say(stored: StoredEvent) -> Said:
-                return self._say("", stored, speech, speech.name, _key(speech, stored))
+                key = key_of(speech, stored)
+                known = self._cache.get(key)
+                return known or self._say_new("", stored, speech, speech.name, key)
 
             self._views[interpretation] = query_view(speech, self.repository.in_force, say)
         return self._views[interpretation]
@@ -130,7 +132,10 @@ class Outgoing:
     async def _said(
         self, channel: str, stored: Sequence[StoredEvent], speech: Speech, identity: str
     ) -> list[Said]:
-        said: list[Said | None] = [_as_it_is(speech, one) for one in stored]
+        said: list[Said | None] = [
+            Said((one.event,), is_made=False) if speech.passes(one.event) else None
+            for one in stored
+        ]
         raws = {
             number: raw
             for number, one in enumerate(stored)
@@ -153,7 +158,7 @@ class Outgoing:
         made is given once, for the first of them.
         """
         numbers = list(raws)
-        keys: list[Hashable] = [("original", *_key(speech, stored[one])) for one in numbers]
+        keys: list[Hashable] = [("original", *key_of(speech, stored[one])) for one in numbers]
         counts = self.told.of(speech.name)
 
         async def make(missing: list[int]) -> list[Said]:
@@ -206,16 +211,10 @@ class Outgoing:
         self, channel: str, stored: Sequence[StoredEvent], words: Speech | LateSpeech, name: str
     ) -> list[Said]:
         """What each event becomes, known from before or made now."""
-        keys = [_key(words, one) for one in stored]
-        known = [self._cache.get(key) for key in keys]
-        missing = known.count(None)
-        counts = self.told.of(name)
-        counts.from_cache += len(known) - missing
-        if not words.may_block and missing <= _AT_ONCE and not self._cache.is_making:
-            return [
-                one or self._say(channel, each, words, name, key)
-                for one, each, key in zip(known, stored, keys, strict=True)
-            ]
+        keys = [key_of(words, one) for one in stored]
+        if not words.may_block and not self._cache.is_making and self._are_few(keys):
+            return self._made_now(channel, stored, keys, words, name)
+        self.told.of(name).from_cache += sum(key in self._cache for key in keys)
 
         async def make(numbers: list[int]) -> list[Said]:
             said: list[Said] = []
@@ -229,7 +228,32 @@ class Outgoing:
 
         return await self._cache.once(keys, [len(one.event.data) for one in stored], make)
 
-    def _say(
+    def _are_few(self, keys: Sequence[Hashable]) -> bool:
+        """Whether nobody waits too long while those of them that are not known are made."""
+        return len(keys) <= _AT_ONCE or sum(key not in self._cache for key in keys) <= _AT_ONCE
+
+    def _made_now(
+        self,
+        channel: str,
+        stored: Sequence[StoredEvent],
+        keys: Sequence[Hashable],
+        words: Speech | LateSpeech,
+        name: str,
+    ) -> list[Said]:
+        """One after the other: the same event may stand twice in what is asked for."""
+        said: list[Said] = []
+        known = 0
+        for one, key in zip(stored, keys, strict=True):
+            found = self._cache.get(key)
+            if found is None:
+                found = self._say_new(channel, one, words, name, key)
+            else:
+                known += 1
+            said.append(found)
+        self.told.of(name).from_cache += known
+        return said
+
+    def _say_new(
         self,
         channel: str,
         stored: StoredEvent,
@@ -237,11 +261,9 @@ class Outgoing:
         name: str,
         key: Hashable,
     ) -> Said:
-        said = self._cache.get(key)  # the same event may stand twice in what is asked for
-        if said is None:
-            said = words.say(stored)
-            self.told.made(name, channel, stored, said)
-            self._cache.put(key, said, len(stored.event.data))
+        said = words.say(stored)
+        self.told.made(name, channel, stored, said)
+        self._cache.put(key, said, len(stored.event.data))
         return said
 
     async def _say_all(
@@ -279,18 +301,3 @@ class Outgoing:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="outgoing")
         return self._thread
-
-
-def _as_it_is(speech: Speech, stored: StoredEvent) -> Said | None:
-    if speech.passes(stored.event):
-        return Said((stored.event,), is_made=False)
-    return None
-
-
-def _key(words: Speech | LateSpeech, stored: StoredEvent) -> tuple[Hashable, ...]:
-    """Everything that the outcome depends on: equal keys may share it, whoever asks."""
-    event = stored.event
-    return (
-        *(words, stored.position, event.source, event.id, event.type, event.subject, event.time),
-        *(event.data, *event.headers.items()),
-    )

@@ -21,7 +21,8 @@ from rapport.mediation.model.references import functions_needed as functions_cal
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import TAG
-from rapport.mediation.outgoing.written import written
+from rapport.mediation.outgoing.usual import Usual
+from rapport.mediation.outgoing.written import is_json, written
 from rapport.mediation.rejection import Rejected
 
 _OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
@@ -65,14 +66,18 @@ class Speech:
         self.stamp = _stamp(in_force, name)
         self._format = in_force.format_of(name)
         self.may_block = bool(functions_needed(in_force, name))
-        self._root_types = {each.name for each in in_force.typed.root.types}
+        self._known_types = {each.name for each in in_force.typed.root.types} | {
+            f"{concept}.{attribute}"
+            for concept, attributes in in_force.concepts.items()
+            for attribute in attributes
+            if "." not in concept
+        }
         self._transformers: dict[str, Transformer | Rejected] = {}
+        self._usual: dict[str, Usual | None] = {}
 
     def passes(self, event: Event) -> bool:
         """Whether nothing is done with it: root has no type for it, or root is what is spoken."""
-        if self.is_root:
-            return True
-        return self._attribute(event) is None and event.type not in self._root_types
+        return self.is_root or event.type not in self._known_types
 
     def say(self, stored: StoredEvent) -> Said:
         """The event in these words; several when it is split."""
@@ -80,7 +85,9 @@ class Speech:
         if self.passes(event):
             return Said((event,), is_made=False)
         try:
-            return self._made(event, *self._root_value(event))
+            if event.type not in self._usual:
+                self._usual[event.type] = self._make_usual(event)
+            return self._straight(event) or self._made(event, *self._root_value(event))
         except Rejected as rejected:
             return Said((), rejected.code, rejected.message[:500])
         except RapportError as error:
@@ -105,13 +112,38 @@ class Speech:
             message = f"event {event.id[:60]!r} is no reading of {event.type}"
             raise Rejected("reading.malformed", message) from None
 
+    def _straight(self, event: Event) -> Said | None:
+        """The event, if it is what its type leads one to expect."""
+        usual = self._usual[event.type]
+        data = usual.data_of(event) if usual is not None else None
+        if usual is None or data is None:
+            return None
+        headers = self._headers(event)
+        made = Event(event.source, event.id, usual.type, event.subject, event.time, data, headers)
+        return Said((made,))
+
+    def _make_usual(self, event: Event) -> Usual | None:
+        if not is_json(self._format):
+            return None
+        declared = self._attribute(event)
+        concept, _, attribute = event.type.partition(".")
+        try:
+            plan = self._transformer(event.type if declared is None else concept).plan
+        except Rejected:
+            return None  # said of every event when its turn comes, after what is wrong with itself
+        types = self._in_force.typed.types_met(self.name)
+        return Usual(plan, types, attribute, declared, self._surroundings)
+
+    def _headers(self, event: Event) -> dict[str, str]:
+        headers = {name: text for name, text in event.headers.items() if name not in _OF_OTHER_DATA}
+        headers[INTERPRETATION] = self.stamp
+        return headers
+
     def _made(self, event: Event, type_name: str, value: Any) -> Said:
         transformer = self._transformer(type_name)
         self._surroundings.event_time_ms = event.time
         result = transformer(value)
-        headers = {
-            name: text for name, text in event.headers.items() if name not in _OF_OTHER_DATA
-        } | {INTERPRETATION: self.stamp}
+        headers = self._headers(event)
         plan = transformer.plan
         if not plan.several:
             return self._said([(event.id, result)], event, plan.result_type, headers)

@@ -25,7 +25,7 @@ def written(value: Any, choice: FormatChoice, type_name: str) -> tuple[bytes, di
     CSV (a heading and a row), XML and MessagePack are written; the others are JSON already, or have
     no form for a single value, and are given as JSON.
     """
-    if choice.name not in (*_AS_TEXT, "msgpack"):
+    if is_json(choice):
         return _ENCODE(value), {}
     try:
         raw, media_type = write(value, choice.name, _options(choice, type_name))
@@ -34,6 +34,11 @@ def written(value: Any, choice: FormatChoice, type_name: str) -> tuple[bytes, di
     if choice.name in _AS_TEXT:
         return _ENCODE(raw.decode()), {DATA_TYPE: media_type}
     return octets_event_parts(raw, media_type)
+
+
+def is_json(choice: FormatChoice) -> bool:
+    """Values are given as JSON."""
+    return choice.name not in (*_AS_TEXT, "msgpack")
 
 
 def _options(choice: FormatChoice, type_name: str) -> dict[str, Any]:

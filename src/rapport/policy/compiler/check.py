@@ -26,7 +26,7 @@ from rapport.policy.language.tree import (
     Term,
     Within,
 )
-from rapport.policy.ontology import Ontology, known_kinds, resolve_kind, why_no_kind
+from rapport.policy.ontology import known_kinds, resolve_kind, why_no_kind
 from rapport.policy.plan import Constraint
 
 
@@ -34,11 +34,11 @@ def check(draft: Draft, faults: Faults) -> Draft:
     """The draft with names as declared, constants in root's units and constraints typed; faults
     are noted.
     """
+    checker = _Checker(draft, faults)
     constraints = {
-        concept.alias: _definition(concept, draft.ontology, faults)
+        concept.alias: _definition(concept, checker.scope, faults)
         for concept in draft.tree.concepts
     }
-    checker = _Checker(draft, faults)
     condition = checker.expression(draft.condition)
     return msgspec.structs.replace(
         draft, condition=condition, constraints=constraints, stated=checker.stated
@@ -52,8 +52,9 @@ def positive_text(atomic: Atomic) -> str:
     return print_expression(atomic)
 
 
-def _definition(concept: ConceptDef, ontology: Ontology, faults: Faults) -> tuple[Constraint, ...]:
+def _definition(concept: ConceptDef, scope: Scope, faults: Faults) -> tuple[Constraint, ...]:
     """The constraints of an alias, typed; those of its kind come first."""
+    ontology = scope.ontology
     kind = resolve_kind(ontology, concept.concept)
     if kind is None:
         message = f"there is no concept named {concept.concept!r}"
@@ -61,9 +62,7 @@ def _definition(concept: ConceptDef, ontology: Ontology, faults: Faults) -> tupl
         hint = hint or did_you_mean(concept.concept, known_kinds(ontology))
         faults.add("policy.unknown_concept", message, concept.place, hint=hint)
         return ()
-    found = (
-        check_property(concept, kind.concept, item, ontology, faults) for item in concept.properties
-    )
+    found = (check_property(concept, item, scope, faults) for item in concept.properties)
     own = (constraint for constraint in found if constraint is not None)
     return tuple(dict.fromkeys((*kind.constraints, *own)))
 

@@ -104,7 +104,8 @@ def _truth(constant: Quantity, measured: Sort) -> Quantity:
     truth = TRUTHS.get(constant.value.lower()) if isinstance(constant.value, str) else None
     if truth is None:
         message = f"{measured.shown} is either true or false"
-        raise Wrong("policy.wrong_type", message, "write 'true' or 'false'", constant.place)
+        hint = "write true or false, without quotes"
+        raise Wrong("policy.wrong_type", message, hint, constant.place)
     return msgspec.structs.replace(constant, value="true" if truth else "false")
 
 

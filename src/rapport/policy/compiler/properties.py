@@ -6,37 +6,36 @@ from __future__ import annotations
 import msgspec
 
 from rapport.policy.compiler.operands import Sort, Wrong, as_root, comparable, plan_value
+from rapport.policy.compiler.scope import Scope
 from rapport.policy.language.faults import Faults, did_you_mean
 from rapport.policy.language.printer import print_expression
 from rapport.policy.language.tree import AttributeOf, Comparison, ConceptDef, Property
-from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Constraint
 
 
 def check_property(
-    definition: ConceptDef, concept: str, item: Property, ontology: Ontology, faults: Faults
+    definition: ConceptDef, item: Property, scope: Scope, faults: Faults
 ) -> Constraint | None:
-    """The property of an alias of `concept` as a constraint in root's unit, booleans as 1.0 and
-    0.0; None with a fault noted.
+    """The property of an alias that the scope knows as a constraint in root's unit, booleans as
+    1.0 and 0.0; None with a fault noted.
     """
     try:
-        return _constraint(definition, concept, item, ontology)
+        return _constraint(definition, item, scope)
     except Wrong as fault:
         faults.add(fault.code, str(fault), fault.place or item.place, hint=fault.hint)
         return None
 
 
-def _constraint(
-    definition: ConceptDef, concept: str, item: Property, ontology: Ontology
-) -> Constraint:
-    attributes = ontology.concepts[concept]
+def _constraint(definition: ConceptDef, item: Property, scope: Scope) -> Constraint:
+    concept = scope.concepts[definition.alias]
+    attributes = scope.attributes_of(definition.alias)
     kind = attributes.get(item.attribute)
     if kind is None:
         message = f"the concept {concept!r} has no attribute {item.attribute!r}"
         hint = did_you_mean(item.attribute, attributes)
         raise Wrong("policy.unknown_attribute", message, hint)
-    unit = ontology.units.get(concept, {}).get(item.attribute, "")
-    if f"{concept}.{item.attribute}" in ontology.streams():
+    unit = scope.ontology.units.get(concept, {}).get(item.attribute, "")
+    if f"{concept}.{item.attribute}" in scope.streams:
         is_comparable = kind not in ("point", "rectangle")
         raise _comes_as_events(definition, concept, item, unit, is_comparable=is_comparable)
     shown = repr(item.attribute)

@@ -26,7 +26,7 @@ from rapport.policy.ontology import Ontology, Relationship, relationship_between
 
 IDENTITY = "id"
 """The attribute that every concept has: which instance it is."""
-_MOST_NAMES = 8
+_MOST_NAMES = 4
 
 
 class End(NamedTuple):

@@ -97,8 +97,6 @@ def _given_attributes(fields: Fields, interpretation: str) -> tuple[str, ...]:
         message = "a source names 'attribute' or 'attributes', not both"
     elif len(several) > 1 and not interpretation:
         message = "a source that gives several attributes needs an interpretation"
-    elif len(several) > 1 and fields.has("events"):
-        message = "recorded events of a source give one attribute"
     if message:
         hint = "declare one source per attribute, or an interpretation with types"
         fields.fault("attributes", "ontology.bad_attributes", message, hint=hint)

@@ -27,6 +27,8 @@ class Measuring:
         if term.compared is not None:
             left, right = operands(self.world, term, bindings, attempt.events)
             unit = self.wording.unit(term)
+            if self.wording.is_truth(term):
+                left, right = (one if one is None else bool(one) for one in (left, right))
             said = [f"{plain(one)} {unit}".rstrip() for one in (left, right)]
             if left is None or right is None:
                 return f"{said[0]} and {said[1]} cannot be compared"

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from rapport.policy.explaining.attempts import Attempt, Span, attempts
 from rapport.policy.explaining.holding import event_places, sides_of
 from rapport.policy.explaining.lasting import (
@@ -20,7 +22,7 @@ from rapport.policy.explaining.measuring import Measuring
 from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, Stretch
 from rapport.policy.explaining.verdict import Node, Truth
-from rapport.policy.explaining.wording import Wording, at, duration, plain, who
+from rapport.policy.explaining.wording import Wording, at, duration, who
 from rapport.policy.explaining.world import World
 from rapport.policy.plan import (
     LastingTerm,
@@ -121,11 +123,16 @@ class Nodes:
             if name is None or self.world.allows(side, name):
                 continue
             for one in side.constraints:
+                if self.world.allows(msgspec.structs.replace(side, constraints=(one,)), name):
+                    continue
                 value = self.world.in_tables(side.concept, one.attribute, name)
-                actual = "missing" if value is None else plain(value[0])
+                wanted, actual = (
+                    self.wording.of_property(side.concept, one.attribute, each)
+                    for each in (one.value, None if value is None else value[0])
+                )
                 return (
                     f"{name} can not be {side.alias}: {side.alias} has {one.attribute} "
-                    f"{one.operator} {plain(one.value)}, {name} has {actual}"
+                    f"{one.operator} {wanted}, {name} has {actual}"
                 )
         return ""
 

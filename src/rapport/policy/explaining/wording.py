@@ -70,6 +70,15 @@ class Wording:
         )
         return f"{left} {_CONTRARY[operator] if contrary else operator} {right}"
 
+    def of_property(self, concept: str, attribute: str, value: Any) -> str:
+        """A value of an attribute with its unit, a truth as a word even where it is a number."""
+        if value is None:
+            return plain(value)
+        if self._ontology.concepts[concept].get(attribute) == "boolean":
+            return plain(bool(value))
+        unit = self._ontology.units.get(concept, {}).get(attribute, "")
+        return f"{plain(value)} {unit}".rstrip()
+
     def unit(self, term: StateTerm) -> str:
         """Of what a comparison measures; empty when there is none."""
         assert term.compared is not None
@@ -128,7 +137,7 @@ class Wording:
 
     def _operand(self, operand: Operand, term: StateTerm, unit: str) -> str:
         match operand:
-            case Constant(value) if self._is_truth(term):
+            case Constant(value) if self.is_truth(term):
                 return "true" if value in (1.0, "true") else "false"
             case Constant(value):
                 said = print_value(value) if isinstance(value, str) else plain(value)
@@ -140,7 +149,7 @@ class Wording:
                 named = function if isinstance(operand, LookedUp) else self._declared_name(operand)
                 return f"{named}({', '.join(aliases)})"
 
-    def _is_truth(self, term: StateTerm) -> bool:
+    def is_truth(self, term: StateTerm) -> bool:
         """Whether a comparison is about truths, whose constants a plan writes as numbers."""
         assert term.compared is not None
         sides = (term.first, term.second)

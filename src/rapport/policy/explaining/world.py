@@ -17,7 +17,7 @@ import pyarrow as pa
 from rapport.core.detection import Cause
 from rapport.core.schema import PARTS
 from rapport.policy.ontology import Ontology, PushSource
-from rapport.policy.plan import Plan, Side
+from rapport.policy.plan import Constraint, Plan, Side
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import satisfies
 
@@ -79,7 +79,7 @@ class World:
         self._by_key: dict[tuple[str, str], list[Reading]] = {}
         for reading in self.readings:
             self._by_key.setdefault((reading.stream, reading.key), []).append(reading)
-        self._allowed: dict[tuple[str, str], frozenset[str]] = {}
+        self._allowed: dict[tuple[str, tuple[Constraint, ...]], frozenset[str]] = {}
 
     def with_readings(self, readings: Iterable[Reading]) -> World:
         """The same policy over other readings."""
@@ -138,7 +138,7 @@ class World:
         return complete(tuple(value.tolist()) if getattr(value, "ndim", 0) else (value,))
 
     def _satisfying(self, side: Side) -> frozenset[str]:
-        key = (side.concept, side.alias)
+        key = (side.concept, side.constraints)
         if key not in self._allowed:
             instances = self.pull.instances(side.concept)
             mask = satisfies(instances, side.constraints)

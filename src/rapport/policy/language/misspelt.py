@@ -28,6 +28,8 @@ def misspelt_option(cursor: Cursor, aliases: frozenset[str]) -> SyntaxFault | No
     """The fault of a line that is an option but for its spelling; None for any other line."""
     if not aliases or cursor.word() == "" or cursor.names(aliases):
         return None
+    if cursor.sees("keyword", ahead=1) or cursor.sees("mark", ahead=1):
+        return None  # `temperature of S ...`, `distance(A, B) ...`: no option goes on like that
     meant = _option(cursor, aliases)
     if not meant:
         return None
@@ -67,8 +69,8 @@ def first_misspelt(said: Sequence[Token], wanted: Sequence[str]) -> tuple[Token,
 
 
 def joining_meant(cursor: Cursor) -> str:
-    """The word that probably was meant between two conditions, or before a time; empty when none
-    is near."""
+    """The word that probably was meant between two conditions, or before a time, as a hint shows
+    it; empty when none is near."""
     token = cursor.peek()
     assert token is not None, "something stands there"
     word = token.text.lower()
@@ -76,7 +78,8 @@ def joining_meant(cursor: Cursor) -> str:
         return "NOT FOLLOWED-BY" if _near(cursor.word(1), "followed-by") else ""
     timing = ("for", "within") if cursor.sees("number", ahead=1) else ()
     meant = nearest_word(word, timing) or nearest_word(word, JOINING)
-    return OFTEN_MEANT.get(word) or (meant if meant in timing else meant.upper())
+    meant = OFTEN_MEANT.get(word) or (meant if meant in timing else meant.upper())
+    return repr(meant) if meant.islower() else meant
 
 
 def _option(cursor: Cursor, aliases: frozenset[str]) -> tuple[str, ...]:

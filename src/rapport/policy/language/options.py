@@ -108,7 +108,7 @@ class Options:
         if words[:1] == ["the"] and words[2:] in ([], ["first"]) and words[1] in _IN_WORDS:
             self.consumption = _IN_WORDS[words[1]]
             return f"consume {self.consumption}"
-        which = nearest_word(words[1], _IN_WORDS) if words[1:] else ""
+        which = next((meant for word in words if (meant := nearest_word(word, _IN_WORDS))), "")
         wrong = first_misspelt(said, ("the", which or "newest", "first"))
         if wrong is not None:
             raise misspelt("policy.bad_consumption", *wrong)
@@ -116,7 +116,7 @@ class Options:
             "policy.bad_consumption",
             "expected 'use the newest first' or 'use the oldest first'",
             said[0].place if said else cursor.place(),
-            "it says which reading is taken when several fit",
+            f"write: use the {which or 'newest'} first (of the readings that fit)",
         )
 
     def _consume(self, cursor: Cursor) -> str:

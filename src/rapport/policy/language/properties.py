@@ -6,12 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from rapport.core.errors import InvalidInput
-from rapport.policy.language.comparing import (
-    ALL_WORDS,
-    CONTRARY,
-    begins_comparing,
-    read_comparing,
-)
+from rapport.policy.language.comparing import CONTRARY, begins_comparing, read_comparing
 from rapport.policy.language.cursor import Cursor
 from rapport.policy.language.quantities import read_constant
 from rapport.policy.language.tree import Property, Quantity
@@ -40,7 +35,7 @@ def read_property(cursor: Cursor, *, enclosed: bool = True) -> Property:
     said = read_comparing(cursor, attribute.text, "12 m", between)
     if said is None:
         message = f"expected how {attribute.text!r} is compared, and with what"
-        hint = f"write: {attribute.text}='...', or a number after {ALL_WORDS} or a sign such as >="
+        hint = f"such as: {attribute.text}='guest', or with a number: {attribute.text} above 3"
         raise cursor.fault("policy.expected_operator", message, hint=hint)
     value = _value(cursor, enclosed)
     # Of tables there are no readings whose absence could be meant, so NOT is just the contrary.

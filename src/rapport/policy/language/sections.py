@@ -8,11 +8,10 @@ from rapport.policy.language.tokens import HEADERS, Token, phrase_of, tokenize_l
 from rapport.policy.language.tree import Action, Delivery, Place
 
 _OTHER_NAMES = {
-    **dict.fromkeys(("definitions", "things", "entities", "objects"), "concepts"),
     **dict.fromkeys(("rules", "rule", "if", "when", "where"), "conditions"),
     **dict.fromkeys(("do", "then", "reaction", "reactions"), "actions"),
 }
-"""What people call the sections."""
+"""What people call the further sections."""
 _EMPTY_HINTS = {
     "concepts": "name what the policy speaks of, such as: room R (security='restricted')",
     "conditions": "say what must hold, such as: A is inside R",
@@ -57,7 +56,7 @@ class _Splitter:
 
     def split(self) -> Sections:
         for number, line in enumerate(self.lines, start=1):
-            if self.section == "actions" and line.strip().lower() not in HEADERS:
+            if self.section == "actions" and phrase_of(line).lower() not in HEADERS:
                 self._action(line, number, 0)
             else:
                 self._tokens(line, number)
@@ -110,10 +109,12 @@ class _Splitter:
         if token.kind != "word" or self.open:
             return ""
         word = token.text.lower()
-        meant = _OTHER_NAMES.get(word) or nearest_word(word, HEADERS)
+        meant = nearest_word(word, HEADERS)
+        alike = word[:1] == meant[:1] or sorted(word) == sorted(meant)
+        if self.section and word in _OTHER_NAMES:
+            meant, alike = _OTHER_NAMES[word], True
         if meant in self.headers:
             return ""
-        alike = word in _OTHER_NAMES or word[:1] == meant[:1] or sorted(word) == sorted(meant)
         return meant if alike else ""
 
     def _content(self, token: Token) -> None:

@@ -57,13 +57,24 @@ def known_entry(registry: Registry, name: str) -> Entry:
     entry = registry.find(name)
     if entry is None:
         known = [each.name for each in registry.alive()]
-        raise UnknownName("policy", name, known, code="policy.unknown")
+        error = UnknownName("policy", name, known, code="policy.unknown")
+        if name in registry.entries:
+            error.hint = "it was deleted: its history tells when; register it to have it back"
+        raise error
     return entry
 
 
-def is_needed(registry: Registry, what: What, name: str, version: str, expects: str) -> bool:
+def is_needed(
+    registry: Registry,
+    what: What,
+    name: str,
+    version: str,
+    expects: str,
+    *,
+    is_failed: bool = False,
+) -> bool:
     """Whether there is anything to do; raises UnknownName, DuplicateName, StaleVersion or Conflict
-    when it may not be done.
+    when it may not be done. One that failed is begun anew by what would change nothing else.
     """
     if what == "registered":
         if registry.find(name) is not None:
@@ -78,9 +89,15 @@ def is_needed(registry: Registry, what: What, name: str, version: str, expects: 
         message = f"{name!r} is at version {entry.version or 'none'}, not {expects[:40]!r}"
         raise StaleVersion(message, hint="look at it again, then ask again")
     if what in ("promoted", "dropped") and not entry.shadow_version:
-        raise Conflict(f"nothing runs in the shadow of {name!r}", code="policy.no_shadow")
+        raise Conflict(
+            f"nothing runs in the shadow of {name!r}",
+            code="policy.no_shadow",
+            hint="bring a version there first",
+        )
     if what == "shadowed":
         _check_shadow(entry, version)
+    if is_failed and what in ("resumed", "replaced"):
+        return True
     return not _is_so(entry, what, version)
 
 
@@ -95,6 +112,7 @@ def _check_shadow(entry: Entry, version: str) -> None:
         raise Conflict(
             f"{entry.name!r} is this version already: there would be no difference",
             code="policy.same_version",
+            hint="change the text first; blanks, comments and names of sections do not count",
         )
 
 

@@ -86,7 +86,7 @@ class Carrying:
         except BaseException:
             self._engine.start_over()
             raise
-        return [_done(change) for change in changes]
+        return [self._done(change) for change in changes]
 
     async def _recorded(self, changes: Sequence[Changed]) -> list[KeptChange]:
         try:
@@ -98,6 +98,17 @@ class Carrying:
                 raise
             return [kept for kept in known if kept is not None]
 
+    def _done(self, changed: Changed) -> Done:
+        entry = self._record.registry.entries.get(changed.name)
+        return Done(
+            changed=True,
+            name=changed.name,
+            what=changed.what,
+            version=changed.version or (entry.version if entry is not None else ""),
+            after=changed.place.after,
+            problems=changed.problems,
+        )
+
     def _plan_change(self, kept: KeptChange) -> PlanChange:
         entry = self._record.registry.entries.get(kept.changed.name)
         return plan_change(kept, entry, self._record.texts)
@@ -106,14 +117,3 @@ class Carrying:
 def changed_of(draft: Draft, place: Place, number: int) -> Changed:
     """The change that a draft is at a place."""
     return Changed(place=place, number=number, **msgspec.structs.asdict(draft))
-
-
-def _done(changed: Changed) -> Done:
-    return Done(
-        changed=True,
-        name=changed.name,
-        what=changed.what,
-        version=changed.version,
-        after=changed.place.after,
-        problems=changed.problems,
-    )

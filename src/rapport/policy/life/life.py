@@ -199,7 +199,7 @@ class PolicyLife:
         return await self._make(Draft(what="paused", name=name, by=by))
 
     async def resume(self, name: str, *, by: str = "") -> Done:
-        """The policy begins anew at this place; raises UnknownName."""
+        """The policy begins anew at this place, also one that failed; raises UnknownName."""
         return await self._make(Draft(what="resumed", name=name, by=by))
 
     async def delete(self, name: str, *, by: str = "") -> Done:
@@ -219,7 +219,10 @@ class PolicyLife:
     async def _make(self, draft: Draft, expects: str = "") -> Done:
         async with self._engine.turn:
             await self._record.read_on()
-            if is_needed(self._registry, draft.what, draft.name, draft.version, expects):
+            is_failed = draft.name in self._engine.failed()
+            if is_needed(
+                self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
+            ):
                 [done] = await self._carrying.carry_out([draft])
                 return done
             entry = known_entry(self._registry, draft.name)
@@ -236,13 +239,18 @@ class PolicyLife:
     def policies(self) -> list[ShownPolicy]:
         """All that were not deleted, with what they did since the start."""
         counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
-        return [shown_policy(entry, counts, tallies) for entry in self._registry.alive()]
+        failed = self._engine.failed()
+        return [
+            shown_policy(entry, counts, tallies, failed=failed.get(entry.name))
+            for entry in self._registry.alive()
+        ]
 
     def policy(self, name: str) -> ShownPolicy:
         """One with its text; raises UnknownName."""
         entry = known_entry(self._registry, name)
         counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
-        return shown_policy(entry, counts, tallies, whole=True)
+        failed = self._engine.failed().get(name)
+        return shown_policy(entry, counts, tallies, failed=failed, whole=True)
 
     def compiled(self, name: str, version: str) -> Compiled | None:
         """What a version means now, also one that was replaced or deleted; None when it is not

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -20,7 +21,7 @@ class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy in a list."""
 
     name: str
-    state: State
+    state: State | Literal["failed"]
     version: str
     by: str
     since: int
@@ -29,7 +30,7 @@ class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally | None = None
     counts: PolicyCounts = PolicyCounts()
     problems: tuple[Problem, ...] = ()
-    """Why it is broken."""
+    """Why it is broken, or failed."""
     text: str = ""
     shadow_text: str = ""
 
@@ -56,19 +57,20 @@ def shown_policy(
     counts: Mapping[str, PolicyCounts],
     tallies: Mapping[str, Tally],
     *,
+    failed: Problem | None = None,
     whole: bool = False,
 ) -> ShownPolicy:
-    """With its text when `whole`."""
+    """With its text when `whole`; `failed`: why it does not run although it should."""
     return ShownPolicy(
         name=entry.name,
-        state=entry.state,
+        state="failed" if failed is not None else entry.state,
         version=entry.version,
         by=entry.by,
         since=entry.since,
         shadow=entry.shadow_version,
         tally=tallies.get(entry.name),
         counts=counts.get(entry.name, PolicyCounts()),
-        problems=entry.problems,
+        problems=entry.problems if failed is None else (*entry.problems, failed),
         text=entry.text if whole else "",
         shadow_text=entry.shadow_text if whole else "",
     )
@@ -85,12 +87,14 @@ def shown_history(changes: Iterable[KeptChange]) -> list[ShownChange]:
             diff = text_difference(before, changed.text, version, changed.version)
         if changed.what in WITH_TEXT and changed.what != "shadowed":
             before, version = changed.text, changed.version
+        elif changed.what in ("rebuilt", "broken"):
+            version = changed.version
         found.append(
             ShownChange(
                 id=kept.id,
                 time=kept.time,
                 what=changed.what,
-                version=changed.version,
+                version=changed.version or version,
                 by=changed.by,
                 after=changed.place.after,
                 cause=changed.cause,

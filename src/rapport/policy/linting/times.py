@@ -41,8 +41,9 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
     """Warns, at the absence, when it is decided sooner than a source it depends on promises to be
     heard.
     """
+    waits = list(_waits(plan))
     for name, source in ontology.sources.items():
-        windows = [window for stream, window in _waits(plan) if stream in source.streams]
+        windows = [window for stream, window in waits if stream in source.streams]
         if not windows or source.period_ms <= min(windows):
             continue
         window, period = format_duration(min(windows)), format_duration(source.period_ms)
@@ -121,9 +122,9 @@ def lint_lasting(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
     and of one that outlives what is known: a value that turns stale ends it.
     """
     for term in (term for term in plan.terms if isinstance(term, LastingTerm)):
-        lasting = format_duration(term.duration_ms)
+        lasting, streams = format_duration(term.duration_ms), streams_of_term(term)
         for source in ontology.sources.values():
-            if not source.streams & streams_of_term(term):
+            if not source.streams & streams:
                 continue
             if source.period_ms > term.duration_ms:
                 faults.add(

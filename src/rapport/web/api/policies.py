@@ -100,8 +100,8 @@ async def delete_policy(
 
 @post("/policies", status_code=200)
 async def reload_policies(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
-    """Takes ontology and policies from the site's files anew; policies that this breaks are marked
-    with the reasons.
+    """Takes ontology, tables and policies from the site's files anew, all or nothing; policies that
+    this breaks are marked with the reasons.
     """
     allow_admin(request, node)
     return _json(await node.policies.reload())

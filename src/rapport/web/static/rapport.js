@@ -25,10 +25,10 @@ function fill(id, rows, empty, width) {
 
 const spent = (ms) => (ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms / 1000).toFixed(1)} s`);
 
-// A broken policy says why; one that is tried out says how the new version compares.
+// One that is broken or failed says why; one that is tried out says how the new version compares.
 function state(policy) {
   const [problem] = policy.problems;
-  if (problem) return cell(`broken: ${problem.message}${problem.line ? `, line ${problem.line}` : ""}`, "state-failed");
+  if (problem) return cell(`${policy.state}: ${problem.message}${problem.line ? `, line ${problem.line}` : ""}`, "state-failed");
   if (!policy.shadow) return cell(policy.state, `state-${policy.state}`);
   const { both, only_running, only_shadow } = policy.tally ?? { both: 0, only_running: 0, only_shadow: 0 };
   const compared = [`${both.toLocaleString()} found by both`, `${only_running.toLocaleString()} missed by it`, `${only_shadow.toLocaleString()} by it alone`];

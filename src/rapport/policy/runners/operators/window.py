@@ -43,7 +43,9 @@ from rapport.policy.runners.operators.table import Columns, Rows, Table, with_bl
 from rapport.policy.runners.operators.varying import NEED, Varying, VaryingProperty, VaryingTerm
 
 _NONE = np.zeros(0, np.int64)
-_OCCURRENCE: Columns = {name: _NONE for name in ("first", "second", "end", "start", "event", "other")}
+_OCCURRENCE: Columns = {
+    name: _NONE for name in ("first", "second", "end", "start", "event", "other")
+}
 
 
 class Window:

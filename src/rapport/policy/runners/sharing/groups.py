@@ -29,6 +29,15 @@ class Group:
         self.spent_ns = 0
         """Time it took since the last change of its plans."""
         self._keys: dict[bytes, Slot] | None = None
+        plan = operator.plan
+        has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
+        self._streams = None if has_steps else frozenset(plan.streams())
+
+    def is_concerned(self, streams: frozenset[str]) -> bool:
+        """Whether readings of these streams matter; where time itself does, any may be the
+        first.
+        """
+        return self._streams is None or not self._streams.isdisjoint(streams)
 
     def keys(self) -> dict[bytes, Slot]:
         """Under which keys other groups may be joined with this one, and the slot of each."""

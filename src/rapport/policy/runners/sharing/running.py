@@ -129,8 +129,10 @@ class RunningPlans:
         if self._unbuilt:
             self._build(BEGIN_OF_TIME)
         found: list[list[Detection]] = []
+        streams = _streams_of(ready)
         for group in list(self._groups):
-            own = self._process_group(group, ready, watermark)
+            taken = ready if group.is_concerned(streams) else None
+            own = self._process_group(group, taken, watermark)
             if own:
                 found.append(own)
         if self._settle_at is not None and self._settle_at <= watermark < END_OF_TIME:
@@ -287,6 +289,13 @@ class RunningPlans:
             saved.began = watermark
             self._groups.append(self._restored(saved, plans))
             self._settle_at = watermark
+
+
+def _streams_of(ready: pa.RecordBatch | None) -> frozenset[str]:
+    """The streams that readings are of."""
+    if ready is None:
+        return frozenset()
+    return frozenset(ready.column("stream").unique().to_pylist())
 
 
 def _is_due(due: int | None, watermark: int) -> bool:

@@ -1,0 +1,55 @@
+"""Events that are as their types declare them, said from bytes to bytes. [ME-8, ME-9]"""
+
+from __future__ import annotations
+
+from rapport.core.event import Event
+from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.model.plan import Plan
+from rapport.mediation.model.straight import (
+    ReadingThrough,
+    Through,
+    straight_reading,
+    straight_through,
+)
+from rapport.mediation.model.surroundings import Surroundings
+from rapport.mediation.model.types import Types
+
+_PATIENCE = 50
+
+
+class Usual:
+    """One type of events of root. Where most turn out not to be usual (attributes that no type
+    declares, say), nothing is tried any longer.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        types: Types,
+        attribute: str,
+        declared: ConceptAttribute | None,
+        surroundings: Surroundings,
+    ) -> None:
+        """`attribute` and what is declared of it, when the events are readings."""
+        self._surroundings = surroundings
+        self._through: Through | None = None
+        self._reading: ReadingThrough | None = None
+        if declared is None:
+            self._through = straight_through([(plan, types)], surroundings)
+        else:
+            self._reading = straight_reading(plan, types, attribute, declared.type, surroundings)
+        self.type = plan.result_type
+        self._credit = _PATIENCE
+
+    def data_of(self, event: Event) -> bytes | None:
+        """What the event's data become, or None: see to it in the plain way."""
+        if self._credit <= 0:
+            return None
+        self._surroundings.event_time_ms = event.time
+        found: bytes | None = None
+        if self._reading is not None:
+            found = self._reading(event.data, event.time)
+        elif self._through is not None:
+            found = self._through(event.data)
+        self._credit = _PATIENCE if found is not None else self._credit - 1
+        return found

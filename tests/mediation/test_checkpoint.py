@@ -1,0 +1,146 @@
+"""A start does not check every change ever made, and comes to the same as if it did.
+
+[ME-6, ME-12]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.logged import LoggedChannels
+from rapport.kernel.clock import ManualClock
+from rapport.mediation.changing import checkpoint
+from rapport.mediation.changing.checkpoint import EVERY, KEY, TABLE
+from rapport.mediation.changing.fields_change import AnyChange, DeclareFields
+from rapport.mediation.changing.standing import Standing
+from rapport.mediation.changing.updating import Updating
+from rapport.mediation.changing.wanting import Wanted
+from rapport.mediation.from_files import FromFiles, digest_of
+from rapport.mediation.model.changes import Augment, Declare, Remove
+from rapport.mediation.model.conversions import Formula, converts
+from rapport.mediation.model.interpretation import Interpretation, Rule
+from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
+
+
+def us(factor: float, name: str = "us") -> Interpretation:
+    return Interpretation(
+        name=name,
+        types=(PrimitiveType("f", "number"), ComplexType("Heat", (Attribute("t", "f"),))),
+        rules=(Rule("f", "one", "in"),),
+        conversions=(converts("one", "f", "f", Formula(multiply=factor)),),
+    )
+
+
+def files(*typed: Interpretation) -> FromFiles:
+    return FromFiles(
+        typed={each.name: each for each in typed},
+        said={each.name: digest_of(each) for each in typed},
+    )
+
+
+class Node:
+    """What a node has of mediation, on channels and records that outlive it."""
+
+    def __init__(self, channels: LoggedChannels, *, checked: bool = False) -> None:
+        clock, self.repository = ManualClock(1_000), Repository()
+        self.channels = channels
+        reader = MediationReader(channels, [], self.repository, clock)
+        records = None if checked else channels.records
+        self.updating = Updating(
+            channels, self.repository, reader, clock, node="a", records=records
+        )
+
+    async def change(self, *changes: AnyChange) -> Any:
+        return await self.updating.change(lambda _: Wanted(changes=changes))
+
+    def told(self) -> Any:
+        in_force = self.repository.in_force
+        return (
+            dict(in_force.stamps),
+            dict(in_force.formats),
+            dict(in_force.refused),
+            [(one.id, outcome) for one, outcome in self.updating.history()],
+        )
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many changes were checked."""
+    counts = [0]
+    checked = Standing.tried
+
+    def counting(self: Standing, changed: Any) -> Any:
+        counts[0] += 1
+        return checked(self, changed)
+
+    monkeypatch.setattr(Standing, "tried", counting)
+    return counts
+
+
+async def changed_often(channels: LoggedChannels, times: int) -> Node:
+    node = Node(channels)
+    await node.updating.begin(files(us(1.0), us(1.0, "other")))
+    await node.change(Augment("root", types=(ComplexType("Ping", ()),)))
+    await node.change(
+        DeclareFields("badges", {"identity": {"field": "t"}, "value": {"field": "v"}})
+    )
+    for number in range(times):
+        await node.change(Declare(us(2.0 + number)))
+    await node.change(Remove("other"))
+    await node.updating.step()
+    return node
+
+
+@pytest.mark.parametrize("times", [EVERY, 6 * EVERY])
+def test_a_start_checks_few_changes_however_many_there_were(times: int, tried: list[int]) -> None:
+    async def scenario() -> None:
+        channels = open_memory(ManualClock())
+        node = await changed_often(channels, times)
+        tried[0] = 0
+        again = Node(channels)
+        await again.updating.begin(files(us(1.0), us(1.0, "other")))
+        assert tried[0] <= EVERY
+        assert again.told() == node.told()
+        assert len(again.updating.history()) == times + 3
+        whole = Node(channels, checked=True)
+        await whole.updating.begin(files(us(1.0), us(1.0, "other")))
+        assert whole.told() == again.told()
+        assert (await again.change(Declare(us(1.5)))).changed
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("what", ["files", "program", "broken", "an earlier change"])
+def test_a_checkpoint_of_something_else_is_not_believed(
+    what: str, tried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        channels = open_memory(ManualClock())
+        await changed_often(channels, EVERY)
+        said = files(us(1.0), us(1.0, "other"))
+        if what == "files":
+            said = files(us(7.0), us(1.0, "other"))
+        elif what == "program":
+            monkeypatch.setattr(checkpoint, "__version__", "0.0.0")
+        elif what == "broken":
+            channels.records.put(TABLE, KEY, b"{")
+        else:
+            other = Node(open_memory(ManualClock()))
+            await other.updating.begin(files())
+            await other.change(Declare(us(9.0, "elsewhere")))
+            stored = await other.channels.channel("interpretations").read_after(0)
+            await channels.channel("interpretations").append([one.event for one in stored])
+        tried[0] = 0
+        again, whole = Node(channels), Node(channels, checked=True)
+        await again.updating.begin(said)
+        assert tried[0] >= 2 if what == "files" else tried[0] > EVERY
+        await whole.updating.begin(said)
+        assert again.told() == whole.told()
+
+    asyncio.run(scenario())
