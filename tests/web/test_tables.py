@@ -15,7 +15,7 @@ def test_the_status_of_tables_is_shown_and_a_source_is_asked_at_once(
             site = doors.node.site.directory
             shown = (await doors.ask("GET", "/tables")).json()
             names = [one["table"] for one in shown]
-            assert names == ["badges", "persons", "rooms", "sensors"]
+            assert names == ["badges", "doors", "persons", "rooms", "sensors"]
             assert all(one["failures"] == 0 and one["error"] is None for one in shown)
             same = await doors.ask("POST", "/tables/badges/refresh")
             assert same.json() == {"changed": False}

@@ -1,4 +1,5 @@
-"""Raw CSV files through an interpretation by whole columns, where that gives the same. [ME-14, UX-3]
+"""Raw CSV files through an interpretation by whole columns, where that gives the same. [ME-14,
+UX-3]
 
 Numbers are read and converted as columns. Times and identities are given their meaning by the
 source's own transformer, once for each different text. A block in which anything is doubtful goes
@@ -21,7 +22,7 @@ import pyarrow.csv
 from rapport.core.event import Event, StoredEvent
 from rapport.mediation.formats.csv_options import CsvOptions, Join, joins_of
 from rapport.mediation.resolve import Resolved
-from rapport.site.raw_files import CsvLayout
+from rapport.site.raw_csv import CsvLayout
 from rapport.units.numbers import DecimalMark
 
 Convert = Callable[[list[StoredEvent]], list[Event] | None]
@@ -81,15 +82,19 @@ class QuickFile:
         self._path, self._layout, self._columns, self._raw = path, layout, columns, raw
         self.done, self.is_whole = layout.before, False
 
-    def batches(self, convert: Convert, by_rows: ByRows) -> Iterator[pa.RecordBatch]:
-        """Batches of time, id, key and parts, or whatever `by_rows` makes of a doubtful block."""
+    def batches(
+        self, convert: Convert, by_rows: ByRows, finish: Callable[[pa.RecordBatch], pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Readings: what `finish` makes of time, id, key and parts, or `by_rows` of a doubtful
+        block.
+        """
         try:
             for rows in _blocks(self._path, self._layout):
                 made = self._columns.convert(rows, self.done + 1, convert, self._raw)
                 if made is None:
                     yield by_rows(self._raw(rows, self.done + 1))
                 else:
-                    yield made
+                    yield finish(made)
                 self.done += len(rows)
             self.is_whole = True
         except (pa.ArrowInvalid, UnicodeError):

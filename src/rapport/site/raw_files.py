@@ -7,13 +7,11 @@ with its line, and the next one counts again.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -23,20 +21,19 @@ from rapport.core.codec import decode_cloudevent
 from rapport.core.errors import InvalidInput, Problem, RapportError, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.core.times import parse_time
-from rapport.mediation.formats.csv_dialect import sniff_delimiter, split_row
-from rapport.mediation.formats.csv_options import SNIFFED, CsvOptions
-from rapport.mediation.formats.csv_rows import CsvFormat
+from rapport.mediation.formats.csv_dialect import split_row
+from rapport.mediation.formats.csv_options import SNIFFED
 from rapport.mediation.formats.files import values_of
 from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.rejection import Rejected
 from rapport.policy.recorded_rows import Report, nothing_in, unreadable
+from rapport.site.raw_csv import CsvLayout, Lines, encoding_of, opened_csv
 
 NO_TIME = -(2**61)
 """The time of a row that says none: so far away that no reading can have it."""
 
 _ENCODE = msgspec.json.Encoder().encode
 _READ = msgspec.json.Decoder(dict[str, Any])
-_SNIFFED_LINES = 100
 _LONGEST_LINE = 16 * 1024 * 1024
 _OWN_LINE = re.compile(r"\Aline \d+")
 _JSON = ("json", "ngsi", "senml")
@@ -86,7 +83,9 @@ class RawFile:
             return None
         try:
             with self._path.open("rb") as file:
-                form, before = _opened(_Lines(file, _encoding(self._choice.options)), self._choice)
+                form, before = opened_csv(
+                    Lines(file, encoding_of(self._choice.options)), self._choice
+                )
                 for _ in form.rows(before):
                     pass
         except (OSError, Rejected, UnicodeError):
@@ -116,8 +115,8 @@ class RawFile:
     def _csv_rows(self, options: dict[str, Any], report: Report) -> Iterator[tuple[int, bytes]]:
         choice = FormatChoice("csv", options)
         with self._path.open("rb") as file:
-            lines = _Lines(file, _encoding(options))
-            form, before = _opened(lines, choice)
+            lines = Lines(file, encoding_of(options))
+            form, before = opened_csv(lines, choice)
             if not lines.number:
                 raise nothing_in(self._path)
             for _ in form.rows(before):  # a heading that cannot be used raises here, once
@@ -169,87 +168,6 @@ class RawFile:
         else:
             code, message, hint = "events.bad_file", f"this is not a Parquet file: {error}", ""
         return Problem(file=self._path.name, code=code, message=message, hint=hint)
-
-
-class CsvLayout(NamedTuple):
-    """How a CSV file is laid out: its options with the delimiter found, the names of its columns,
-    and how many lines stand before the first row.
-    """
-
-    options: CsvOptions
-    heading: tuple[str, ...]
-    before: int
-    delimiter: str
-
-
-class _Lines:
-    """Lines of a text with their ends, and the number of the one read last."""
-
-    def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self._encoding = encoding
-        self._lines: Iterator[str] = self._decoded(file)
-        self.number = 0
-
-    def __iter__(self) -> _Lines:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self.number += 1
-        return line
-
-    def give_back(self, lines: list[str]) -> None:
-        """To be read again."""
-        self._lines = chain(lines, self._lines)
-        self.number -= len(lines)
-
-    def _decoded(self, file: BinaryIO) -> Iterator[str]:
-        try:
-            with io.TextIOWrapper(file, encoding=self._encoding, newline="") as text:
-                first = next(text, "")
-                yield from chain([first.removeprefix("\ufeff")] if first else [], text)
-        except UnicodeError as error:
-            raise Rejected(
-                "format.not_text",
-                f"the file is no text in {self._encoding}: {error}",
-                'declare it: format = { name = "csv", encoding = "latin-1" }',
-            ) from None
-
-
-def _encoding(options: Mapping[str, Any]) -> str:
-    return CsvFormat(options).options.encoding
-
-
-def _opened(lines: _Lines, choice: FormatChoice) -> tuple[CsvFormat, list[str]]:
-    """The format, its delimiter found where it was to be, and the lines before the first row."""
-    options = dict(choice.options)
-    if options.get("delimiter") == SNIFFED:
-        ahead = list(islice(lines, options.get("skip", 0) + _SNIFFED_LINES))
-        lines.give_back(ahead)
-        delimiter = sniff_delimiter(ahead[options.get("skip", 0) :])
-        options["delimiter"] = "tab" if delimiter == "\t" else delimiter
-    form = CsvFormat(options)
-    return form, _before_rows(form, lines)
-
-
-def _before_rows(form: CsvFormat, lines: _Lines) -> list[str]:
-    """The lines before the first row: what is left out, metadata, heading."""
-    options = form.options
-    before = list(islice(lines, options.skip + options.metadata))
-    if options.columns:
-        return before
-    heading: list[str] = []
-    delimiter = "\t" if options.delimiter == "tab" else options.delimiter
-    for cells in csv.reader(_kept(lines, heading), delimiter=delimiter):
-        if any(cell.strip() for cell in cells):
-            break
-    return [*before, *heading]
-
-
-def _kept(lines: Iterable[str], seen: list[str]) -> Iterator[str]:
-    for line in lines:
-        seen.append(line)
-        yield line
 
 
 def _is_by_line(path: Path) -> bool:

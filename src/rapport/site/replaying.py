@@ -31,7 +31,8 @@ from rapport.policy.replay import Recording, recordings_of
 from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import meanings_in_site
 from rapport.site.raw_columns import Columns, QuickFile, is_columnar, is_plain
-from rapport.site.raw_files import CsvLayout, Naming, RawFile
+from rapport.site.raw_csv import CsvLayout
+from rapport.site.raw_files import Naming, RawFile
 
 if TYPE_CHECKING:
     from rapport.site.site import Site
@@ -115,12 +116,7 @@ class _Reading:
         """Readings; rows that cannot be used are reported in their order."""
         quick = self._quick()
         if quick is not None:
-            ontology, source = self._site.ontology, self._item.source
-            wanted = Wanted.of(source, ontology.streams()[source.stream])
-            schema = readings_schema(ontology)
-            for rows in quick.batches(self._convert, self._by_rows):
-                is_made = rows.schema.names[: len(schema)] == schema.names
-                yield rows if is_made else as_readings(rows, source, wanted, schema)
+            yield from quick.batches(self._convert, self._by_rows, self._finished)
             if quick.is_whole:
                 return
         done = 0 if quick is None else quick.done
@@ -128,6 +124,11 @@ class _Reading:
         while some := list(islice(raws, _AT_ONCE)):
             yield self._by_rows(some)
         self._tell()
+
+    def _finished(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        ontology, source = self._site.ontology, self._item.source
+        wanted = Wanted.of(source, ontology.streams()[source.stream])
+        return as_readings(rows, source, wanted, readings_schema(ontology))
 
     def _by_rows(self, raws: list[StoredEvent]) -> pa.RecordBatch:
         events, rejections = self._meaning.apply_many(raws)
@@ -157,6 +158,7 @@ class _Reading:
         return QuickFile(self._item.path, layout, columns, partial(self._raws, layout))
 
     def _raws(self, layout: CsvLayout, rows: pa.RecordBatch, line: int) -> list[StoredEvent]:
+        """Rows without a filled cell are none, as for whoever reads row by row."""
         nulls = layout.options.nulls
         return [
             self._file.stored(
@@ -164,6 +166,7 @@ class _Reading:
                 _ENCODE({name: None if cell in nulls else cell for name, cell in row.items()}),
             )
             for place, row in enumerate(rows.to_pylist())
+            if any(row.values())
         ]
 
     def _tell(self) -> None:
