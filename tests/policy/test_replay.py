@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from rapport.core.detection import detection_lines
-from rapport.core.errors import Conflict, Corrupt, InvalidInput, UnknownName, Unsupported
+from rapport.core.errors import Conflict, Corrupt, InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.chance import Chance
 from rapport.policy.plan import Plan
 from rapport.policy.replay import EngineResult, ReplayResult, recordings_of, replay
+from rapport.policy.replay_faults import Faults
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import Site, load_site
@@ -224,3 +225,14 @@ def test_resuming_with_another_period_is_refused(tmp_path: Path) -> None:
     run(with_period(tmp_path / "site"), stop_after=50, state_directory=state)
     with pytest.raises(Conflict, match="periods"):
         run(with_period(tmp_path / "site", "2s"), resume=True, state_directory=state)
+
+
+def test_a_file_full_of_faulty_rows_is_counted_and_not_kept() -> None:
+    faults = Faults()
+    for line in range(5_000):
+        faults.report(Problem(file="a.csv", line=line, code=f"events.c{line % 2}", message="no"))
+    assert len(faults.problems) == 1_000
+    assert [(rows.count, rows.lines) for rows in faults.by_reason()] == [
+        (2_500, [0, 2, 4, 6]),
+        (2_500, [1, 3, 5, 7]),
+    ]

@@ -90,6 +90,17 @@ class PlanRun:
         self.undecided += [item for item in undecided if item.time >= since]
 
 
+    def waiting(self, until_ms: int) -> list[Detection]:
+        """What is found already and waits for its turn, because equal ones may be left out: before
+        this time, as far as can be told now.
+        """
+        if self.span.plan.once_per_ms is None or not self._is_deployed:
+            return []
+        ahead = self.runner.renewed()
+        ahead.restore(self.runner.snapshot())
+        return [item for item in ahead.finish() if item.time < until_ms]
+
+
 class History:
     """Several plans over the same stretch of the log: `survey` all of it, `begin`, then `feed` it
     again.

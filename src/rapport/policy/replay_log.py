@@ -94,7 +94,7 @@ class LogReplay:
             await asyncio.to_thread(history.survey, page)
         first = await oldest(self._events)
         history.begin(is_whole=self._range[0] == 0 and (first is None or first.position == 1))
-        counted = _Counted(self._ontology.streams(), self._since, self._until)
+        counted = _Counted(self._ontology.streams(), self._since, self._until, self._skew_ms)
         async for page in self._pages():
             await asyncio.to_thread(history.feed, page)
             counted.take(page)
@@ -171,10 +171,15 @@ class LogReplay:
 
 
 class _Counted:
-    """How many readings there are in the stretch, and from when to when."""
+    """How many readings there are in the stretch, and from when to when; those ahead of the clock
+    that received them do not count, as live.
+    """
 
-    def __init__(self, streams: Collection[str], since: int | None, until: int) -> None:
+    def __init__(
+        self, streams: Collection[str], since: int | None, until: int, skew_ms: int
+    ) -> None:
         self._streams, self._since, self._until = streams, since, until
+        self._skew_ms = skew_ms
         self.events = 0
         self.first: int | None = None
         self.last: int | None = None
@@ -185,7 +190,9 @@ class _Counted:
         times = [
             one.event.time
             for one in page
-            if one.event.type in self._streams and since <= one.event.time < self._until
+            if one.event.type in self._streams
+            and since <= one.event.time < self._until
+            and one.event.time <= one.received + self._skew_ms
         ]
         if times:
             self.events += len(times)

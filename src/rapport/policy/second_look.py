@@ -157,12 +157,14 @@ def compare(
     judged_from: Mapping[str, int],
     until_ms: int,
     original_of: Mapping[str, str],
+    waiting: Sequence[Detection] = (),
 ) -> Findings:
     """Sets what history holds against what was said. Only what lies before `until_ms`, and of each
-    policy not before its `judged_from`, can turn out to be unsupported.
+    policy not before its `judged_from`, can turn out to be unsupported; not what is still
+    `waiting` for its turn.
     """
     said = {key_of(item, original_of) for item in known.detections.values()}
-    held = {key_of(item, original_of) for item in found}
+    held = {key_of(item, original_of) for item in (*found, *waiting)}
     judged = [
         (id, item, key_of(item, original_of) in held)
         for id, item in known.detections.items()

@@ -181,6 +181,7 @@ class _Look:
             judged_from={run.span.plan.policy: run.span.judged_from for run in runs},
             until_ms=standing.watermark,
             original_of=self._history.original_of,
+            waiting=[item for run in runs for item in run.waiting(standing.watermark)],
         )
         events = events_of(findings, source=self._engine.name, release=self._done.release)
         for first in range(0, len(events), _PAGE):

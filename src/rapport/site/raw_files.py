@@ -35,7 +35,7 @@ NO_TIME = -(2**61)
 _ENCODE = msgspec.json.Encoder().encode
 _READ = msgspec.json.Decoder(dict[str, Any])
 _LONGEST_LINE = 16 * 1024 * 1024
-_OWN_LINE = re.compile(r"\Aline \d+")
+_OWN_LINE = re.compile(r"^line \d+")
 _JSON = ("json", "ngsi", "senml")
 
 
