@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from rapport.core.errors import InterpretationError, InvalidInput, Problem, UnknownName
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.formats.named import format_named
@@ -77,6 +79,8 @@ def _gives(binding: SourceBinding, checked: Checked, in_force: InForce) -> Itera
     if not fitting and not _passes(binding, checked):
         yield _nothing(binding, binding.concept)
         return
+    if not fitting:
+        yield from _bypassed(binding, checked)
     given = {name for each in fitting for name in attributes_given(each, checked)}
     missing = [name for name in binding.attributes if fitting and name not in given]
     if missing and all(not _converts_whole(each, checked) for each in fitting):
@@ -113,6 +117,23 @@ def _passes(binding: SourceBinding, checked: Checked) -> bool:
     wanted = binding.speaks or binding.concept
     plan = checked.plan(wanted, "in") if checked.scope.types.is_complex(wanted) else None
     return plan is not None and plan.mapping is None
+
+
+def _bypassed(binding: SourceBinding, checked: Checked) -> Iterator[Problem]:
+    """A source that names root's own type goes past all that its interpretation says."""
+    mapped = [
+        each.source
+        for each in checked.scope.mappings.values()
+        if each.direction == "in" and each.target == binding.concept
+    ]
+    if binding.speaks and mapped:
+        message = (
+            f"type = {binding.speaks!r} is root's own: its events are taken as they are, and what "
+            f"{binding.interpretation!r} says of {', '.join(sorted(mapped))} does not apply"
+        )
+        hint = f"write type = {sorted(mapped)[0]!r}, or leave the line out"
+        problem = _problem(binding, "source.bypasses_interpretation", message, hint)
+        yield msgspec.structs.replace(problem, severity="warning")
 
 
 def _nothing(binding: SourceBinding, what: str) -> Problem:

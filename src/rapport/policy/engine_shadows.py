@@ -19,6 +19,15 @@ class Shadow:
         self.runner, self.comparison = runner, comparison
         self.found: list[Detection] = []
 
+    def difference_due(self) -> int | None:
+        """The time that must be reached for the next difference to be certain; None when nothing
+        but the comparison is missing.
+        """
+        due = self.comparison.due()
+        if due is None or due <= self.runner.watermark:
+            return None
+        return due + self.runner.lateness_ms
+
 
 class Shadows:
     """All of them, by policy; fed and moved on with the running ones."""
@@ -46,8 +55,9 @@ class Shadows:
             shadow.found += shadow.runner.advance(time_ms)
 
     def pending_until(self) -> list[int]:
-        """The times at which something pending would be decided."""
+        """The times at which something pending would be decided, or a difference be certain."""
         times = [shadow.runner.pending_until() for shadow in self._shadows.values()]
+        times += [shadow.difference_due() for shadow in self._shadows.values()]
         return [time for time in times if time is not None]
 
     def compare(self, running: Sequence[Detection], watermark: int) -> list[Difference]:

@@ -89,7 +89,6 @@ class PlanRun:
         self.found += [item for item in found if item.time >= since]
         self.undecided += [item for item in undecided if item.time >= since]
 
-
     def waiting(self, until_ms: int) -> list[Detection]:
         """What is found already and waits for its turn, because equal ones may be left out: before
         this time, as far as can be told now.

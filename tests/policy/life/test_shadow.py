@@ -96,3 +96,20 @@ def test_what_the_shadow_could_not_have_seen_is_no_difference(play: Play) -> Non
         assert await differences(world) == []
 
     play(story)
+
+
+def test_on_a_quiet_node_the_clock_makes_a_difference_certain(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.start("or", commit_every_ms=0)
+        await world.send(world.position(NOW, "a", "2"))
+        world.clock.set_ms(NOW + 10_000)
+        await world.life.shadow("or", RESTRICTED, by="ana")
+        await world.send(world.position(NOW + 10_000, "b", "2", 15))
+        assert await differences(world) == []
+        for later_ms in (60_000, 61_000):  # after the first step nothing may be due any more
+            world.clock.set_ms(NOW + later_ms)
+            await world.drain()
+        assert await differences(world) == [("running", NOW + 10_000)]
+        assert world.life.policy("or").tally.only_running == 1
+
+    play(story)

@@ -81,8 +81,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def nearest_word(word: str, known: Iterable[str]) -> str:
     """The word of the language that was probably meant; empty when none is near.
 
-    >>> nearest_word("ro", ["and", "or"]), nearest_word("witin", ["for", "within"])
-    ('or', 'within')
+    >>> nearest_word("ro", ["and", "or"]), nearest_word("insde", ["for", "inside"])
+    ('or', 'inside')
     """
     words = list(known)
     swapped = (each for each in words if sorted(each) == sorted(word))

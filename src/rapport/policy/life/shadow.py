@@ -110,6 +110,11 @@ class Comparison:
         self._note(shadow, _SHADOW)
         return list(self._settled(watermark - self._grace))
 
+    def due(self) -> int | None:
+        """The watermark at which the next difference is certain; None when there is none."""
+        alone = [key[0] for key, seen in self._open.items() if seen.by != _BOTH]
+        return min(alone) + self._grace + 1 if alone else None
+
     def end(self) -> list[Difference]:
         """The differences that are left: both have decided the same readings."""
         return list(self._settled(None))

@@ -81,6 +81,11 @@ class LocalRunner:
         return self._watermark
 
     @property
+    def lateness_ms(self) -> int:
+        """How far behind the largest time seen the watermark stays."""
+        return self._lateness
+
+    @property
     def latest(self) -> int:
         """The largest time seen, of a reading or by `advance`."""
         return self._latest
