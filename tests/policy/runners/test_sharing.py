@@ -268,7 +268,7 @@ def test_a_policy_that_fails_is_set_aside_and_the_others_go_on(failing: list[Pla
 def test_a_replay_goes_on_without_a_policy_that_fails_and_tells_of_it(
     failing: list[Plan], tmp_path: Path
 ) -> None:
-    rows = [f"{100 * number},e{number},2,{number},1" for number in range(10)]
+    rows = [f"{100 * number},e{number},7,{number},1" for number in range(10)]
     (tmp_path / "events.csv").write_text("\n".join(["time,id,person,x,y", *rows, ""]))
     recording = Recording(BRITTLE.sources["badges"], tmp_path / "events.csv")
     result = replay(BRITTLE, WORLD.pull, failing, [recording], lateness_ms=0)

@@ -19,6 +19,7 @@ class Faults:
         self.file = f"{name}.dpl"
         self._text = text
         self._problems: list[Problem] = []
+        self._noted: set[tuple[str, str, Place]] = set()
         self._left_out = 0
 
     @property
@@ -35,11 +36,16 @@ class Faults:
         hint: str = "",
         severity: Severity = "error",
     ) -> None:
-        """Notes a fault at `place`, or of the whole text."""
+        """Notes a fault at `place`, or of the whole text; the same one once, though normal form
+        may repeat what it stands in.
+        """
+        where = place or Place(0, 0)
+        if (code, message, where) in self._noted:
+            return
+        self._noted.add((code, message, where))
         if len(self._problems) >= _MAX_FAULTS:
             self._left_out += severity == "error"
             return
-        where = place or Place(0, 0)
         self._problems.append(
             Problem(
                 file=self.file,
