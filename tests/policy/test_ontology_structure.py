@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rapport.core.errors import Problem
+from rapport.core.errors import PolicyError, Problem
 from rapport.kernel.toml import TomlFile
+from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.declare import ontology_from_site
 from rapport.policy.derived import DerivedColumns
-from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import (
     Kind,
     Ontology,
@@ -21,7 +21,6 @@ from rapport.policy.ontology import (
     resolve_kind,
     why_no_kind,
 )
-from rapport.policy.ontology_change import broken_by
 from rapport.policy.ontology_view import draw_ontology
 from rapport.policy.plan import Constraint
 from rapport.tables.instances import Instances
@@ -359,14 +358,19 @@ def policy(name: str, kind: str) -> str:
     return f"concepts\n  {kind} A\n  room R\nconditions\n  A is inside R\nactions\n  tell {name}\n"
 
 
-def test_only_policies_that_a_change_breaks_are_named_with_the_reason() -> None:
+def faults(text: str, ontology: Ontology) -> list[str]:
+    try:
+        compile_policy(text, name="p", ontology=ontology, window_ms=5_000)
+    except PolicyError as error:
+        return [problem.code for problem in error.problems]
+    return []
+
+
+def test_a_changed_ontology_breaks_the_policies_on_kinds_it_no_longer_has() -> None:
     old, new = sound(KINDS + EVENTS + INSIDE), sound(EVENTS + INSIDE)
-    trees = {
-        "kept": parse_policy(policy("kept", "person"), name="kept"),
-        "broken": parse_policy(policy("broken", "employee"), name="broken"),
-        "never": parse_policy(policy("never", "robot"), name="never"),
-    }
-    found = broken_by(old, new, trees)
-    assert list(found) == ["broken"]
-    assert [problem.code for problem in found["broken"]] == ["policy.unknown_concept"]
-    assert broken_by(old, old, trees) == {}
+    assert (faults(policy("kept", "person"), old), faults(policy("kept", "person"), new)) == (
+        [],
+        [],
+    )
+    assert faults(policy("broken", "employee"), old) == []
+    assert faults(policy("broken", "employee"), new) == ["policy.unknown_concept"]

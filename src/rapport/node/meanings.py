@@ -16,6 +16,7 @@ from rapport.mediation.binding import SourceBinding
 from rapport.mediation.changing.on_record import OnRecord, on_record
 from rapport.mediation.changing.updating import Updating
 from rapport.mediation.in_force import InForce
+from rapport.policy.ontology import Ontology
 from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import SiteMeanings, meanings_in_site, problems_of_meanings
 from rapport.site.site import Site, load_site
@@ -96,7 +97,7 @@ class Meanings:
         Raises SiteError with every fault; then everything stays as it was.
         """
         site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
-        problems = [*site.faults, *self._other_streams(site)]
+        problems = [*site.faults, *other_streams(site, self._site.ontology)]
         problems += [problem for check in self.reload_checks for problem in check(site)]
         if problems:
             raise SiteError(problems)
@@ -110,16 +111,19 @@ class Meanings:
             take_over(site)
         return Reloaded(sorted(changed), sorted(sources))
 
-    def _other_streams(self, site: Site) -> list[Problem]:
-        """What policies would have to know of before it can be given."""
-        known = self._site.ontology.streams()
-        return [
-            Problem(
-                code="reload.other_streams",
-                message=f"the running node does not know {stream!r}, or as something else",
-                file=site.file.name,
-                hint="start the node again; what is received meanwhile is kept",
-            )
-            for stream, kind in sorted(site.ontology.streams().items())
-            if known.get(stream) != kind
-        ]
+
+def other_streams(site: Site, running: Ontology) -> list[Problem]:
+    """What a site read anew gives that the running node does not know, or knows as something
+    else.
+    """
+    known = running.streams()
+    return [
+        Problem(
+            code="reload.other_streams",
+            message=f"the running node does not know {stream!r}, or as something else",
+            file=site.file.name,
+            hint="start the node again; what is received meanwhile is kept",
+        )
+        for stream, kind in sorted(site.ontology.streams().items())
+        if known.get(stream) != kind
+    ]

@@ -17,7 +17,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.changing.standing import Standing
 from rapport.node.fresh_tables import FreshTables
-from rapport.node.meanings import Meanings
+from rapport.node.meanings import Meanings, other_streams
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.life.asking import Done
@@ -211,7 +211,7 @@ class Policies:
         """
         async with self._reloading:
             site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
-            problems = [*site.faults, *self._other_streams(site)]
+            problems = [*site.faults, *other_streams(site, self._engine.ontology)]
             found = await asyncio.to_thread(texts_in_site, site)
             if problems or found.problems:
                 raise SiteError([*problems, *found.problems])
@@ -227,17 +227,3 @@ class Policies:
             self._site, self._compiler = site, compiler
             self._tell_broken(one.name for one in done)
             return done
-
-    def _other_streams(self, site: Site) -> list[Problem]:
-        """What the running engine does not read."""
-        known = self._engine.ontology.streams()
-        return [
-            Problem(
-                code="reload.other_streams",
-                message=f"the running node does not know {stream!r}, or as something else",
-                file=site.file.name,
-                hint="start the node again; what is received meanwhile is kept",
-            )
-            for stream, kind in sorted(site.ontology.streams().items())
-            if known.get(stream) != kind
-        ]

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
+from rapport.policy.named_functions import NamedFunctions
 
 Value = Sequence[Any]
 Numbers = npt.NDArray[np.float64]
@@ -101,14 +101,7 @@ def get(name: str) -> Measuring:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:
-        found = _import(name) if ":" in name else _installed(name)
-        if not isinstance(found, Measuring):
-            raise InvalidInput(
-                f"{name!r} is not a measuring function",
-                code="measures.not_a_measure",
-                hint="put @measure(...) of rapport.policy.measures before it",
-            )
-        _loaded[name] = found
+        _loaded[name] = _as_measure(name)
     return _loaded[name]
 
 
@@ -131,32 +124,13 @@ def _number(function: Callable[..., float], row: tuple[Any, ...]) -> float:
     return float(function(*row))
 
 
-def _installed(name: str) -> Any:
-    known = names()
-    if name not in known:
-        raise UnknownName("measuring function", name, known, code="measures.unknown")
-    try:
-        return Plugins().get("measures", name)
-    except Exception as error:  # whatever a foreign module raises while it is imported
-        raise _cannot_import(name, error) from error
+_FUNCTIONS = NamedFunctions("measures", "measuring function", names)
 
 
-def _import(name: str) -> Any:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # as above
-        raise _cannot_import(module_name, error) from error
-    found = getattr(module, attribute, None)
-    if found is None:
-        known = [key for key, value in vars(module).items() if isinstance(value, Measuring)]
-        raise UnknownName(f"function of {module_name}", attribute, known, code="measures.unknown")
-    return found
-
-
-def _cannot_import(name: str, error: Exception) -> InvalidInput:
-    return InvalidInput(
-        f"cannot import {name!r}: {type(error).__name__}: {error}",
-        code="measures.cannot_import",
-        hint="the module must be installed, or lie on PYTHONPATH",
+def _as_measure(name: str) -> Measuring:
+    not_one = InvalidInput(
+        f"{name!r} is not a measuring function",
+        code="measures.not_a_measure",
+        hint="put @measure(...) of rapport.policy.measures before it",
     )
+    return _FUNCTIONS.find(name, Measuring, not_one)

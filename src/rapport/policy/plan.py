@@ -118,28 +118,39 @@ class ConstraintTerm(msgspec.Struct, frozen=True, tag="constraint", omit_default
     compared: Compared | None = None
 
 
-class ReadingTerm(msgspec.Struct, frozen=True, tag="reading", omit_defaults=True):
-    """One alias, one event-based attribute: an occurrence per event for which the comparison
-    holds. The alias stands on both sides, so that joins need not tell it from the others.
+class _WithoutFunction(msgspec.Struct, frozen=True):
+    """A term that no relationship decides; it can be asked like the others."""
+
+    @property
+    def function(self) -> str:
+        """None."""
+        return ""
+
+    @property
+    def parameter(self) -> None:
+        """None."""
+        return
+
+
+class _OneSided(_WithoutFunction, frozen=True):
+    """A term of one alias, which stands on both sides, so that joins need not tell it from the
+    others.
     """
 
     first: Side
-    compared: Compared
 
     @property
     def second(self) -> Side:
         """The same side."""
         return self.first
 
-    @property
-    def function(self) -> str:
-        """None; it compares."""
-        return ""
 
-    @property
-    def parameter(self) -> None:
-        """None; its constant stands in the comparison."""
-        return
+class ReadingTerm(_OneSided, frozen=True, tag="reading", omit_defaults=True):
+    """One alias, one event-based attribute: an occurrence per event for which the comparison
+    holds.
+    """
+
+    compared: Compared
 
 
 StateTerm = QueryTerm | CorrelationTerm | ConstraintTerm | ReadingTerm
@@ -168,7 +179,7 @@ class StateAny(msgspec.Struct, frozen=True, tag="any", omit_defaults=True):
 StateExpression = StateAtom | StateAll | StateAny
 
 
-class LastingTerm(msgspec.Struct, frozen=True, tag="lasting", omit_defaults=True):
+class LastingTerm(_WithoutFunction, frozen=True, tag="lasting", omit_defaults=True):
     """A state that stayed true for `duration_ms`: one occurrence per stretch that long, which
     ends that long after it became true. One or two aliases (one: it stands on both sides).
     """
@@ -178,38 +189,12 @@ class LastingTerm(msgspec.Struct, frozen=True, tag="lasting", omit_defaults=True
     state: StateExpression
     duration_ms: int
 
-    @property
-    def function(self) -> str:
-        """None."""
-        return ""
 
-    @property
-    def parameter(self) -> None:
-        """None."""
-        return
-
-
-class SilentTerm(msgspec.Struct, frozen=True, tag="silent", omit_defaults=True):
+class SilentTerm(_OneSided, frozen=True, tag="silent", omit_defaults=True):
     """An instance gave no event of `streams` for `duration_ms`: one occurrence per silence."""
 
-    first: Side
     streams: tuple[str, ...]
     duration_ms: int
-
-    @property
-    def second(self) -> Side:
-        """The same side."""
-        return self.first
-
-    @property
-    def function(self) -> str:
-        """None."""
-        return ""
-
-    @property
-    def parameter(self) -> None:
-        """None."""
-        return
 
 
 TermStep = QueryTerm | CorrelationTerm | ConstraintTerm | ReadingTerm | LastingTerm | SilentTerm
@@ -283,6 +268,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 terms |= {child.first} if child.first_negated else set()
                 terms |= {child.second} if child.second_negated else set()
         return self.streams_of(terms)
+
+    def positive_terms(self) -> frozenset[int]:
+        """The terms that stand somewhere without NOT: their occurrences can be causes."""
+        terms: set[int] = set()
+        for child in (child for clause in self.clauses for child in clause.children):
+            if isinstance(child, Positive):
+                terms.add(child.term)
+            elif isinstance(child, Sequence):
+                terms |= set() if child.first_negated else {child.first}
+                terms |= set() if child.second_negated else {child.second}
+        return frozenset(terms)
 
     def streams_of(self, terms: Iterable[int]) -> frozenset[str]:
         """The streams these terms read."""

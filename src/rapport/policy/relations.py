@@ -7,7 +7,6 @@ bulk. [PO-1]
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.schema import TYPE_NAMES, AttributeType
 from rapport.kernel.plugins import Plugins
+from rapport.policy.named_functions import NamedFunctions
 from rapport.policy.parameters import ParameterKind, parse_parameter
 
 __all__ = ["BUILT_IN", "ParameterKind", "Relation", "get", "names", "parse_parameter", "relation"]
@@ -186,7 +186,7 @@ def get(name: str) -> Relation:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _loaded:
-        _loaded[name] = _as_relation(name, _import(name) if ":" in name else _installed(name))
+        _loaded[name] = _as_relation(name)
     return _loaded[name]
 
 
@@ -205,42 +205,13 @@ def _row_by_row(function: Holds) -> HoldsMany:
     return holds_many
 
 
-def _installed(name: str) -> Any:
-    known = names()
-    if name not in known:
-        raise UnknownName("relationship function", name, known, code="relations.unknown")
-    try:
-        return Plugins().get("relations", name)
-    except Exception as error:  # whatever a foreign module raises while it is imported
-        raise _cannot_import(name, error) from error
+_FUNCTIONS = NamedFunctions("relations", "relationship function", names)
 
 
-def _import(name: str) -> Any:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # as above
-        raise _cannot_import(module_name, error) from error
-    found = getattr(module, attribute, None)
-    if found is None:
-        known = [key for key, value in vars(module).items() if isinstance(value, Relation)]
-        raise UnknownName(f"function of {module_name}", attribute, known, code="relations.unknown")
-    return found
-
-
-def _cannot_import(name: str, error: Exception) -> InvalidInput:
-    return InvalidInput(
-        f"cannot import {name!r}: {type(error).__name__}: {error}",
-        code="relations.cannot_import",
-        hint="the module must be installed, or lie on PYTHONPATH",
-    )
-
-
-def _as_relation(name: str, found: Any) -> Relation:
-    if isinstance(found, Relation):
-        return found
-    raise InvalidInput(
+def _as_relation(name: str) -> Relation:
+    not_one = InvalidInput(
         f"{name!r} is not a relationship function",
         code="relations.not_a_relation",
         hint="put @relation(first=..., second=...) of rapport.policy.relations before it",
     )
+    return _FUNCTIONS.find(name, Relation, not_one)

@@ -11,8 +11,7 @@ from rapport.core.detection import Cause
 from rapport.core.errors import Problem
 from rapport.policy.explaining.world import Reading, readings_of
 from rapport.policy.ontology import Ontology
-from rapport.policy.plan import Plan, Positive
-from rapport.policy.plan import Sequence as FollowedBy
+from rapport.policy.plan import Plan
 from rapport.policy.replay import DEFAULT_BATCH, Recording
 
 
@@ -61,14 +60,7 @@ def values_behind(
 
 def streams_behind(plan: Plan) -> frozenset[str]:
     """The streams whose readings can be causes: not those of what must not be."""
-    terms: set[int] = set()
-    for child in (child for clause in plan.clauses for child in clause.children):
-        if isinstance(child, Positive):
-            terms.add(child.term)
-        elif isinstance(child, FollowedBy):
-            terms |= set() if child.first_negated else {child.first}
-            terms |= set() if child.second_negated else {child.second}
-    return plan.streams_of(terms)
+    return plan.streams_of(plan.positive_terms())
 
 
 def _said_before(problem: Problem) -> None:

@@ -18,8 +18,7 @@ from rapport.core.ids import content_id
 from rapport.core.release import LATE, SECOND_LOOK
 from rapport.policy.history_run import PlanSpan
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, Positive, SilentTerm
-from rapport.policy.plan import Sequence as FollowedBy
+from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
 from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
 from rapport.policy.runners.silence import watched_sources
 
@@ -91,18 +90,7 @@ def remembers_all(plan: Plan) -> bool:
         return True
     if any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms):
         return True
-    return any(isinstance(plan.terms[term], CorrelationTerm) for term in _positive_terms(plan))
-
-
-def _positive_terms(plan: Plan) -> set[int]:
-    terms: set[int] = set()
-    for child in (child for clause in plan.clauses for child in clause.children):
-        if isinstance(child, Positive):
-            terms.add(child.term)
-        elif isinstance(child, FollowedBy):
-            terms |= set() if child.first_negated else {child.first}
-            terms |= set() if child.second_negated else {child.second}
-    return terms
+    return any(isinstance(plan.terms[term], CorrelationTerm) for term in plan.positive_terms())
 
 
 def _longest_period(plan: Plan, sources: Mapping[str, PushSource]) -> int:

@@ -25,7 +25,6 @@ from rapport.policy.plan import (
     ReadingTerm,
     Side,
     SilentTerm,
-    StateTerm,
 )
 from rapport.policy.runners.operators.reaches import pair_window_ms
 
@@ -220,11 +219,6 @@ class Occurring:
                 code="explain.too_much",
                 hint="say whom it is about, such as A=5, or a smaller --window",
             )
-
-
-def event_sides(term: StateTerm) -> list[Side]:
-    """The sides of a term that come as events."""
-    return [sides_of(term)[place] for place in event_places(term)]
 
 
 def _stream(side: Side) -> str:

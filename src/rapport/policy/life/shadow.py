@@ -16,7 +16,8 @@ import msgspec
 from rapport.core.detection import Cause, Detection
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.policy.plan import LastingTerm, Plan, Sequence, SilentTerm
+from rapport.policy.plan import LastingTerm, Plan, SilentTerm
+from rapport.policy.runners.operators.reaches import longest_window_ms
 
 SHADOW_TYPE = "rapport.policy.shadow"
 
@@ -73,20 +74,12 @@ class ShadowSaved(msgspec.Struct):
     runner: bytes = b""
 
 
-def longest_window(plan: Plan) -> int:
-    """The longest time between two ends that the plan joins."""
-    own = [clause.window_ms or 0 for clause in plan.clauses]
-    children = [child for clause in plan.clauses for child in clause.children]
-    own += [child.window_ms or 0 for child in children if isinstance(child, Sequence)]
-    return max(plan.window_ms, *own)
-
-
 def longest_memory(plan: Plan) -> int:
     """How long a reading may matter to the plan: its windows, or a state or silence that lasts."""
     lasting = [
         term.duration_ms for term in plan.terms if isinstance(term, (LastingTerm, SilentTerm))
     ]
-    return max([longest_window(plan), *lasting])
+    return max([longest_window_ms(plan), *lasting])
 
 
 class Comparison:
@@ -95,7 +88,7 @@ class Comparison:
     def __init__(self, running: Plan, shadow: Plan, began: int) -> None:
         """`began`: the watermark at which the shadow started; it saw no reading before."""
         self.versions = Versions(running.policy, running.version(), shadow.version())
-        self._grace = max(longest_window(running), longest_window(shadow))
+        self._grace = max(longest_window_ms(running), longest_window_ms(shadow))
         self._began = began
         self._judged_from = began + max(longest_memory(running), longest_memory(shadow))
         self._open: dict[_Key, _Seen] = {}
