@@ -83,7 +83,7 @@ def run_on_spark(
     sources: Sources = None,
 ) -> Found:
     """In three slices of time where the plan allows it."""
-    from rapport.pipeline.detect import replay_spark
+    from rapport.pipeline.history.detect import replay_spark
     from rapport.pipeline.session import spark_session
     from rapport.testing.spark import TEST_SETTINGS
 

@@ -20,7 +20,7 @@ from rapport.core.event import make_event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.node.exporting import Exporting
-from rapport.pipeline.lake import read_bronze
+from rapport.pipeline.lake.files import read_bronze
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ import pytest
 from rapport.core.detection import detection_lines
 from rapport.core.errors import Conflict, InvalidInput, PolicyError
 from rapport.kernel.chance import Chance
-from rapport.pipeline.detect import replay_spark
-from rapport.pipeline.partitioning import used_up_terms
-from rapport.pipeline.replay import replay_recorded
+from rapport.pipeline.history.detect import replay_spark
+from rapport.pipeline.history.partitioning import used_up_terms
+from rapport.pipeline.history.replay import replay_recorded
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.replay import ReplayResult, recordings_of, replay

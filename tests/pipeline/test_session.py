@@ -143,7 +143,8 @@ def test_further_options_are_handed_on(tmp_path: Path) -> None:
 
 def test_importing_the_pipeline_does_not_import_pyspark() -> None:
     command = (
-        "import sys, rapport.pipeline.session, rapport.pipeline.reports, rapport.pipeline.lake;"
+        "import sys, rapport.pipeline.session, rapport.pipeline.figures.reports;"
+        "import rapport.pipeline.lake.files;"
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", command], check=True, timeout=60)

@@ -23,7 +23,7 @@ from rapport.channel.export import export_channels
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile
-from rapport.pipeline.reports import make_report
+from rapport.pipeline.figures.reports import make_report
 from rapport.scenarios.secure_building.play import Played, play, stage
 from rapport.scenarios.secure_building.scenes import EXPECTED, EXPECTED_UNDECIDED, reports
 

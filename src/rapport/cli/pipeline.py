@@ -64,7 +64,7 @@ def report(
     """Export, then tell on Spark what happened: detections, deliveries, how long it took."""
     from rapport.cli.local import data_directory
     from rapport.kernel.toml import TomlFile
-    from rapport.pipeline.reports import make_report, report_rows
+    from rapport.pipeline.figures.reports import make_report, report_rows
     from rapport.pipeline.session import running_spark
     from rapport.pipeline.settings import load_spark_settings
 
@@ -90,7 +90,7 @@ def tables(
 ) -> None:
     """List the tables of the lake."""
     from rapport.cli.local import data_directory
-    from rapport.pipeline.lake import list_tables
+    from rapport.pipeline.lake.files import list_tables
 
     found = list_tables(data_directory(site_directory(site)) / "lake")
     if json:

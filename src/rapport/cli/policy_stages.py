@@ -38,7 +38,7 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
         case "json":
             return encode_plan(compiled.plan).decode()
         case "partitions":
-            from rapport.pipeline.partitioning import explain_partitioning
+            from rapport.pipeline.history.partitioning import explain_partitioning
 
             return explain_partitioning(compiled.plan, site.ontology.sources)
 

@@ -183,7 +183,7 @@ def _engine(site: Site, over: Over) -> Iterator[Callable[..., ReplayResult]]:
     if over.engine == "local":
         yield replay_here
         return
-    from rapport.pipeline.replay import replay_recorded
+    from rapport.pipeline.history.replay import replay_recorded
     from rapport.pipeline.session import running_spark
     from rapport.pipeline.settings import load_spark_settings
 

@@ -15,8 +15,7 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.lake import read_gold
-from rapport.pipeline.reports import (
+from rapport.pipeline.figures.reports import (
     DeliveryCount,
     MessageCount,
     PolicyCount,
@@ -28,6 +27,7 @@ from rapport.pipeline.reports import (
     report_rows,
     report_text,
 )
+from rapport.pipeline.lake.files import read_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

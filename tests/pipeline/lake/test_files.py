@@ -15,7 +15,7 @@ from rapport.core.errors import Corrupt
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.lake import (
+from rapport.pipeline.lake.files import (
     channel_folders,
     list_tables,
     read_bronze,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.pipeline.lake import read_bronze
+from rapport.pipeline.lake.files import read_bronze
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,10 +17,9 @@ import pyarrow as pa
 from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.ingest import Ingestion
-from rapport.pipeline.lake import spark_path
-from rapport.pipeline.partitioning import Layout, lay_out
-from rapport.pipeline.tasks import (
+from rapport.pipeline.history.ingest import Ingestion
+from rapport.pipeline.history.partitioning import Layout, lay_out
+from rapport.pipeline.history.tasks import (
     DETECTIONS,
     Job,
     detections_from,
@@ -28,6 +27,7 @@ from rapport.pipeline.tasks import (
     run_tasks,
     undecided_from,
 )
+from rapport.pipeline.lake.files import spark_path
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, encode_plan
 from rapport.policy.runners.base import END_OF_TIME, PullData

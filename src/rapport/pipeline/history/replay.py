@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import InvalidInput
-from rapport.pipeline.detect import replay_spark
+from rapport.pipeline.history.detect import replay_spark
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.replay import DEFAULT_BATCH, EngineResult, Recording, ReplayResult, replay

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import UnknownName
-from rapport.pipeline.partitioning import Task
+from rapport.pipeline.history.partitioning import Task
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import decode_plan
 from rapport.policy.runners.base import Operator

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from rapport.core.detection import Detection, Undecided, detection_lines
-from rapport.pipeline.partitioning import BEGIN_OF_TIME, Task
-from rapport.pipeline.tasks import (
+from rapport.pipeline.history.partitioning import BEGIN_OF_TIME, Task
+from rapport.pipeline.history.tasks import (
     Job,
     detections_from,
     encode_detections,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.pipeline.ingest import Ingestion
+from rapport.pipeline.history.ingest import Ingestion
 
 SCHEMA = pa.schema([("time", pa.int64()), ("id", pa.string())])
 EXTREMES = st.sampled_from([-(2**63), -(2**63) + 1, 2**63 - 1])

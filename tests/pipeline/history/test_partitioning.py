@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
-from rapport.pipeline.partitioning import (
+from rapport.pipeline.history.partitioning import (
     BEGIN_OF_TIME,
     Layout,
     explain_partitioning,
@@ -23,7 +23,7 @@ from rapport.pipeline.partitioning import (
     look_back_ms,
     used_up_terms,
 )
-from rapport.pipeline.tasks import Job, detections_from, run_tasks
+from rapport.pipeline.history.tasks import Job, detections_from, run_tasks
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import (

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from rapport.core.times import format_time
 from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.lake import write_gold
-from rapport.pipeline.report_tables import result_tables
+from rapport.pipeline.figures.report_tables import result_tables
+from rapport.pipeline.lake.files import write_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

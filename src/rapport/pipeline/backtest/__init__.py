@@ -1,0 +1,1 @@
+"""Policies tried on history. [PI-9]"""

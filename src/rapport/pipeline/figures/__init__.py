@@ -1,0 +1,1 @@
+"""Figures from the log, computed on Spark. [PI-6]"""

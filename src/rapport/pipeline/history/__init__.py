@@ -1,0 +1,1 @@
+"""Policies over history: how it is cut, read and decided on Spark. [PI-5]"""

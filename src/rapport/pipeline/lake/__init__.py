@@ -1,0 +1,1 @@
+"""The lake: its files, tables and their care. [PI-3]"""

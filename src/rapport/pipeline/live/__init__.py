@@ -1,0 +1,1 @@
+"""Policies live on Spark, by Structured Streaming. [PI-5, PO-8]"""

@@ -1,0 +1,1 @@
+"""Interpretations as DataFrame expressions. [ME-14, PI-4]"""

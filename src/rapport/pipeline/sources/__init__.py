@@ -1,0 +1,1 @@
+"""Channels as Spark reads and writes them. [PI-2]"""
