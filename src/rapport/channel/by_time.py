@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from rapport.channel.channel import Channel
 from rapport.core.event import StoredEvent
 
@@ -9,10 +11,20 @@ BACKWARDS_MS = 60_000
 """A clock that was set back by less than this hides nothing."""
 
 
+@runtime_checkable
+class FoundByTime(Protocol):
+    """A channel that knows better than by trying, such as one of a lake."""
+
+    async def position_before(self, received_ms: int) -> int:
+        """See `position_before`."""
+
+
 async def position_before(channel: Channel, received_ms: int) -> int:
     """A position after which everything stands that was received at a time or later; some earlier
     events may stand there too. Looks at about as many events as the logarithm of what is kept.
     """
+    if isinstance(channel, FoundByTime):
+        return await channel.position_before(received_ms)
     wanted = received_ms - BACKWARDS_MS
     first = await oldest(channel)
     if first is None or first.received >= wanted:

@@ -1,5 +1,5 @@
 """`rapport explain ID`: the chain of causes from a message back to the raw readings, and for a
-detection the conditions that held. [PO-11]
+detection the conditions that held; from the log, a lake, or recorded files. [PO-11]
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.explain_reading import LakeOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stdout, write_json
+from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rich.text import Text
     from rich.tree import Tree
 
     from rapport.channel.causes import CauseNode
@@ -28,27 +31,77 @@ _LONGEST_DATA = 160
 
 
 def explain(
-    event_id: Annotated[str, Parameter(help="A message, detection, delivery or event id.")],
-    *,
+    *what: Annotated[
+        str,
+        Parameter(
+            help="A message, detection, delivery or event id; with --policy for whom: ALIAS=ID."
+        ),
+    ],
+    policy: Annotated[
+        str, Parameter(help="Instead of an id: how this policy stood around --at.")
+    ] = "",
+    at: Annotated[str, Parameter(help="With --policy: when, as for why-not.")] = "",
+    window: Annotated[str, Parameter(help="With --policy: how far around.")] = "",
+    recorded: Annotated[
+        list[str] | None, Parameter(help="With --policy: recorded files, or SOURCE=FILE.")
+    ] = None,
+    lake: LakeOption = None,
     site: SiteOption = None,
     json: Annotated[bool, Parameter(help="The tree as JSON.")] = False,
-    policy: Annotated[bool, Parameter(help="With the policy's text.", negative="")] = False,
-) -> None:
+    text: Annotated[bool, Parameter(help="With the policy's text.", negative="")] = False,
+) -> int:
     """Show what a message or detection follows from, back to what was received; of an id its
-    beginning is enough.
+    beginning is enough. With --policy and --at: a detection that only a back-test or a replay has
+    found, by its identities and time.
     """
-    from rapport.cli.local import read_channels
+    if policy:
+        from rapport.cli.why_not import why_not
 
+        _check_at(at)
+        return why_not(
+            policy, *what, at=at, window=window, events=recorded, lake=lake, json=json, site=site
+        )
+    from rapport.cli.explain_reading import read_history
+
+    event_id = _only_id(what)
     directory = site_directory(site)
-    tree, found = read_channels(
-        directory, lambda channels: _explained(directory, channels, event_id)
+    (tree, found), said = read_history(
+        directory, lake, lambda channels: _explained(directory, channels, event_id)
     )
     if json:
-        write_json(tree if not found else {**_members(tree), "why": found})
-        return
+        more: dict[str, Any] = {"why": found} if found else {}
+        more |= {"notes": said} if said else {}
+        write_json({**_members(tree), **more} if more else tree)
+        return 0
     stdout().print(branch(tree))
     for one in found:
-        _show(one, policy)
+        _show(one, text)
+    for note in said:
+        stdout().print(_aside(note), soft_wrap=True)
+    return 0
+
+
+def _aside(note: str) -> Text:
+    from rich.text import Text
+
+    return Text(f"\n{note}", style="yellow")
+
+
+def _only_id(what: tuple[str, ...]) -> str:
+    if len(what) != 1:
+        raise InvalidInput(
+            f"{len(what)} ids were given" if what else "no id was given",
+            code="explain.no_id",
+            hint="rapport explain ID, or rapport explain --policy NAME A=5 --at TIME",
+        )
+    return what[0]
+
+
+def _check_at(at: str) -> None:
+    if not at:
+        raise InvalidInput(
+            "nothing says when", code="explain.no_time", hint="add --at 2026-03-02T09:14:05Z"
+        )
 
 
 def _members(tree: CauseNode) -> dict[str, Any]:

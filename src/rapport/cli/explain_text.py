@@ -23,6 +23,7 @@ _BECAME = {
     "detected": "fired",
     "undecided": "left open",
     "left out": "held, but was told before",
+    "not run": "held, but the policy did not run then",
     "refuted": "was given up",
     "incomplete": "was not complete",
 }
@@ -39,7 +40,7 @@ def show_answer(console: Console, answer: Answer) -> None:
             console.print(candidate_tree(candidate))
         else:
             console.print(_short(candidate), soft_wrap=True)
-    if not answer.fired:
+    if not answer.fired and not _held(answer):
         console.print()
         console.print(_miss(answer), soft_wrap=True)
     if answer.notes:
@@ -47,6 +48,11 @@ def show_answer(console: Console, answer: Answer) -> None:
     for note in answer.notes:
         when = "" if note.time is None else f"{format_time(note.time)} "
         console.print(Text.assemble(("  · ", "dim"), (when, "dim"), note.text), soft_wrap=True)
+
+
+def _held(answer: Answer) -> bool:
+    """Whether nothing was missed but a policy that runs."""
+    return any(one.became == "not run" for one in answer.candidates[:1])
 
 
 def candidate_tree(candidate: Candidate) -> Tree:

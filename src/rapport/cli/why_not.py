@@ -1,5 +1,5 @@
 """`rapport why-not POLICY --at TIME A=5 ...`: why a policy did not fire, on a running node, its
-log, or recorded files. [PO-11]
+log, a lake, or recorded files. [PO-11]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.explain_reading import LakeOption
 from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stdout, write_json
@@ -35,6 +36,7 @@ def why_not(
     recorded: Annotated[
         bool, Parameter(help="From the recorded files that the site names.", negative="")
     ] = False,
+    lake: LakeOption = None,
     json: Annotated[bool, Parameter(help="The answer as JSON.", negative="")] = False,
     site: SiteOption = None,
     url: UrlOption = None,
@@ -56,7 +58,7 @@ def why_not(
     else:
         question = Question(at=at_ms, given=given, within_ms=within_ms)
         files = [*(events or ())] if recorded or events is not None else None
-        answer = answer_here(site_directory(site), policy, question, files)
+        answer = answer_here(site_directory(site), policy, question, files, lake=lake)
     if json:
         write_json(answer)
     else:
@@ -67,21 +69,29 @@ def why_not(
 
 
 def answer_here(
-    site: Path, policy: str, question: Question, events: Sequence[str] | None
+    site: Path,
+    policy: str,
+    question: Question,
+    events: Sequence[str] | None,
+    *,
+    lake: str | None = None,
 ) -> Answer:
-    """From recorded files when some are named (an empty list: those the site names), else from the
-    site's log; beside a running node too.
+    """From recorded files when some are named (an empty list: those the site names), from a lake
+    when one is, else from the site's log; beside a running node too.
     """
-    from rapport.cli.local import read_channels
+    from rapport.cli.explain_reading import read_history
+    from rapport.policy.explaining.verdict import Note
     from rapport.site.explaining import asking_of, recorded_answer
     from rapport.site.site import load_site
 
     loaded = load_site(site, refusing_policies=False)
     if events is not None:
         return recorded_answer(loaded, policy, question, events)
-    return read_channels(
-        site, lambda channels: asking_of(loaded, channels).why_not(policy, question)
+    answer, said = read_history(
+        site, lake, lambda channels: asking_of(loaded, channels).why_not(policy, question)
     )
+    notes = (Note(kind="reach", text=text) for text in said)
+    return msgspec.structs.replace(answer, notes=(*answer.notes, *notes))
 
 
 def moment(text: str) -> int:

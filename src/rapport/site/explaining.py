@@ -6,17 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rapport.core.errors import UnknownName
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.reach import needs_last_values, reach_of
 from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
-from rapport.policy.explaining.world import Reading, readings_of
-from rapport.policy.replay import DEFAULT_BATCH
 from rapport.policy.replay_faults import Faults
+from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.policies import policy_files, read_policy
 from rapport.site.replaying import recordings_in_site
 from rapport.site.terms import terms_of_policies
@@ -24,9 +21,10 @@ from rapport.site.terms import terms_of_policies
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.mediation.in_force import InForce
-    from rapport.policy.ontology import Ontology
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
+
+_MOST_LATE = 8
 
 
 def asking_of(
@@ -73,9 +71,9 @@ def recorded_answer(
     *,
     in_force: InForce | None = None,
 ) -> Answer:
-    """The same from recorded files, which are read once from beginning to end; only the readings
-    around the time are kept. `in_force`: the interpretations of raw files; None: those of the
-    site's files.
+    """The same from recorded files: of Parquet in root form the row groups that touch the time are
+    read, others once from beginning to end; only the readings around the time are kept. `in_force`:
+    the interpretations of raw files; None: those of the site's files.
     """
     texts = policy_texts(site)
     if policy not in texts:
@@ -84,23 +82,33 @@ def recorded_answer(
     check_aliases(plan, question.given)
     recordings = recordings_in_site(site, events, in_force=in_force)
     reach = reach_of(plan, site.ontology.sources, question.span(plan))
-    last: dict[tuple[str, str], Reading] = {}
-    kept: list[Reading] = []
-    first: int | None = None
     faults = Faults()
-    for item in recordings:
-        for batch in item.batches(site.ontology, DEFAULT_BATCH, faults.report):
-            times = batch.column("time")
-            earliest = pc.min(times).as_py()
-            first = earliest if first is None else min(first, earliest)
-            inside = pc.and_(pc.greater_equal(times, reach.start), pc.less_equal(times, reach.end))
-            kept += readings_of(batch.filter(inside), site.ontology)
-            if needs_last_values(plan):
-                for reading in _last_before(batch, reach.start, site.ontology):
-                    _keep_last(last, reading)
-    readings = [*last.values(), *kept]
-    answer = why_not(plan, site.ontology, site.tables, readings, question, began=first)
-    return msgspec.structs.replace(answer, text=texts[policy], notes=tuple(_unread(faults)))
+    files = FilesAround(
+        site.ontology,
+        reach,
+        lateness_ms=site.lateness_ms,
+        with_last=needs_last_values(plan),
+        report=faults.report,
+    )
+    found = files.read(recordings)
+    readings = [*found.last.values(), *found.readings]
+    answer = why_not(plan, site.ontology, site.tables, readings, question, began=found.first)
+    notes = (*_late(found), *_unread(faults))
+    return msgspec.structs.replace(answer, text=texts[policy], notes=notes)
+
+
+def _late(found: Found) -> list[Note]:
+    """The readings of the time that a replay does not count, some of them."""
+    return [
+        Note(
+            kind="late",
+            text=f"the {one.stream.partition('.')[2]} of {one.key} stands too far behind others in "
+            "its file, too late to count",
+            time=one.time,
+            event=one.id,
+        )
+        for one in found.late[:_MOST_LATE]
+    ]
 
 
 def _unread(faults: Faults) -> list[Note]:
@@ -113,27 +121,3 @@ def _unread(faults: Faults) -> list[Note]:
         )
         for rows in faults.by_reason()
     ]
-
-
-def _last_before(batch: pa.RecordBatch, start: int, ontology: Ontology) -> list[Reading]:
-    """Of everybody the last reading before a time; the others are not even looked at."""
-    earlier = batch.filter(pc.less(batch.column("time"), start))
-    if not len(earlier):
-        return []
-    ordered = earlier.sort_by([("time", "ascending"), ("id", "ascending")])
-    rows = pa.table(
-        {
-            "stream": ordered.column("stream"),
-            "key": ordered.column("key"),
-            "row": pa.array(range(len(ordered))),
-        }
-    )
-    chosen = rows.group_by(["stream", "key"]).aggregate([("row", "max")]).column("row_max")
-    return readings_of(ordered.take(chosen.combine_chunks()), ontology)
-
-
-def _keep_last(last: dict[tuple[str, str], Reading], reading: Reading) -> None:
-    key = (reading.stream, reading.key)
-    known = last.get(key)
-    if known is None or (known.time, known.id) <= (reading.time, reading.id):
-        last[key] = reading

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.id_prefix import whole_id
@@ -17,16 +18,15 @@ from rapport.channel.logged import LoggedChannels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, make_event
+from rapport.core.release import BATCH_DONE, CORRECTS, RELEASED, RELEASES, BatchDone
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine import PolicyEngine
-from rapport.policy.engine_places import Place
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.past import read_past
 from rapport.policy.explaining.reach import Reach
 from rapport.policy.explaining.verdict import Answer
 from rapport.policy.explaining.why_not import Question
-from rapport.policy.life.changes import CHANNEL, Changed, What, change_event
 from rapport.policy.plan import Plan
 from rapport.tables.instances import Instances
 from rapport.testing.worlds import ONTOLOGY, Pull
@@ -60,6 +60,7 @@ PULL = Pull(
     }
 )
 IN, OUT = [1.0, 1.0], [9.0, 1.0]
+HOUR_MS = 3_600_000
 
 
 def plan_of(name: str, text: str) -> Plan:
@@ -95,13 +96,6 @@ class Node:
         while await self.engine.step(timeout_ms=0):
             pass
         await self.engine.step(timeout_ms=0)
-
-    async def changed(self, what: What, time_ms: int, text: str = "", number: int = 1) -> None:
-        changed = Changed(
-            what=what, name="alone", place=Place(0, 0), number=number, text=text, by="boss"
-        )
-        event = change_event(changed, "site", time_ms)
-        await self.channels.channel(CHANNEL).append([event])
 
     async def detections(self) -> list[Detection]:
         kept = await self.channels.channel("detections").read_after(0)
@@ -191,29 +185,113 @@ def test_what_was_held_back_around_that_time_is_told() -> None:
     run(scenario)
 
 
-def test_a_policy_that_was_paused_or_came_later_says_so() -> None:
+def test_what_came_after_an_outage_counts_while_nothing_newer_came() -> None:
     async def scenario() -> None:
         node = Node()
-        await node.changed("registered", 2_000, ALONE)
-        await node.changed("paused", 4_000, number=2)
-        await node.seen("e1", 1_000, "guest", IN)
-        early = await node.why_not(1_000, A="guest")
-        assert early.notes[0].text.startswith("the policy was registered only at")
-        paused = await node.why_not(5_000, A="guest")
-        assert paused.notes[0].text.startswith("paused since 1970-01-01T00:00:04.000Z by boss")
+        await node.seen("e1", 1_000, "guest", OUT)
+        node.clock.set_ms(3 * HOUR_MS)
+        await node.seen("e2", 1_500, "guest", IN)
+        await node.seen("e3", 3 * HOUR_MS, "guest", OUT)
+        assert len(await node.detections()) == 1
+        answer = await node.why_not(1_500, A="guest")
+        assert (len(answer.fired), answer.notes) == (1, ())
 
     run(scenario)
 
 
-def test_the_version_that_ran_then_is_asked() -> None:
+def test_what_was_told_long_after_the_readings_came_is_found() -> None:
+    """By a node that was down, or by Spark."""
+
+    async def scenario() -> None:
+        node = Node(ONCE)
+        events = node.channels.channel("events")
+        node.clock.set_ms(10_000)
+        await events.append([reading("e1", 1_000, "guest", IN), reading("e2", 4_000, "guest", IN)])
+        node.clock.set_ms(50 * HOUR_MS)
+        await node.go_on(50 * HOUR_MS)
+        assert len(await node.detections()) == 1
+        first = await node.why_not(1_000, A="guest")
+        assert (len(first.fired), first.notes) == (1, ())
+        second = await node.why_not(4_000, A="guest")
+        assert second.candidates[0].became == "left out"
+
+    run(scenario)
+
+
+def test_what_was_held_back_of_old_readings_is_told() -> None:
     async def scenario() -> None:
         node = Node()
-        await node.changed("registered", 0, ALONE)
-        await node.changed("replaced", 9_000, ONCE, number=2)
-        await node.seen("e1", 1_000, "guest", OUT)
+        node.clock.set_ms(50 * HOUR_MS)
+        held = make_event(
+            source="rapport.mediation",
+            id="q1",
+            type="rapport.mediation.rejected",
+            time=1_100,
+            data={"source": "badges", "reason": "x", "message": "tag 9 is unknown"},
+        )
+        await node.channels.channel("quarantine").append([held])
+        for asked_with_readings in (False, True):
+            if asked_with_readings:
+                await node.seen("e1", 1_000, "guest", OUT)
+            answer = await node.why_not(1_000, A="guest")
+            assert [one.text for one in answer.notes] == ["held back, badges: tag 9 is unknown"]
+
+    run(scenario)
+
+
+def test_a_correction_counts_however_late_it_came() -> None:
+    async def scenario() -> None:
+        node = Node()
+        await node.seen("e1", 1_000, "guest", IN)
+        await node.go_on(50 * HOUR_MS)
+        [detection] = await node.detections()
+        for number in range(6_000):  # what came in between is not read
+            await node.channels.channel("events").append([reading(f"o{number}", 1, "guest", OUT)])
+        corrected = reading("c1", 1_000, "guest", OUT)
+        corrected = structs.replace(corrected, headers={CORRECTS: "e1", RELEASED: "r1"})
+        await node.channels.channel("events").append([corrected])
+        done = BatchDone(
+            release="r1",
+            channel="raw.badges",
+            upto=1,
+            corrected={"e1": "c1"},
+            first_ms=1_000,
+            last_ms=1_000,
+            streams=["person.position"],
+        )
+        record = make_event(source="site", id="d1", type=BATCH_DONE, time=0, data=done)
+        await node.channels.channel(RELEASES).append([record])
         answer = await node.why_not(1_000, A="guest")
-        assert answer.text == ALONE
-        assert "another version is in force" in answer.notes[0].text
+        assert not answer.fired
+        assert answer.candidates[0].clauses[0].readings[0].id == "c1"
+        explained = await node.asking.why(detection)  # as the reading was then
+        assert explained.held is not None
+        assert explained.held.clauses[0].readings[0].id == "e1"
+
+    run(scenario)
+
+
+def test_what_another_engine_found_is_explained_alike() -> None:
+    """Such as Spark: a detection is an event, whoever appended it."""
+
+    async def scenario() -> None:
+        node = Node()
+        await node.channels.channel("events").append([reading("e1", 1_000, "guest", IN)])
+        detection = Detection(
+            policy="alone",
+            time=2_000,
+            bindings={"A": "guest", "R": "lab"},
+            causes=((1_000, "e1"),),
+            version=plan_of("alone", ALONE).version(),
+        )
+        node.clock.set_ms(9 * HOUR_MS)
+        found = detection.to_event(source="site.on-spark")
+        await node.channels.channel("detections").append([found])
+        explained = await node.asking.why(detection)
+        assert explained.held is not None
+        assert explained.held.became == "detected"
+        answer = await node.why_not(1_000, A="guest")
+        assert (len(answer.fired), answer.notes) == (1, ())
 
     run(scenario)
 

@@ -16,15 +16,19 @@ from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.times import format_time
 from rapport.policy.explaining.attempts import Span
 from rapport.policy.explaining.past import Past, read_past
+from rapport.policy.explaining.periods import BEGIN_OF_TIME, Period, running_near
 from rapport.policy.explaining.raw_values import RawValues
 from rapport.policy.explaining.reach import Reach, needs_last_values, reach_of
-from rapport.policy.explaining.verdict import Answer, Explained, Note
+from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Note
 from rapport.policy.explaining.versions_then import (
+    VersionThen,
     changes_on_record,
-    version_named,
+    periods_on_record,
+    version_of,
     version_then,
 )
 from rapport.policy.explaining.why_not import Question, check_aliases, why, why_not
+from rapport.policy.explaining.world import Reading
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
@@ -33,6 +37,7 @@ Compile = Callable[[str, str], Plan]
 """Name and text of a policy to its plan; raises PolicyError."""
 _WIDENED = 4
 _MOST_WIDENINGS = 3
+_MOST_SHOWN = 5
 
 
 class Asking:
@@ -53,33 +58,26 @@ class Asking:
         self._lateness_ms, self._may_read = lateness_ms, may_read
         self._channels, self._ontology, self._pull = channels, ontology, pull
         self._texts, self._compile = texts, compile
+        self._known: set[str] = set()
 
     async def why_not(self, policy: str, question: Question) -> Answer:
         """How the policy stood around a time; raises UnknownName for a policy nobody knows."""
-        changes = await changes_on_record(self._channels)
-        then = version_then(changes, policy, question.at)
-        text = then.text or self._texts.get(policy, "")
-        if not text:
-            known = {kept.changed.name for kept in changes} | set(self._texts)
-            raise UnknownName("policy", policy, sorted(known), code="policy.unknown")
-        plan = self._compile(policy, text)
+        periods = await self._periods(policy)
+        then = version_then(periods, question.at, None)
+        plan, text = self._plan(policy, then)
+        if then is not None and not then.ran:
+            near = running_near(periods, *question.span(plan))
+            then = version_then(periods, question.at, near)
+            plan, text = self._plan(policy, then)
         check_aliases(plan, question.given)
-        past = await self._past(plan, question.span(plan), question.given)
-        readings, began = past.readings, then.began
-        if began is not None:  # it sees no reading before it was deployed
-            readings = [one for one in readings if one.time >= began - self._lateness_ms]
-        work = partial(
-            why_not,
-            plan,
-            self._ontology,
-            self._pull,
-            readings,
-            question,
-            reported=past.reported,
-            began=None if began is None or (readings and began < readings[0].time) else began,
-        )
-        answer = await asyncio.to_thread(work)
-        notes = (*then.notes, *past.notes, *self._told(answer, past, question.span(plan)))
+        span = question.span(plan)
+        past = await self._past(plan, span, question.given)
+        answer = await self._decided(plan, question, past, then)
+        if answer.fired and not past.is_whole and not _was_told(answer, past, span):
+            # It may have been told long after: by a node that caught up, or on Spark.
+            past = await self._past(plan, span, question.given, to_the_end=True)
+            answer = await self._decided(plan, question, past, then)
+        notes = (*(then.notes if then else ()), *past.notes, *self._told(answer, past, span))
         answer = msgspec.structs.replace(answer, notes=notes, text=text)
         raws = RawValues(self._channels, past.events, self._may_read)
         return msgspec.structs.replace(
@@ -90,9 +88,9 @@ class Asking:
 
     async def why(self, detection: Detection) -> Explained:
         """The conditions behind a detection and the text of the version that found it."""
-        changes = await changes_on_record(self._channels)
-        text = version_named(changes, detection.policy, detection.version)
-        text = text or self._texts.get(detection.policy, "")
+        periods = await self._periods(detection.policy)
+        ran = version_of(periods, detection)
+        text = ran.text if ran is not None else self._texts.get(detection.policy, "")
         found = Explained(policy=detection.policy, version=detection.version, text=text)
         if not text:
             return found
@@ -102,34 +100,82 @@ class Asking:
             return found
         first = min((time for time, _ in detection.causes), default=detection.time)
         span = Span(first, detection.time + (plan.once_per_ms or 0))
-        past = await self._past(plan, span, detection.bindings)
-        work = partial(why, plan, self._ontology, self._pull, past.readings, detection)
-        found = msgspec.structs.replace(await asyncio.to_thread(work), text=text)
-        if found.held is None:
-            return found
-        raws = RawValues(self._channels, past.events, self._may_read)
-        return msgspec.structs.replace(found, held=await raws.filled(found.held))
+        for as_corrected in (True, False):  # it may have been found before a correction came
+            past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
+            readings = past.readings if ran is None else _met(past.readings, ran)
+            work = partial(why, plan, self._ontology, self._pull, readings, detection)
+            found = msgspec.structs.replace(await asyncio.to_thread(work), text=text)
+            if found.held is not None:
+                raws = RawValues(self._channels, past.events, self._may_read)
+                return msgspec.structs.replace(found, held=await raws.filled(found.held))
+        return found
 
-    async def _past(self, plan: Plan, span: Span, given: Mapping[str, str]) -> Past:
+    async def _periods(self, policy: str) -> list[Period]:
+        changes = await changes_on_record(self._channels)
+        self._known = {kept.changed.name for kept in changes}
+        return await periods_on_record(
+            self._channels, changes, policy, self._ontology.streams(), self._lateness_ms
+        )
+
+    def _plan(self, policy: str, then: VersionThen | None) -> tuple[Plan, str]:
+        """What is asked, and its text; raises UnknownName."""
+        text = (then.period.text if then else "") or self._texts.get(policy, "")
+        if not text:
+            known = self._known | set(self._texts)
+            raise UnknownName("policy", policy, sorted(known), code="policy.unknown")
+        return self._compile(policy, text), text
+
+    async def _decided(
+        self, plan: Plan, question: Question, past: Past, then: VersionThen | None
+    ) -> Answer:
+        """What the version comes to over the readings that it met; where it met none, over all."""
+        readings, began = past.readings, None
+        if then is not None and then.ran:
+            readings = _met(readings, then.period)
+            began = then.period.sees_from
+            if began <= BEGIN_OF_TIME or (readings and began < readings[0].time):
+                began = None
+        work = partial(
+            why_not,
+            plan,
+            self._ontology,
+            self._pull,
+            readings,
+            question,
+            reported=past.reported,
+            began=began,
+        )
+        answer = await asyncio.to_thread(work)
+        return answer if then is None else _without_untold(answer, then, past.reported)
+
+    async def _past(
+        self,
+        plan: Plan,
+        span: Span,
+        given: Mapping[str, str],
+        *,
+        to_the_end: bool = False,
+        as_corrected: bool = True,
+    ) -> Past:
         """The readings around the span; further back while somebody's last value is missing."""
         reach = reach_of(plan, self._ontology.sources, span)
-        told_since = span.start - (plan.once_per_ms or 0)
-        for _ in range(_MOST_WIDENINGS):
-            past = await self._read(plan, reach, told_since)
-            if not needs_last_values(plan) or not given or _is_known(past, given, span.start):
-                return past
-            reach = Reach(span.start - _WIDENED * (span.start - reach.start), reach.end)
-        return await self._read(plan, reach, told_since)
-
-    async def _read(self, plan: Plan, reach: Reach, told_since: int) -> Past:
-        return await read_past(
+        read = partial(
+            read_past,
             self._channels,
             self._ontology,
             plan.policy,
             self._ontology.streams(),
-            reach,
-            told_since=told_since,
+            told_since=span.start - (plan.once_per_ms or 0),
+            lateness_ms=self._lateness_ms,
+            to_the_end=to_the_end,
+            as_corrected=as_corrected,
         )
+        for _ in range(_MOST_WIDENINGS):
+            past = await read(reach)
+            if not needs_last_values(plan) or not given or _is_known(past, given, span.start):
+                return past
+            reach = Reach(span.start - _WIDENED * (span.start - reach.start), reach.end)
+        return await read(reach)
 
     def _told(self, answer: Answer, past: Past, span: Span) -> list[Note]:
         """Where what was told differs from what is found here."""
@@ -138,11 +184,40 @@ class Asking:
         if not answer.fired and asked:
             when = ", ".join(format_time(one.time) for one in asked[:3])
             text = f"it was told at {when}; the tables or the readings have changed since"
+            if all(one.version != answer.version for one in asked):
+                text = f"another version, {asked[0].version}, told it at {when}"
             return [Note(kind="told", text=text, event=asked[0].id())]
-        if answer.fired and not near and not any(one.kind == "policy" for one in answer.notes):
+        if answer.fired and not _was_told(answer, past, span):
             text = "by these readings it holds, but nothing was told: it may not have run then"
             return [Note(kind="told", text=text)]
         return []
+
+
+def _met(readings: list[Reading], period: Period) -> list[Reading]:
+    """The readings that a version knew of."""
+    return [one for one in readings if period.sees_from <= one.time < period.until]
+
+
+def _without_untold(answer: Answer, then: VersionThen, reported: list[Detection]) -> Answer:
+    """What would have become certain while the policy did not run was not told."""
+    period, told = then.period, {one.id() for one in reported}
+
+    def is_told(one: Candidate) -> bool:
+        assert one.detection is not None  # of what fired it is known
+        runs = then.ran and period.since <= one.detection.time < period.until
+        return runs or one.detection.id() in told
+
+    fired = tuple(one for one in answer.fired if is_told(one))
+    if fired or not answer.fired:
+        return msgspec.structs.replace(answer, fired=fired)
+    held = tuple(msgspec.structs.replace(one, became="not run") for one in answer.fired)
+    return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
+
+
+def _was_told(answer: Answer, past: Past, span: Span) -> bool:
+    """Whether something of what fired was told, or anything in the time."""
+    fired = {one.detection.id() for one in answer.fired if one.detection is not None}
+    return any(span.start <= one.time <= span.end or one.id() in fired for one in past.reported)
 
 
 def _is_known(past: Past, given: Mapping[str, str], before: int) -> bool:

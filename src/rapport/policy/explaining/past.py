@@ -5,17 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
+from itertools import islice
 
 import msgspec
 
 from rapport.channel.by_time import position_before
 from rapport.channel.channel import Channel, Channels
 from rapport.core.detection import DETECTED, Detection
-from rapport.core.event import StoredEvent
+from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS, RELEASED
+from rapport.policy.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine_events import LATE_TYPE
+from rapport.policy.explaining.given_again import readings_given_again
 from rapport.policy.explaining.reach import Reach
 from rapport.policy.explaining.verdict import Note
+from rapport.policy.explaining.wording import duration
 from rapport.policy.explaining.world import Reading, readings_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
@@ -24,6 +28,7 @@ _PAGE = 5_000
 _SLACK_MS = 600_000
 """How long after its time a reading is still looked for where events come as they happen."""
 _MOST_HELD = 8
+_MOST_LATE = 200
 
 
 class Past(msgspec.Struct, kw_only=True):
@@ -36,6 +41,8 @@ class Past(msgspec.Struct, kw_only=True):
     notes: list[Note]
     looked_at: int
     """How many events were read to find them."""
+    is_whole: bool = False
+    """Whether all that was told since was looked at."""
 
 
 async def read_past(
@@ -46,56 +53,98 @@ async def read_past(
     reach: Reach,
     *,
     told_since: int,
+    lateness_ms: int = 0,
+    to_the_end: bool = False,
+    as_corrected: bool = True,
 ) -> Past:
-    """The readings of some streams with times in the reach. Costs about what was received around
-    that time; a log that was filled later (imported) is read as a whole.
+    """The readings of some streams with times in the reach, as they stand or as they came first,
+    and what was told.
+
+    Costs what was received from the reach's start on until the stream's time had passed its end,
+    and ten minutes more; of `detections` and `quarantine` what came in that time, however much
+    later than its own time that was. Where no reading counts, or with `to_the_end`, these two are
+    read on to their ends.
     """
-    kept = {name for name in channels.names()}
-    late, reported = await _from_detections(channels, kept, policy, reach, told_since)
-    stored, looked_at = await _stored(channels, kept, streams, reach)
-    counted = _uncorrected(stored)
+    kept = frozenset(channels.names())
+    stored, looked_at = await _stored(channels, kept, streams, reach, lateness_ms)
+    came = max([reach.end, *(one.received for one in stored)])
+    until = None if to_the_end or not stored else came + _SLACK_MS
+    late, reported = await _from_detections(channels, kept, policy, reach, told_since, until)
+    if not stored:
+        stored = await _late_ones(channels, late, streams)
+    if as_corrected:
+        again = await readings_given_again(channels, kept, streams, reach)
+        standing = _uncorrected(_in_order([*stored, *again]))
+        counted = [one for one in standing if reach.start <= one.event.time <= reach.end]
+    else:
+        counted = [one for one in stored if CORRECTS not in one.event.headers]
     notes = [_late_note(one) for one in counted if _is_late(one, late)]
     usable = [one.event for one in counted if not _is_late(one, late)]
     batch, _rejected = split_events(usable, ontology)
-    notes += await _held(channels, kept, ontology, streams, reach)
+    notes += await _held(channels, kept, ontology, streams, reach, until)
     return Past(
         readings=readings_of(batch, ontology),
         events={one.event.id: one for one in counted},
         reported=reported,
         notes=notes,
         looked_at=looked_at,
+        is_whole=until is None,
     )
 
 
 async def _stored(
-    channels: Channels, kept: Collection[str], streams: Collection[str], reach: Reach
+    channels: Channels,
+    kept: Collection[str],
+    streams: Collection[str],
+    reach: Reach,
+    lateness_ms: int,
 ) -> tuple[list[StoredEvent], int]:
-    if "events" not in kept:
-        return [], 0
-    channel = channels.channel("events")
+    """Readings in the reach, until whatever else comes with such a time comes too late."""
     found: list[StoredEvent] = []
-    looked_at = 0
-    for until in (reach.end + _SLACK_MS, None):
-        # The second round, over all that came later: nothing was received as it happened.
-        found, looked_at = [], 0
-        async for one in _received(channel, reach.start, until):
-            looked_at += 1
-            if one.event.type in streams and reach.start <= one.event.time <= reach.end:
+    looked_at, reached = 0, reach.start
+    if "events" not in kept:
+        return found, looked_at
+    async for one in _received(channels.channel("events"), reach.start):
+        looked_at += 1
+        time = one.event.time
+        if one.event.type in streams:
+            if time <= one.received + ALLOWED_SKEW_MS:
+                reached = max(reached, time)
+            if reach.start <= time <= reach.end:
                 found.append(one)
-        if found:
+        if reached - lateness_ms > reach.end and one.received > reach.end + _SLACK_MS:
             break
     return found, looked_at
 
 
-async def _received(channel: Channel, start: int, until: int | None) -> AsyncIterator[StoredEvent]:
-    """What was received from a time on, until another one."""
+async def _received(channel: Channel, start: int) -> AsyncIterator[StoredEvent]:
+    """What was received from a time on."""
     position = await position_before(channel, start)
     while batch := await channel.read_after(position, limit=_PAGE):
         for stored in batch:
             yield stored
         position = batch[-1].position
-        if until is not None and batch[-1].received > until:
-            return
+
+
+async def _late_ones(
+    channels: Channels, late: Collection[str], streams: Collection[str]
+) -> list[StoredEvent]:
+    """The readings of the time that came when nothing of it counted any more, some of them."""
+    found: list[StoredEvent] = []
+    for id in islice(late, _MOST_LATE):
+        found += [
+            one
+            for name, one in await channels.find_event(id)
+            if name == "events" and one.event.type in streams
+        ]
+    return found
+
+
+def _in_order(stored: list[StoredEvent]) -> list[StoredEvent]:
+    """By position, each once."""
+    return list(
+        {one.position: one for one in sorted(stored, key=lambda one: one.position)}.values()
+    )
 
 
 def _uncorrected(stored: list[StoredEvent]) -> list[StoredEvent]:
@@ -121,25 +170,36 @@ def _is_late(stored: StoredEvent, late: Collection[str]) -> bool:
 
 def _late_note(stored: StoredEvent) -> Note:
     event = stored.event
-    after = stored.received - event.time
-    text = f"the {event.type.partition('.')[2]} of {event.subject} came {after} ms after its time"
+    after = duration(stored.received - event.time)
+    text = f"the {event.type.partition('.')[2]} of {event.subject} came {after} after its time"
     return Note(kind="late", text=f"{text}, too late to count", time=event.time, event=event.id)
 
 
 async def _from_detections(
-    channels: Channels, kept: Collection[str], policy: str, reach: Reach, told_since: int
-) -> tuple[set[str], list[Detection]]:
-    """Ids of late readings, and what the policy told in the time."""
-    late: set[str] = set()
+    channels: Channels,
+    kept: Collection[str],
+    policy: str,
+    reach: Reach,
+    told_since: int,
+    until: int | None,
+) -> tuple[dict[str, None], list[Detection]]:
+    """Ids of late readings of the time, and what the policy told."""
+    late: dict[str, None] = {}
     reported: list[Detection] = []
     if "detections" not in kept:
         return late, reported
-    start = min(reach.start, told_since)
-    async for one in _received(channels.channel("detections"), start, reach.end + _SLACK_MS):
+    start, subject = min(reach.start, told_since), f"policy/{policy}"
+    async for one in _received(channels.channel("detections"), start):
         event = one.event
-        if event.type == LATE_TYPE:
-            late.add(str(event.payload()["id"]))
-        elif event.type == DETECTED and event.subject == f"policy/{policy}":
+        if until is not None and one.received > until:
+            break
+        if event.type == LATE_TYPE and reach.start <= event.time <= reach.end:
+            late[str(event.payload()["id"])] = None
+        elif (
+            event.type == DETECTED
+            and event.subject == subject
+            and (start <= event.time <= reach.end)
+        ):
             reported.append(Detection.from_event(event))
     return late, reported
 
@@ -150,25 +210,25 @@ async def _held(
     ontology: Ontology,
     streams: Collection[str],
     reach: Reach,
+    until: int | None,
 ) -> list[Note]:
     """What was held back of the sources that the policy listens to, or of unknown ones."""
     if "quarantine" not in kept:
         return []
     others = {name for name, one in ontology.sources.items() if one.streams.isdisjoint(streams)}
     notes: list[Note] = []
-    async for one in _received(channels.channel("quarantine"), reach.start, reach.end + _SLACK_MS):
-        data = one.event.payload()
-        if not reach.start <= one.event.time <= reach.end or not isinstance(data, Mapping):
-            continue
-        source = str(data.get("source", ""))
-        if source not in others and len(notes) < _MOST_HELD:
-            said = f"{source or one.event.subject}: {data.get('message', data.get('reason', ''))}"
-            notes.append(
-                Note(
-                    kind="quarantined",
-                    text=f"held back, {said}",
-                    time=one.event.time,
-                    event=one.event.id,
-                )
-            )
+    async for one in _received(channels.channel("quarantine"), reach.start):
+        if len(notes) >= _MOST_HELD or (until is not None and one.received > until):
+            break
+        if reach.start <= one.event.time <= reach.end:
+            notes += _held_note(one.event, others)
     return notes
+
+
+def _held_note(event: Event, others: Collection[str]) -> list[Note]:
+    data = event.payload()
+    source = str(data.get("source", "")) if isinstance(data, Mapping) else ""
+    if not isinstance(data, Mapping) or source in others:
+        return []
+    said = f"{source or event.subject}: {data.get('message', data.get('reason', ''))}"
+    return [Note(kind="quarantined", text=f"held back, {said}", time=event.time, event=event.id)]

@@ -12,8 +12,9 @@ import msgspec
 from rapport.core.detection import Detection
 
 Truth = Literal["true", "false", "unknown"]
-Became = Literal["detected", "undecided", "left out", "refuted", "incomplete"]
-"""`left out`: because of `at most once per`; `incomplete`: some condition never came true."""
+Became = Literal["detected", "undecided", "left out", "not run", "refuted", "incomplete"]
+"""`left out`: because of `at most once per`; `not run`: everything held, but the policy was not
+there yet, paused, or ended before it was certain; `incomplete`: some condition never came true."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

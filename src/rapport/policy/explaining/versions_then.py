@@ -1,27 +1,31 @@
-"""Which version of a policy ran at a time, by what is on record about policies. [PO-9, PO-11]"""
+"""Which version of a policy met the readings of a time, by what is on record about policies. [PO-9,
+PO-11]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import Channel, Channels
+from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
+from rapport.policy.engine import ALLOWED_SKEW_MS
+from rapport.policy.explaining.periods import (
+    BEGIN_OF_TIME,
+    Period,
+    needs_time,
+    period_at,
+    periods_of,
+)
 from rapport.policy.explaining.verdict import Note
-from rapport.policy.life.changes import CHANNEL, WITH_TEXT, KeptChange, kept_change
-from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.life.changes import CHANNEL, KeptChange, kept_change
 
 _PAGE = 1_000
-
-
-class VersionThen(msgspec.Struct, frozen=True):
-    """The text in force, empty when nothing is on record, and what people should know about it."""
-
-    text: str = ""
-    notes: tuple[Note, ...] = ()
-    began: int | None = None
-    """The time of the stream at which it began; None: not known, or after the time asked about."""
+_LOOKED_BACK = 5_000
+"""So many events before a place tell how far time had come there."""
+_SAME_TIME_MS = 60_000
 
 
 async def changes_on_record(channels: Channels) -> list[KeptChange]:
@@ -36,71 +40,121 @@ async def changes_on_record(channels: Channels) -> list[KeptChange]:
     return found
 
 
-def version_then(changes: Sequence[KeptChange], name: str, at: int) -> VersionThen:
-    """What ran at the time; before the first version the first one, and a note that says so."""
-    own = [
-        kept for kept in changes if kept.changed.name == name and kept.changed.what != "shadowed"
+async def periods_on_record(
+    channels: Channels,
+    changes: Sequence[KeptChange],
+    name: str,
+    streams: Collection[str],
+    lateness_ms: int,
+) -> list[Period]:
+    """What a policy was when; empty when nothing is on record.
+
+    Costs a look at some thousand events for each change that was made while a node caught up after
+    a crash, and one for each that a detection made; most nodes have none of either.
+    """
+    own = [kept for kept in changes if kept.changed.name == name]
+    places = {kept.changed.place for kept in own}
+    reached: dict[int, int] = {}
+    for place in places:
+        if needs_time(place):
+            reached[place.after] = await _reached(channels.channel("events"), place.after, streams)
+    stopped: dict[str, int] = {}
+    for kept in own:
+        if kept.changed.cause:
+            found = await channels.find_event(kept.changed.cause)
+            times = [one.event.time for _, one in found if one.event.type == DETECTED]
+            if times:
+                stopped[kept.id] = times[0] + 1
+    return periods_of(changes, name, lateness_ms, reached, stopped)
+
+
+async def _reached(channel: Channel, position: int, streams: Collection[str]) -> int:
+    """The largest time of a reading up to a position, by the events just before it."""
+    batch = await channel.read_after(max(0, position - _LOOKED_BACK), limit=_LOOKED_BACK)
+    times = [
+        one.event.time
+        for one in batch
+        if one.position <= position
+        and one.event.type in streams
+        and one.event.time <= one.received + ALLOWED_SKEW_MS
     ]
-    brought = [kept for kept in own if kept.changed.what in WITH_TEXT]
-    if not brought:
-        return VersionThen()
-    before = [kept for kept in brought if kept.time <= at]
-    chosen = before[-1] if before else brought[0]
-    notes = tuple(_notes(own, chosen, at))
-    return VersionThen(chosen.changed.text, notes, _began(own, chosen, at))
+    return max(times, default=BEGIN_OF_TIME)
 
 
-def _began(own: Sequence[KeptChange], chosen: KeptChange, at: int) -> int | None:
-    """It begins anew with every version, and when it is resumed or rebuilt."""
-    since = [kept for kept in own if kept.position >= chosen.position and kept.time <= at]
-    anew = [kept for kept in since if kept.changed.what in (*WITH_TEXT, "resumed", "rebuilt")]
-    time = anew[-1].changed.place.time if anew else -END_OF_TIME
-    return time if time > -END_OF_TIME else None
+class VersionThen(msgspec.Struct, frozen=True):
+    """The period that is asked about, and what people should know about it."""
+
+    period: Period
+    notes: tuple[Note, ...]
+    ran: bool
+    """Whether the policy ran at the time."""
 
 
-def version_named(changes: Sequence[KeptChange], name: str, version: str) -> str:
-    """The text of a version, empty when it is not on record."""
-    for kept in reversed(changes):
-        changed = kept.changed
-        if (changed.name, changed.version) == (name, version) and changed.text:
-            return changed.text
-    return ""
+def version_then(periods: Sequence[Period], at: int, near: Period | None) -> VersionThen | None:
+    """What readings of the time met; before the first version the first one, and a note that says
+    so. None when nothing is on record.
+
+    `near`: where the policy did not run at the time, but did shortly before or after.
+    """
+    if not periods:
+        return None
+    met = period_at(periods, at)
+    period = met or periods[0]
+    ran = met is not None and met.is_running
+    if not ran and near is not None:
+        period, ran = near, True
+    return VersionThen(period, tuple(_notes(periods, period, met)), ran)
 
 
-def _notes(own: Sequence[KeptChange], chosen: KeptChange, at: int) -> list[Note]:
-    notes = []
-    if chosen.time > at:
-        text = f"the policy was registered only at {format_time(chosen.time)}: it saw nothing then"
-        notes.append(_note(text, chosen))
-    last = [kept for kept in own if chosen.position < kept.position and kept.time <= at]
-    for kept in last:
-        match kept.changed.what:
-            case "paused":
-                notes = [_note(f"paused since {_when(kept)}: it saw nothing", kept)]
-            case "deleted":
-                notes = [_note(f"deleted at {_when(kept)}", kept)]
-            case "broken":
-                notes = [_note(f"broken since {_when(kept)}: {_reason(kept)}", kept)]
-            case "resumed" | "rebuilt":
-                text = f"began anew at {_when(kept)} ({kept.changed.what})"
-                notes = [_note(text, kept)]
-            case _:
-                continue
-    later = [kept for kept in own if kept.time > at and kept.changed.what in WITH_TEXT]
-    if later and chosen.time <= at:
-        text = f"since {_when(later[-1])} another version is in force; this is what ran then"
-        notes.append(_note(text, later[-1]))
+def version_of(periods: Sequence[Period], detection: Detection) -> Period | None:
+    """The period in which a detection was found; the last of its version where its time has none,
+    None when nothing is on record.
+    """
+    own = [one for one in periods if one.version == detection.version]
+    met = [one for one in own if one.since <= detection.time < one.until]
+    return met[-1] if met else own[-1] if own else None
+
+
+def _notes(periods: Sequence[Period], chosen: Period, met: Period | None) -> list[Note]:
+    notes: list[Note] = []
+    if met is None:
+        text = f"the policy was registered only at {_when(periods[0])}: it saw nothing before"
+        notes.append(_note(text, periods[0]))
+    elif not met.is_running:
+        notes.append(_note(_idle(met), met))
+    elif met.change.changed.what in ("resumed", "rebuilt"):
+        text = f"began anew at {_when(met)} ({met.change.changed.what})"
+        notes.append(_note(text, met))
+    newest = periods[-1]
+    if newest.version != chosen.version and newest.text and newest.since > chosen.since:
+        text = f"since {_when(newest)} another version is in force; this is what ran then"
+        notes.append(_note(text, newest))
     return notes
 
 
-def _when(kept: KeptChange) -> str:
-    by = f" by {kept.changed.by}" if kept.changed.by else ""
-    return format_time(kept.time) + by
+def _idle(period: Period) -> str:
+    match period.state:
+        case "paused":
+            return f"paused since {_when(period)}: it saw nothing"
+        case "broken":
+            problems = period.change.changed.problems
+            reason = "; ".join(problem.message for problem in problems)
+            return f"broken since {_when(period)}: {reason}"
+        case _:
+            return f"deleted at {_when(period)}"
 
 
-def _reason(kept: KeptChange) -> str:
-    return "; ".join(problem.message for problem in kept.changed.problems)
+def _when(period: Period) -> str:
+    """The time that the stream had reached, and that of the clock where it is another one."""
+    made, reached = period.change.time, period.change.changed.place.time
+    by = f" by {period.change.changed.by}" if period.change.changed.by else ""
+    if reached <= BEGIN_OF_TIME:
+        reached = period.since if period.since > BEGIN_OF_TIME else made
+    if abs(made - reached) <= _SAME_TIME_MS:
+        return format_time(made) + by
+    return f"{format_time(reached)} of the readings' time (made at {format_time(made)}{by})"
 
 
-def _note(text: str, kept: KeptChange) -> Note:
-    return Note(kind="policy", text=text, time=kept.time, event=kept.id)
+def _note(text: str, period: Period) -> Note:
+    since = period.since if period.since > BEGIN_OF_TIME else period.change.time
+    return Note(kind="policy", text=text, time=since, event=period.change.id)
