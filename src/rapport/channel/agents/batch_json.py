@@ -97,7 +97,7 @@ def read_batch(body: bytes) -> Batch:
     """The batch that `write_batch` wrote; raises InvalidInput for anything else."""
     try:
         shown = _READ_BATCH.decode(body)
-        events = tuple(_read_event(bytes(raw)) for raw in shown.events)
+        events = tuple(read_event(bytes(raw)) for raw in shown.events)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, RapportError) as error:
         raise InvalidInput(f"this is not a batch: {error}", code="http.strange_answer") from None
     return Batch(
@@ -111,7 +111,8 @@ def read_batch(body: bytes) -> Batch:
     )
 
 
-def _read_event(raw: bytes) -> StoredEvent:
+def read_event(raw: bytes) -> StoredEvent:
+    """The stored event that `show_event` showed; raises InvalidInput or what msgspec raises."""
     placed = _READ_PLACED.decode(raw)
     event = decode_cloudevent(raw, received_ms=placed.received)
     for name in _OWN:

@@ -31,7 +31,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class NodeLine:
-    """The way to one node. `post` belongs to one thread; `interrupt` may come from any."""
+    """The way to one node. `post` and `get` belong to one thread; `interrupt` may come from any."""
 
     def __init__(self, url: str, token: str = "", *, most_answer_bytes: int) -> None:
         parts = urlsplit(url)
@@ -53,15 +53,24 @@ class NodeLine:
         """Posts a body of a media type. An idle connection that the node closed meanwhile is
         opened anew at once; any other failure is the answer.
         """
+        return self._send("POST", path, body, kind, timeout_seconds)
+
+    def get(self, path: str, timeout_seconds: float) -> Reply | Failed:
+        """Asks for what is at a path, likewise."""
+        return self._send("GET", path, None, "", timeout_seconds)
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
+    ) -> Reply | Failed:
         fresh = self._connection is None
         try:
-            return self._ask(path, body, kind, timeout_seconds)
+            return self._ask(method, path, body, kind, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.hang_up()
             if fresh or self._interrupted or isinstance(error, TimeoutError):
                 return _unreachable(self.url, error)
         try:
-            return self._ask(path, body, kind, timeout_seconds)
+            return self._ask(method, path, body, kind, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.hang_up()
             return _unreachable(self.url, error)
@@ -83,12 +92,14 @@ class NodeLine:
             except OSError:
                 return  # it was closed already, which is what we want
 
-    def _ask(self, path: str, body: bytes, kind: str, timeout_seconds: float) -> Reply:
+    def _ask(
+        self, method: str, path: str, body: bytes | None, kind: str, timeout_seconds: float
+    ) -> Reply:
         connection = self._connected(timeout_seconds)
-        headers = {"Content-Type": kind}
+        headers = {"Content-Type": kind} if kind else {}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        connection.request("POST", self._root + path, body, headers)
+        connection.request(method, self._root + path, body, headers)
         response = connection.getresponse()
         answer = response.read(self._most_bytes)
         if not response.isclosed():

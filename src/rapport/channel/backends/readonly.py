@@ -38,6 +38,11 @@ class ReadOnlyChannels:
         self._log: LogReader = log or SegmentLogReader(directory)
         self._history: SqliteHistory | None = None
 
+    @property
+    def log(self) -> LogReader:
+        """The logs behind the channels, for who reads whole blocks."""
+        return self._log
+
     def channel(self, name: str) -> ReadOnlyChannel:
         """See Channels."""
         check_channel_name(name)

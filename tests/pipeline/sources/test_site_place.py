@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rapport.core.errors import Corrupt, InvalidInput, UnknownName
+from rapport.pipeline.sources import site_place
+from rapport.pipeline.sources.filters import Condition
+from rapport.pipeline.sources.options import PlaceOptions
+from rapport.pipeline.sources.place import place_of, spans_of
+from rapport.pipeline.sources.planning import Piece, Span
+from rapport.pipeline.sources.reading import Chunk
+from rapport.pipeline.sources.site_place import SitePlace
+
+Fill = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def fresh_readers() -> None:
+    site_place._segments.cache_clear()
+
+
+def read(place: SitePlace, piece: Piece, *conditions: Condition, **how: bool) -> list[Chunk]:
+    settings = {"bare": False, "passes_damage": False} | how
+    with place.opened() as opened:
+        return list(opened.chunks(piece, conditions, **settings))
+
+
+def positions(chunks: list[Chunk]) -> list[int]:
+    return [position for chunk in chunks for position in chunk.positions]
+
+
+def test_any_piece_of_a_log_is_read_exactly(fill: Fill, log: Path) -> None:
+    fill(1, 100)
+    place = SitePlace(str(log))
+    for after, through in ((0, 100), (3, 4), (6, 7), (7, 50), (99, 100), (0, 1)):
+        chunks = read(place, Piece("events", after, through))
+        assert positions(chunks) == list(range(after + 1, through + 1))
+        events = [event for chunk in chunks for event in chunk.events]
+        assert [event.id for event in events] == [f"e{n}" for n in range(after + 1, through + 1)]
+        assert all(len(one.received) == len(one.events) == len(one.positions) for one in chunks)
+
+
+def test_a_log_that_grows_is_read_on(fill: Fill, log: Path) -> None:
+    fill(1, 10)
+    place = SitePlace(str(log))
+    with place.opened() as opened:
+        assert opened.span("events") == Span(1, 10)
+        fill(11, 30)
+        assert opened.span("events") == Span(1, 30)
+    assert positions(read(place, Piece("events", 8, 30))) == list(range(9, 31))
+
+
+def test_bare_events_have_no_headers(fill: Fill, log: Path) -> None:
+    fill(1, 3)
+    (chunk,) = read(SitePlace(str(log)), Piece("events", 0, 3), bare=True)
+    assert not hasattr(chunk.events[0], "headers")
+
+
+def test_blocks_of_another_time_are_not_decoded(fill: Fill, log: Path, monkeypatch) -> None:
+    fill(1, 70)
+    decoded: list[int] = []
+    decode = site_place.decode_block
+    monkeypatch.setattr(
+        site_place, "decode_block", lambda body: decoded.append(len(body)) or decode(body)
+    )
+    late = Condition("received", ">=", 1_772_442_000_000 + 1_000 + 64)
+    assert positions(read(SitePlace(str(log)), Piece("events", 0, 70), late)) == list(range(64, 71))
+    assert len(decoded) == 1
+
+
+def test_what_retention_let_go_is_passed_over_and_told(fill: Fill, log: Path, capsys) -> None:
+    fill(1, 200)
+    segments = sorted((log / "logs" / "events").glob("*.log"))
+    kept = int(segments[2].stem)
+    for segment in segments[:2]:
+        segment.unlink()
+    place = SitePlace(str(log))
+    with place.opened() as opened:
+        assert opened.span("events") == Span(kept, 200)
+    assert positions(read(place, Piece("events", 3, 200))) == list(range(kept, 201))
+    assert f"events={kept - 4}" in capsys.readouterr().err
+
+
+def test_a_damaged_segment_is_named_or_passed_over_when_asked(
+    fill: Fill, log: Path, capsys
+) -> None:
+    fill(1, 200)
+    segment = sorted((log / "logs" / "events").glob("*.log"))[1]
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    segment.write_bytes(content)
+    place = SitePlace(str(log))
+    with pytest.raises(Corrupt) as caught:
+        read(place, Piece("events", 0, 200))
+    assert caught.value.code == "log.damaged"
+    assert str(segment) in caught.value.message
+    left = positions(read(place, Piece("events", 0, 200), passes_damage=True))
+    assert 190 < len(left) < 200
+    assert "damage passed over" in capsys.readouterr().err
+
+
+def test_a_missing_segment_is_damage(fill: Fill, log: Path) -> None:
+    fill(1, 200)
+    _first, second, third = sorted((log / "logs" / "events").glob("*.log"))[:3]
+    second.unlink()
+    with pytest.raises(Corrupt) as caught:
+        read(SitePlace(str(log)), Piece("events", 0, 200))
+    assert f"positions {int(second.stem)} to {int(third.stem) - 1}" in caught.value.message
+
+
+def test_an_unknown_channel_is_told_with_the_nearest(fill: Fill, log: Path) -> None:
+    fill(1, 3)
+    fill(1, 3, channel="raw.doors")
+    with SitePlace(str(log)).opened() as opened:
+        with pytest.raises(UnknownName, match="evnts") as caught:
+            spans_of(opened, ["evnts"], streaming=True)
+        assert caught.value.nearest == ("events",)
+        assert spans_of(opened, ["events", "detections"], streaming=False) == {
+            "events": Span(1, 3),
+            "detections": Span(1, 0),
+        }
+        assert spans_of(opened, ["raw.readers"], streaming=True) == {"raw.readers": Span(1, 0)}
+        with pytest.raises(UnknownName):
+            spans_of(opened, ["raw.readers"], streaming=False)
+
+
+def test_a_directory_that_is_no_site_and_a_site_without_a_log(tmp_path: Path, site: Path) -> None:
+    for directory, code in ((tmp_path, "source.no_site"), (site, "channel.no_log")):
+        with pytest.raises(InvalidInput) as caught, SitePlace(str(directory)).opened():
+            raise AssertionError
+        assert caught.value.code == code
+
+
+def test_options_say_which_place(tmp_path: Path) -> None:
+    assert place_of(PlaceOptions(site=str(tmp_path))) == SitePlace(str(tmp_path))
