@@ -123,6 +123,8 @@ class _Export:
             write_manifest(self._directory, self.manifest)
             self._files += write_parts(self._directory, channel, first, last, stored)
         progress.exported, progress.pending = last, 0
+        if progress.rows is not None:
+            progress.rows += len(stored)
         write_manifest(self._directory, self.manifest)
 
 

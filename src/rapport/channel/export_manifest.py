@@ -24,6 +24,8 @@ class ChannelProgress(msgspec.Struct):
 
     exported: int = 0
     pending: int = 0
+    rows: int | None = None
+    """Events written up to there; None in a lake that was begun before they were counted."""
 
 
 class Manifest(msgspec.Struct):
@@ -34,7 +36,7 @@ class Manifest(msgspec.Struct):
 
     def progress(self, channel: str) -> ChannelProgress:
         """A channel's progress, from now on in the manifest."""
-        return self.channels.setdefault(channel, ChannelProgress())
+        return self.channels.setdefault(channel, ChannelProgress(rows=0))
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 _TRIES, _BETWEEN_TRIES_MS = 60, 500
 
-app = App(name="pipeline", help="History on Spark: export, report.")
+app = App(name="pipeline", help="History on Spark: export, lake, questions, report.")
+for _path, _help in (
+    ("pipeline_lake:silver", "Take new events of the lake into silver and gold."),
+    ("pipeline_lake:compact", "Merge small files of the lake into large ones."),
+    ("pipeline_lake:expire", "Let go of old days of the lake."),
+    ("pipeline_query:tables", "List the tables of the lake, or the columns of one."),
+    ("pipeline_query:query", "Ask the lake a question in SQL."),
+):
+    app.command(f"rapport.cli.{_path}", name=_path.partition(":")[2], help=_help)
 
 
 @app.command
@@ -82,18 +90,3 @@ def report(
         if not sys.stdout.isatty():
             print(f"# {table.title}")
         write_table(table.title, table.columns, table.rows)
-
-
-@app.command
-def tables(
-    *, site: SiteOption = None, json: Annotated[bool, Parameter(help="As JSON.")] = False
-) -> None:
-    """List the tables of the lake."""
-    from rapport.cli.local import data_directory
-    from rapport.pipeline.lake.files import list_tables
-
-    found = list_tables(data_directory(site_directory(site)) / "lake")
-    if json:
-        write_json(found)
-        return
-    write_table("lake", ("table", "rows"), [(table.name, str(table.rows)) for table in found])

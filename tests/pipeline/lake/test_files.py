@@ -15,9 +15,9 @@ from rapport.core.errors import Corrupt
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
 from rapport.pipeline.lake.files import (
     channel_folders,
-    list_tables,
     read_bronze,
     read_gold,
     spark_path,
@@ -58,14 +58,15 @@ def test_folders_are_found_by_name_and_by_prefix(lake: Path) -> None:
 
 def test_the_catalogue_counts_rows_and_files(lake: Path) -> None:
     write_gold(lake, "totals", pa.table({"n": [1, 2]}))
-    tables = [(table.name, table.rows, table.files) for table in list_tables(lake)]
+    described = [describe(table) for table in lake_tables(lake)]
+    tables = [(table.name, table.rows, table.files) for table in described]
     assert tables == [
         ("bronze/events", 1, 1),
         ("bronze/raw.a", 1, 1),
         ("bronze/raw.b", 1, 1),
         ("gold/totals", 2, 1),
     ]
-    assert list_tables(lake / "missing") == []
+    assert lake_tables(lake / "missing") == []
 
 
 def test_a_result_table_is_replaced_whole(lake: Path) -> None:
@@ -78,10 +79,11 @@ def test_a_result_table_is_replaced_whole(lake: Path) -> None:
 def test_a_damaged_result_table_is_named(lake: Path) -> None:
     path = write_gold(lake, "totals", pa.table({"n": [1]}))
     path.write_bytes(path.read_bytes()[:-9])
-    for read in (lambda: read_gold(lake, "totals"), lambda: list_tables(lake)):
-        with pytest.raises(Corrupt, match=r"totals\.parquet") as caught:
-            read()
-        assert caught.value.code == "lake.bad_file"
+    with pytest.raises(Corrupt, match=r"totals\.parquet") as caught:
+        read_gold(lake, "totals")
+    assert caught.value.code == "lake.bad_file"
+    (problem,) = describe(table_named(lake, "totals")).problems
+    assert (problem.code, problem.file) == ("lake.bad_file", str(path))
 
 
 def test_a_path_is_given_to_spark_as_it_is() -> None:

@@ -11,33 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rapport.channel.export_files import BRONZE, replaced_file
 from rapport.core.errors import Corrupt
 from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.lake.places import GOLD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-GOLD = "gold"
 
 # Spark has no unsigned numbers: positions come as decimals and leave as longs.
 _BRONZE_COLUMNS = (
     "channel STRING, position DECIMAL(20,0), received BIGINT, time BIGINT, source STRING, "
     "id STRING, type STRING, subject STRING, headers MAP<STRING, STRING>, data BINARY"
 )
-
-
-class LakeTable(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the catalogue."""
-
-    name: str
-    rows: int
-    files: int
-    bytes: int
 
 
 def spark_path(path: Path) -> str:
@@ -98,18 +87,6 @@ def read_gold(lake: Path, name: str) -> pa.Table | None:
         raise _damaged(path, error) from None
 
 
-def list_tables(lake: Path) -> list[LakeTable]:
-    """The catalogue: a line per exported channel and per result table, from the files' footers."""
-    tables = [
-        _describe(
-            f"{BRONZE}/{folder.name.removeprefix('channel=')}", sorted(folder.rglob("*.parquet"))
-        )
-        for folder in channel_folders(lake, ["*"])
-    ]
-    results = sorted((lake / GOLD).glob("*.parquet"))
-    return tables + [_describe(f"{GOLD}/{path.stem}", [path]) for path in results]
-
-
 def _refuse_empty_files(folders: Sequence[Path]) -> None:
     """Spark passes over files without a byte in silence; a lake has none unless it is damaged."""
     for folder in folders:
@@ -122,17 +99,6 @@ def _is_named(channel: str, name: str) -> bool:
     if name == "*":
         return True
     return channel.startswith(name[:-1]) if name.endswith(".*") else channel == name
-
-
-def _describe(name: str, files: Sequence[Path]) -> LakeTable:
-    rows = 0
-    for path in files:
-        try:
-            rows += pq.read_metadata(path).num_rows
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(path, error) from None
-    size = sum(path.stat().st_size for path in files)
-    return LakeTable(name=name, rows=rows, files=len(files), bytes=size)
 
 
 def _damaged(path: Path, error: object) -> Corrupt:

@@ -1,0 +1,121 @@
+"""`rapport pipeline silver|compact|expire|tables|query` at the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.cli.local import data_directory
+from rapport.cli.main import run
+from rapport.core.event import make_event
+from rapport.kernel.clock import ManualClock
+
+BEGIN = 1_772_409_600_000
+
+
+@pytest.fixture
+def site(checks: Path, tmp_path: Path, clock: ManualClock) -> Path:
+    """A site whose log has three readings, one of them no reading at all."""
+    directory = tmp_path / "site"
+    shutil.copytree(checks / "secure-building", directory)
+
+    async def fill() -> None:
+        channels = open_embedded(data_directory(directory) / "log", clock)
+        values: list[object] = [[1, 2], [3, 4], ["x"]]
+        events = [
+            make_event(
+                source="positions",
+                id=str(number),
+                type="person.position",
+                time=BEGIN + number,
+                data={"key": "5", "value": value},
+            )
+            for number, value in enumerate(values)
+        ]
+        await channels.channel("events").append(events)
+        await channels.close()
+
+    asyncio.run(fill())
+    return directory
+
+
+def ask(site: Path, *words: str) -> int:
+    return run(["pipeline", *words, "--site", str(site)])
+
+
+def test_a_lake_is_made_looked_at_and_asked(
+    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert ask(site, "export") == 0
+    capsysbinary.readouterr()
+    assert ask(site, "silver", "--dry-run", "--json") == 0
+    assert msgspec.json.decode(capsysbinary.readouterr().out)["positions"] == {"events": 3}
+    assert ask(site, "silver", "--engine", "local", "--json") == 0
+    done = msgspec.json.decode(capsysbinary.readouterr().out)
+    assert (done["readings"], done["quarantined"]) == (2, 1)
+    assert ask(site, "tables") == 0
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    names = [line.split("\t")[:3] for line in lines]
+    assert names == [
+        ["table", "in SQL", "rows"],
+        ["bronze/events", "events", "3"],
+        ["silver/person.position", "person_position", "2"],
+        ["silver/quarantined", "quarantined", "1"],
+    ]
+    assert ask(site, "tables", "person_position") == 0
+    assert b"time\tint64\tms\tevent time" in capsysbinary.readouterr().out
+    question = "SELECT id, x, moment FROM person_position ORDER BY id"
+    assert ask(site, "query", question, "--format", "csv") == 0
+    assert capsysbinary.readouterr().out.decode().splitlines() == [
+        "id,x,moment",
+        "0,1.0,2026-03-02T00:00:00.000",
+        "1,3.0,2026-03-02T00:00:00.001",
+    ]
+    assert ask(site, "query", "SELECT reason, headers FROM quarantined", "--format", "json") == 2
+    capsysbinary.readouterr()
+    assert ask(site, "query", "SELECT id, headers FROM events LIMIT 1", "--format", "json") == 0
+    assert msgspec.json.decode(capsysbinary.readouterr().out) == [{"id": "0", "headers": []}]
+
+
+def test_mistakes_are_told_with_the_nearest_name(
+    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    ask(site, "export")
+    capsysbinary.readouterr()
+    assert ask(site, "query", "SELECT * FROM event") == 2
+    told = capsysbinary.readouterr().err.decode()
+    assert "lake.unknown_table" in told
+    assert "did you mean 'events'?" in told
+    assert ask(site, "query", "DROP VIEW events") == 2
+    assert b"lake.not_a_question" in capsysbinary.readouterr().err
+    assert ask(site, "tables", "evnts") == 2
+    assert ask(site, "expire", "--keep", "nonsense") == 2
+
+
+def test_care_of_the_lake(site: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    ask(site, "export")
+    capsysbinary.readouterr()
+    assert ask(site, "compact", "--json") == 0
+    assert msgspec.json.decode(capsysbinary.readouterr().out)["folders"] == 0
+    assert ask(site, "expire", "--keep", "bronze=0", "--dry-run", "--json") == 0
+    told = capsysbinary.readouterr()
+    assert msgspec.json.decode(told.out)["files"] == 0
+    assert b"silver has not taken all of it" in told.err
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_done(
+    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    ask(site, "export")
+    (file,) = (data_directory(site) / "lake/bronze").rglob("*.parquet")
+    file.write_bytes(b"PAR1")
+    capsysbinary.readouterr()
+    assert ask(site, "silver", "--engine", "local") == 1
+    assert b"lake.bad_file" in capsysbinary.readouterr().err
+    assert ask(site, "tables") == 1
+    assert b"lake.bad_file" in capsysbinary.readouterr().err

@@ -1,0 +1,100 @@
+"""Old days go; what the next layer has not taken stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rapport.core.errors import Conflict, InvalidInput
+from rapport.core.event import Event
+from rapport.pipeline.lake.retention import expire, read_rules
+from rapport.pipeline.lake.silver import update_silver
+from rapport.policy.ontology import Ontology
+
+Reading = Callable[..., Event]
+DAY = 86_400_000
+
+
+@pytest.fixture
+def days(filled: Any, given_reading: Reading, begin: int) -> Any:
+    """Three days of bronze, an event of `events` and one of `raw.a` each."""
+    for number in range(3):
+        filled.append("raw.a", given_reading(f"r{number}", begin + number * DAY))
+        filled.fill(given_reading(str(number), begin + number * DAY))
+        asyncio.run(filled.clock.advance(DAY))
+    return filled
+
+
+def kept(filled: Any, folder: str) -> list[str]:
+    found = (filled.path / folder).rglob("*.parquet")
+    return sorted({part[4:] for path in found for part in path.parts if part.startswith("day=")})
+
+
+def test_days_older_than_the_rule_go(days: Any, ontology: Ontology) -> None:
+    update_silver(None, days.path, ontology)
+    done = expire(days.path, {"bronze": 2, "silver": 1}, clock=days.clock)
+    assert done.tables == {
+        "bronze/events": 1,
+        "bronze/raw.a": 1,
+        "silver/person.position": 2,
+    }
+    assert kept(days, "bronze") == ["2026-03-03", "2026-03-04"]
+    assert kept(days, "silver") == ["2026-03-04"]
+    assert not (days.path / "bronze/channel=events/day=2026-03-02").exists()
+
+
+def test_tables_without_a_rule_keep_everything(days: Any, ontology: Ontology) -> None:
+    update_silver(None, days.path, ontology)
+    expire(days.path, {"bronze/raw.*": 0}, clock=days.clock)
+    assert kept(days, "bronze/channel=raw.a") == []
+    assert len(kept(days, "bronze/channel=events")) == 3
+    assert len(kept(days, "silver")) == 3
+
+
+def test_what_silver_has_not_taken_stays(days: Any, ontology: Ontology) -> None:
+    done = expire(days.path, {"bronze": 0}, clock=days.clock)
+    assert list(done.waiting) == ["bronze/events"]
+    assert len(kept(days, "bronze/channel=events")) == 3
+    update_silver(None, days.path, ontology)
+    assert expire(days.path, {"bronze": 0}, clock=days.clock).waiting == {}
+    assert kept(days, "bronze/channel=events") == []
+
+
+def test_a_day_with_a_file_that_could_not_be_read_stays(days: Any, ontology: Ontology) -> None:
+    file = min((days.path / "bronze/channel=events").rglob("*.parquet"))
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    update_silver(None, days.path, ontology)
+    done = expire(days.path, {"bronze/events": 0}, clock=days.clock)
+    assert "could not be read" in done.waiting["bronze/events"]
+    assert kept(days, "bronze/channel=events") == ["2026-03-02"]
+    file.write_bytes(whole)
+    update_silver(None, days.path, ontology)
+    expire(days.path, {"bronze/events": 0}, clock=days.clock)
+    assert kept(days, "bronze/channel=events") == []
+    assert list(days.states()) == ["0", "1", "2"]
+
+
+def test_silver_is_not_made_anew_when_bronze_has_lost_days(days: Any, ontology: Ontology) -> None:
+    update_silver(None, days.path, ontology)
+    expire(days.path, {"bronze/events": 1}, clock=days.clock)
+    with pytest.raises(Conflict) as caught:
+        update_silver(None, days.path, ontology, rebuild=True)
+    assert caught.value.code == "lake.cannot_rebuild"
+    assert len(days.rows()) == 3
+
+
+def test_a_dry_run_removes_nothing(days: Any, ontology: Ontology) -> None:
+    update_silver(None, days.path, ontology)
+    assert expire(days.path, {"bronze": 0}, clock=days.clock, dry_run=True).files == 6
+    assert len(kept(days, "bronze")) == 3
+
+
+@pytest.mark.parametrize("rule", ["bronze", "=3", "bronze/x=-1", "bronze=soon", "lead=3"])
+def test_a_rule_that_cannot_be_meant_is_refused(rule: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_rules([rule])
+    assert caught.value.code == "lake.bad_rule"
