@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from rapport.cli.terminal import show_table, stdout
 from rapport.core.times import format_time
@@ -24,7 +24,11 @@ _PORT = 8484
 
 Scenario = Literal["secure-building", "dangerous-goods"]
 
+app = App(name="demo", help="Play a scenario end to end, or make up a history.")
+app.command("rapport.cli.backtest_year:year", name="year", help="Make up a history to back-test.")
 
+
+@app.default
 def demo(
     scenario: Annotated[Scenario, Parameter(help="What to play.")] = "secure-building",
     *,

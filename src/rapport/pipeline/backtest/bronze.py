@@ -1,0 +1,172 @@
+"""Bronze of a lake as history: the readings that a node exported, in the order of its log. [PI-9,
+PI-3]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rapport.channel.export_files import BRONZE, partition_name
+from rapport.core.corrections import Corrections
+from rapport.core.errors import InvalidInput, Problem
+from rapport.core.event import Event
+from rapport.core.release import CORRECTS
+from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
+from rapport.pipeline.history.footers import bad_file
+from rapport.policy.ontology import Ontology
+from rapport.policy.readings import split_events
+from rapport.policy.recorded_rows import Report
+
+_EVENTS = "events"
+_COLUMNS = ["position", "time", "source", "id", "type", "subject", "headers", "data"]
+
+
+def bronze_history(ontology: Ontology, label: str, lake: Path) -> History:
+    """The readings that a node exported, in the order of its log. Of a corrected reading only the
+    newest form counts. Raises InvalidInput when there are none, SiteError for a damaged file.
+    """
+    folder = lake / BRONZE / partition_name("channel", _EVENTS)
+    named = {partition_name("type", stream): stream for stream in ontology.streams()}
+    files = [
+        (file, named[file.parent.name])
+        for file in sorted(folder.rglob("*.parquet"))
+        if file.parent.name in named and not file.name.startswith(".")
+    ]
+    if not files:
+        raise _nothing(lake, folder)
+    footed = sorted((_footer(file, stream) for file, stream in files), key=lambda one: one.low)
+    newest = cache(partial(_corrections, [one.file.path for one in footed]))
+    pieces = [
+        Piece(
+            read=partial(_read, [one.file.path for one in some], ontology, newest),
+            rows=sum(one.file.rows or 0 for one in some),
+            first=min((one.file.first for one in some if one.file.first is not None), default=None),
+            last=max((one.file.last for one in some if one.file.last is not None), default=None),
+        )
+        for some in _together(footed)
+    ]
+    feed = Feed(
+        name=_EVENTS,
+        streams=frozenset(stream for _file, stream in files),
+        files=tuple(one.file for one in footed),
+        pieces=tuple(pieces),
+    )
+    return History(label=label, kind="bronze", feeds=(feed,), lake=lake)
+
+
+class _Footed(msgspec.Struct, frozen=True):
+    """A file and the positions it goes from and to."""
+
+    file: HistoryFile
+    low: int
+    high: int
+
+
+def _footer(path: Path, stream: str) -> _Footed:
+    try:
+        footer = pq.read_metadata(path)
+    except (pa.ArrowException, OSError) as error:
+        raise bad_file(path, error) from None
+    ranges: dict[str, list[int]] = {"position": [], "time": []}
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            if column.path_in_schema in ranges and column.statistics is not None:
+                ranges[column.path_in_schema] += [column.statistics.min, column.statistics.max]
+    file = HistoryFile(
+        path=path,
+        feed=stream,
+        bytes=path.stat().st_size,
+        rows=footer.num_rows,
+        first=min(ranges["time"], default=None),
+        last=max(ranges["time"], default=None),
+    )
+    return _Footed(file, min(ranges["position"], default=0), max(ranges["position"], default=0))
+
+
+def _together(footed: Sequence[_Footed]) -> Iterator[list[_Footed]]:
+    """Files whose positions interleave are read as one; those of several types mostly do."""
+    some: list[_Footed] = []
+    reached = -1
+    for one in footed:
+        if some and one.low > reached:
+            yield some
+            some = []
+        some.append(one)
+        reached = max(reached, one.high)
+    if some:
+        yield some
+
+
+def _read(
+    paths: Sequence[Path], ontology: Ontology, newest: Any, report: Report
+) -> Iterator[pa.RecordBatch]:
+    rows = pa.concat_tables([_table(path, _COLUMNS) for path in paths]).sort_by("position")
+    corrections: Corrections = newest()
+    for batch in rows.to_batches(max_chunksize=BATCH):
+        events = [_event(row) for row in batch.to_pylist()]
+        standing = [
+            one
+            for one in events
+            if corrections.stands(one.source, one.id, one.headers.get(CORRECTS, ""))
+        ]
+        readings, rejected = split_events(standing, ontology)
+        for event, fault in rejected:
+            told = f"event {event.id!r}: {fault.message}"
+            report(Problem(file=_EVENTS, code=fault.code, message=told, hint=fault.hint))
+        if len(readings):
+            yield readings
+
+
+def _corrections(paths: Sequence[Path]) -> Corrections:
+    """What corrects what; reads the ids and headers of all files once."""
+    found = Corrections()
+    for path in paths:
+        rows = _table(path, ["source", "id", "headers"])
+        corrects = pc.map_lookup(rows.column("headers"), pa.scalar(CORRECTS), "first")
+        rows = rows.drop_columns("headers").append_column("of", corrects)
+        for row in rows.filter(pc.is_valid(corrects)).to_pylist():
+            found.note(row["source"], row["id"], row["of"])
+    return found
+
+
+def _table(path: Path, columns: list[str]) -> pa.Table:
+    try:
+        return pq.ParquetFile(path).read(columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise bad_file(path, error) from None
+
+
+def _event(row: dict[str, Any]) -> Event:
+    return Event(
+        source=row["source"],
+        id=row["id"],
+        type=row["type"],
+        subject=row["subject"],
+        time=row["time"],
+        data=row["data"],
+        headers=dict(row["headers"]),
+    )
+
+
+def _nothing(lake: Path, folder: Path) -> InvalidInput:
+    types = sorted(
+        {found.name.removeprefix("type=") for found in folder.glob("day=*/type=*")}
+        if folder.is_dir()
+        else ()
+    )
+    has = f"it has {', '.join(types[:8])}" if types else "nothing was exported into it yet"
+    return InvalidInput(
+        f"the lake {lake} has no readings of this site",
+        code="backtest.no_readings",
+        hint=f"{has}; rapport pipeline export fills it from the site's log",
+    )

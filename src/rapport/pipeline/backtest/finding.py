@@ -1,0 +1,118 @@
+"""Which history is meant: a recorded file or folder, a lake, or the site's own lake. [PI-9]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rapport.channel.export_files import BRONZE
+from rapport.core.errors import InvalidInput, Problem
+from rapport.core.times import format_time
+from rapport.pipeline.backtest.bronze import bronze_history
+from rapport.pipeline.backtest.history import History, Window
+from rapport.pipeline.backtest.recorded import recorded_history
+from rapport.pipeline.backtest.silver import behind, silver_as_history
+from rapport.pipeline.lake.places import SILVER
+from rapport.policy.ontology import PushSource
+from rapport.policy.plan import Plan
+from rapport.policy.replay import Recording
+from rapport.site.replaying import recordings_in_site
+
+if TYPE_CHECKING:
+    from rapport.mediation.in_force import InForce
+    from rapport.site.site import Site
+
+
+def find_history(site: Site, given: str | None, in_force: InForce | None = None) -> History:
+    """The history at a path, perhaps as SOURCE=PATH; None: the site's own lake. `in_force` gives
+    raw files their meaning; None: the interpretations as the site's files have them.
+    """
+    if given is None:
+        return _own_lake(site)
+    source, path = _split(site, given)
+    if not source and path.is_dir() and is_lake(path):
+        return lake_history(site, given, path)
+
+    def interpreted(source: PushSource, file: Path) -> Recording:
+        return recordings_in_site(site, [f"{source.name}={file}"], in_force=in_force)[0]
+
+    return recorded_history(site.ontology, given, path, source, interpreted)
+
+
+def is_lake(path: Path) -> bool:
+    """Whether a folder is a lake."""
+    return (path / BRONZE).is_dir() or (path / SILVER).is_dir()
+
+
+def lake_history(site: Site, label: str, lake: Path) -> History:
+    """Silver where it has readings, else bronze; raises InvalidInput when neither has any."""
+    found = silver_as_history(site.ontology, label, lake) if (lake / SILVER).is_dir() else None
+    return found or bronze_history(site.ontology, label, lake)
+
+
+def check_history(history: History, plans: list[Plan], asked: Window | None) -> list[Problem]:
+    """Raises InvalidInput when the plans read nothing that is there, or the period has no data; the
+    streams that only some of them miss are told as warnings.
+    """
+    streams = history.streams()
+    problems: list[Problem] = []
+    if history.kind == "silver" and history.lake is not None:
+        problems += behind(history.lake)
+    for plan in plans:
+        missing = sorted(set(plan.streams()) - streams)
+        if missing and streams.isdisjoint(plan.streams()):
+            raise InvalidInput(
+                f"{plan.policy} reads {_listed(plan.streams())}, of which {history.label} has "
+                "nothing",
+                code="backtest.other_streams",
+                hint=f"it has {_listed(streams) or 'no readings at all'}",
+            )
+        if missing:
+            problems.append(
+                Problem(
+                    severity="warning",
+                    code="backtest.missing_streams",
+                    message=f"{plan.policy} also reads {_listed(missing)}, of which "
+                    f"{history.label} has nothing",
+                )
+            )
+    if history.rows() == 0:
+        raise InvalidInput(f"{history.label} has no rows", code="backtest.no_rows")
+    span = history.span()
+    if asked is not None and span is not None and not _touch(asked, span):
+        raise nothing_in_period(history.label, span)
+    return problems
+
+
+def nothing_in_period(label: str, span: tuple[int, int] | None) -> InvalidInput:
+    """The error of a period without a reading."""
+    goes = f"it goes from {format_time(span[0])} to {format_time(span[1])}" if span else ""
+    return InvalidInput(
+        f"{label} has no readings in this period", code="backtest.empty_period", hint=goes
+    )
+
+
+def _touch(asked: Window, span: tuple[int, int]) -> bool:
+    return asked.begin <= span[1] and span[0] < asked.end
+
+
+def _listed(streams: object) -> str:
+    return ", ".join(sorted(streams))  # type: ignore[call-overload]
+
+
+def _split(site: Site, given: str) -> tuple[str, Path]:
+    name, equals, rest = given.partition("=")
+    if equals and name in site.ontology.sources:
+        return name, Path(rest)
+    return "", Path(given)
+
+
+def _own_lake(site: Site) -> History:
+    lake = site.data_directory / "lake"
+    if not is_lake(lake):
+        raise InvalidInput(
+            "the site has no lake yet",
+            code="backtest.no_lake",
+            hint="fill it with rapport pipeline export, or name recorded files: --history PATH",
+        )
+    return lake_history(site, str(lake), lake)

@@ -1,0 +1,272 @@
+"""A back-test as one page of HTML: nothing else is needed to read, print or hear it; behind every
+plot stands its table. Pure. [PI-9]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from rapport.pipeline.backtest.calendar import WEEKDAYS, Calendar, Month, months
+from rapport.pipeline.backtest.plots import bars_plot, calendar_plot, difference_plot, hours_plot
+from rapport.pipeline.backtest.report_style import style
+from rapport.pipeline.backtest.report_why import explained
+from rapport.pipeline.backtest.result import BackTest, Comparison, Example, Tally
+from rapport.policy.explaining.wording import duration, who
+from rapport.policy.life.versions import text_difference
+
+_MARKS = {"first": "−", "second": "+"}
+_MOST_MONTHS = 60
+
+
+def report_page(told: BackTest, calendar: Calendar) -> str:
+    """The whole page."""
+    page = _Page(told, calendar)
+    title = f"Back-test of {told.policy}"
+    if told.comparison is not None:
+        title += f" and {told.tallies[1].label}"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{style()}</style></head><body><main>"
+        f"<header><h1>{escape(title)}</h1>{page.head()}</header>"
+        f"{page.body()}{page.foot()}</main></body></html>\n"
+    )
+
+
+class _Page:
+    """Says the parts of one back-test."""
+
+    def __init__(self, told: BackTest, calendar: Calendar) -> None:
+        self._told, self._calendar = told, calendar
+        comparison = told.comparison
+        self._examples = told.examples if comparison is None else comparison.examples
+        self._numbers = {
+            id(one): number for number, one in enumerate(self._examples, 1) if one.why is not None
+        }
+
+    def head(self) -> str:
+        """What was tested on what, and the figures that matter."""
+        told = self._told
+        span = ""
+        if told.span is not None:
+            first, last = (self._calendar.clock(time)[:16] for time in told.span)
+            span = f", {first} to {last} ({told.zone})"
+        lead = f"{told.events:,} readings of {told.history}{span}"
+        cards = [(f"{told.tallies[0].detections:,}", f"found by {told.tallies[0].label}")]
+        cards.append((f"{len(told.tallies[0].days):,}", "days with findings"))
+        if told.comparison is not None:
+            cards[1:] = [
+                (f"{told.tallies[1].detections:,}", f"found by {told.tallies[1].label}"),
+                (f"{told.comparison.only_first:,}", f"only by {told.tallies[0].label}"),
+                (f"{told.comparison.only_second:,}", f"only by {told.tallies[1].label}"),
+            ]
+        if told.late:
+            cards.append((f"{told.late:,}", "readings too late to count"))
+        for tally in told.tallies:
+            cards += _besides(tally)
+        items = "".join(f"<li><b>{escape(figure)}</b>{escape(what)}</li>" for figure, what in cards)
+        notes = "".join(
+            f'<p class="note">{escape(problem.as_text())}</p>' for problem in told.problems
+        )
+        return f'<p class="lead">{escape(lead)}</p><ul class="cards">{items}</ul>{notes}'
+
+    def body(self) -> str:
+        """All sections."""
+        tallies = self._told.tallies
+        calendars = [self._days(tally) for tally in tallies]
+        details = [part for tally in tallies if tally.detections for part in self._details(tally)]
+        comparison = self._told.comparison
+        if comparison is None:
+            return "".join([*calendars, *details, self._findings(), self._policies()])
+        differences = [self._findings(), self._policies()]
+        return "".join([self._comparison(comparison), *calendars, *differences, *details])
+
+    def foot(self) -> str:
+        """How it was made."""
+        told = self._told
+        how = f"{told.engine} engine, {told.seconds:.1f} s" if told.seconds else told.engine
+        return (
+            f"<footer>Made by rapport backtest: {escape(how)}. Times are {escape(told.zone)}."
+            "</footer>"
+        )
+
+    # --- sections ---
+
+    def _days(self, tally: Tally) -> str:
+        if not tally.detections:
+            return _section(f"{tally.label} per day", "<p>It would never have fired.</p>")
+        shown, left_out = self._months(tally)
+        title = f"Detections of {tally.label} per day"
+        calendar = calendar_plot(shown, title)
+        if left_out:
+            calendar += f'<p class="soft">{left_out:,} months without any are left out.</p>'
+        days = _table(
+            title, ("day", "detections"), ([day, f"{n:,}"] for day, n in tally.days.items())
+        )
+        return _section(f"{tally.label} per day", calendar + _behind(days))
+
+    def _details(self, tally: Tally) -> tuple[str, str]:
+        """Hours of the week, and who."""
+        title = f"Detections of {tally.label} by weekday and hour"
+        by_hour = _table(
+            title,
+            ("weekday", *(f"{hour:02}" for hour in range(24))),
+            (
+                [name, *(f"{count:,}" for count in row)]
+                for name, row in zip(WEEKDAYS, tally.hours, strict=True)
+            ),
+        )
+        hours = hours_plot(tally.hours, title) + _behind(by_hour)
+        return _section(f"{tally.label} by weekday and hour", hours), self._who(tally)
+
+    def _who(self, tally: Tally) -> str:
+        blocks = []
+        for one in tally.who:
+            title = f"Most often as {one.alias}"
+            more = f'<p class="soft">and {one.others:,} more</p>' if one.others else ""
+            table = _table(title, (one.alias, "detections"), ([i, f"{n:,}"] for i, n in one.top))
+            blocks.append(
+                f"<div><h3>{escape(title)}</h3>{bars_plot(one.top, title)}{more}"
+                f"{_behind(table)}</div>"
+            )
+        return _section(
+            f"Whom {tally.label} is about", f'<div class="columns">{"".join(blocks)}</div>'
+        )
+
+    def _comparison(self, found: Comparison) -> str:
+        labels = (self._told.tallies[0].label, self._told.tallies[1].label)
+        lead = (
+            f"{found.both:,} were found by both, {found.only_first:,} only by {labels[0]} (−), "
+            f"{found.only_second:,} only by {labels[1]} (+). The same is what is about the same "
+            f"{' and '.join(found.by)} and rests on the same readings, or has the same time."
+        )
+        title = f"{labels[0]} and {labels[1]} compared"
+        days = self._every_day(found)
+        table = _table(
+            title,
+            ("day", "both", f"only {labels[0]}", f"only {labels[1]}"),
+            ([day, *(f"{n:,}" for n in counts)] for day, counts in found.days.items()),
+        )
+        plot = difference_plot(days, labels, title) if days else ""
+        return _section("Compared", f"<p>{escape(lead)}</p>{plot}{_behind(table)}")
+
+    def _findings(self) -> str:
+        examples = self._examples
+        if not examples:
+            return ""
+        rows = [self._row(one) for one in examples]
+        total = self._told.tallies[0].detections
+        heading = "Findings"
+        if self._told.comparison is not None:
+            total = self._told.comparison.only_first + self._told.comparison.only_second
+            heading = "What only one of them found"
+        left = total - len(examples)
+        more = f'<p class="soft">and {left:,} more; rapport backtest --out writes all.</p>'
+        table = (
+            f"<table><caption>The first {len(examples):,}</caption><thead><tr>"
+            '<th scope="col">when</th><th scope="col">about</th><th scope="col">why</th></tr>'
+            f"</thead><tbody>{''.join(rows)}</tbody></table>"
+        )
+        told = "".join(
+            explained(one, self._calendar, self._numbers[id(one)])
+            for one in examples
+            if id(one) in self._numbers
+        )
+        return _section(heading, table + (more if left else "") + told)
+
+    def _row(self, one: Example) -> str:
+        when = escape(self._calendar.clock(one.detection.time))
+        about = escape(who(one.detection.bindings) or "nobody in particular")
+        if self._told.comparison is not None:
+            label = self._told.tallies[0 if one.found_by == "first" else 1].label
+            sign = (
+                f'<span class="mark-{one.found_by}" role="img" aria-label="only {escape(label)}">'
+            )
+            about = f"{sign}{_MARKS[one.found_by]}</span> {about}"
+        why = f"<code>{escape(one.command)}</code>"
+        if id(one) in self._numbers:
+            why = f'<a href="#why-{self._numbers[id(one)]}">explained below</a>'
+        return f"<tr><td>{when}</td><td>{about}</td><td>{why}</td></tr>"
+
+    def _policies(self) -> str:
+        parts = [
+            f"<h3>{escape(tally.label)}, version {escape(tally.version)}</h3>"
+            f"<pre>{escape(tally.text.rstrip())}</pre>"
+            for tally in self._told.tallies
+            if tally.text
+        ]
+        if len(self._told.tallies) == 2:
+            first, second = self._told.tallies
+            changed = text_difference(first.text, second.text, first.label, second.label)
+            if changed:
+                parts.append(f"<h3>The difference</h3><pre>{escape(changed.rstrip())}</pre>")
+        return _section("The policies", "".join(parts)) if parts else ""
+
+    def _months(self, tally: Tally) -> tuple[list[Month], int]:
+        """Every month of the history; of very long ones those with findings, and how many not."""
+        first, last = self._ends(tally.days)
+        every = months(tally.days, first, last)
+        if len(every) <= _MOST_MONTHS:
+            return every, 0
+        some = [month for month in every if month.total]
+        return some, len(every) - len(some)
+
+    def _every_day(self, found: Comparison) -> list[tuple[str, tuple[int, int, int]]]:
+        if not found.days:
+            return []
+        first, last = self._ends(found.days)
+        names = [
+            f"{month.name}-{place + 1:02}"
+            for month in months({}, first, last)
+            for place, day in enumerate(month.days)
+            if day is not None
+        ]
+        return [(name, found.days.get(name, (0, 0, 0))) for name in names]
+
+    def _ends(self, days: Iterable[str]) -> tuple[str, str]:
+        """The first and the last day to draw."""
+        ends = [*days]
+        if self._told.span is not None:
+            ends += [self._calendar.day_of(time) for time in self._told.span]
+        return min(ends), max(ends)
+
+
+def _besides(tally: Tally) -> list[tuple[str, str]]:
+    cards = []
+    if tally.undecided:
+        silent = f" ({', '.join(tally.silent)} silent)" if tally.silent else ""
+        cards.append((f"{tally.undecided:,}", f"undecided by {tally.label}{silent}"))
+    if tally.suppressed:
+        period = duration(tally.once_per_ms or 0)
+        cards.append((f"{tally.suppressed:,}", f"left out by {tally.label}: once per {period}"))
+    return cards
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{content}</section>"
+
+
+def _behind(table: str) -> str:
+    """The figures of a plot."""
+    return f"<details><summary>The same as a table</summary>{table}</details>"
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(
+        f'<th scope="col"{_number(place)}>{escape(name)}</th>' for place, name in enumerate(columns)
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>'
+        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<table class="narrow"><caption>{escape(title)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _number(place: int) -> str:
+    return ' class="number"' if place else ""

@@ -1,0 +1,224 @@
+"""A back-test carried out: plans over a history, in this process or on Spark. [PI-9, PO-8]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.pipeline.backtest.columns import DetectionColumns
+from rapport.pipeline.backtest.history import BEGIN_OF_TIME, History, Window
+from rapport.pipeline.backtest.reading import Reader
+from rapport.pipeline.backtest.series import files_of
+from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, why_in_one_piece
+from rapport.policy.explaining.reach import longest_duration_ms
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Plan
+from rapport.policy.replay_faults import Faults, FaultyRows
+from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runners.operators.reaches import longest_window_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rapport.site.site import Site
+
+Progress = Callable[[int], None]
+"""Called with the number of readings done."""
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """What the plans found, and what there was."""
+
+    columns: DetectionColumns
+    events: int
+    """Readings that were used, those before and after the period among them."""
+    late: int | None
+    first: int | None
+    last: int | None
+    """The smallest and the largest of their times."""
+    suppressed: dict[str, int] | None
+    """Of each policy what `at most once per` left out; None: nobody counted."""
+    faulty: list[FaultyRows] = []
+    problems: list[Problem] = []
+    """Policies that failed."""
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run, over what."""
+
+    ontology: Ontology
+    pull: PullData
+    plans: list[Plan]
+    history: History
+    lateness_ms: int
+    period: Window | None = None
+    """Only detections in it are wanted; None: all."""
+
+    @staticmethod
+    def of(
+        site: Site,
+        plans: list[Plan],
+        history: History,
+        *,
+        lateness_ms: int | None = None,
+        period: Window | None = None,
+    ) -> Work:
+        """With what a site says."""
+        return Work(
+            ontology=site.ontology,
+            pull=site.tables,
+            plans=plans,
+            history=history,
+            lateness_ms=site.lateness_ms if lateness_ms is None else lateness_ms,
+            period=period,
+        )
+
+    def found_in(self) -> Window | None:
+        """The times in which findings are looked for. Two versions may find the same at different
+        times: to be compared, those around the period are needed, too.
+        """
+        if self.period is None or len(self.plans) == 1:
+            return self.period
+        margin = max(longest_window_ms(plan) + longest_duration_ms(plan) for plan in self.plans)
+        return Window(
+            max(self.period.begin - margin, BEGIN_OF_TIME),
+            min(self.period.end + margin, END_OF_TIME),
+        )
+
+    def window(self) -> Window | None:
+        """The readings that can have a part in what is found in the period; None: all of them.
+
+        A plan that cannot be cut into slices of time needs everything before.
+        """
+        wanted = self.found_in()
+        if wanted is None:
+            return None
+        sources = self.ontology.sources
+        whole = any(why_in_one_piece(plan, sources) for plan in self.plans)
+        back = max(look_back_ms(plan, sources) for plan in self.plans)
+        ahead = max(look_ahead_ms(plan, sources) for plan in self.plans)
+        begin = BEGIN_OF_TIME if whole else max(wanted.begin - back, BEGIN_OF_TIME)
+        return Window(begin, min(wanted.end + ahead, END_OF_TIME))
+
+    def reader(self, faults: Faults, progress: Progress | None = None) -> Reader:
+        """A pass over what is needed of the history."""
+        window = self.window()
+        return Reader(
+            self.history,
+            lateness_ms=self.lateness_ms,
+            windows=None if window is None else (window,),
+            report=faults.report,
+            progress=progress,
+        )
+
+
+def run_here(work: Work, progress: Progress | None = None) -> Found:
+    """Runs the plans in this process; memory does not grow with the history."""
+    faults = Faults()
+    reader = work.reader(faults, progress)
+    sources = work.ontology.sources
+    runner = LocalRunner(work.plans, work.pull, lateness_ms=work.lateness_ms, sources=sources)
+    columns = DetectionColumns()
+    for rows in reader.batches():
+        columns.add(runner.feed(rows))
+        columns.add(runner.take_undecided())
+    columns.add(runner.finish())
+    columns.add(runner.take_undecided())
+    return Found(
+        columns=columns,
+        events=reader.events,
+        late=reader.late,
+        first=reader.first,
+        last=reader.last,
+        # In a part of history what was left out before it would be counted, too.
+        suppressed=runner.suppressed() if work.period is None else None,
+        faulty=faults.by_reason(),
+        problems=list(runner.failed().values()),
+    )
+
+
+def run_on_spark(
+    spark: SparkSession,
+    work: Work,
+    *,
+    partitions: int | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """Runs the plans on Spark; the same is found. Parquet files are read by the workers, all else
+    goes through this process to them.
+    """
+    files = files_of(work.history, work.ontology, work.window())
+    if files is None:
+        return _through_here(spark, work, partitions, progress)
+    from rapport.pipeline.history.run import find_in_history
+
+    made = find_in_history(
+        spark,
+        work.plans,
+        work.pull,
+        files,
+        lateness_ms=work.lateness_ms,
+        partitions=partitions,
+        sources=work.ontology.sources,
+        progress=progress,
+        most_late=0,
+    )
+    columns = DetectionColumns()
+    columns.add(made.detections())
+    columns.add(made.undecided())
+    return Found(
+        columns=columns,
+        events=made.events,
+        # Of a part of history nobody knows which of the late ones belong to it.
+        late=made.late_count if work.period is None else None,
+        first=made.first,
+        last=made.last,
+        suppressed=None,
+        faulty=made.faulty,
+        problems=[one.problem for one in made.failed.values()],
+    )
+
+
+def _through_here(
+    spark: SparkSession, work: Work, partitions: int | None, progress: Progress | None
+) -> Found:
+    from rapport.pipeline.history.detect import replay_spark
+
+    faults = Faults()
+    reader = work.reader(faults, progress)
+    made = replay_spark(
+        spark,
+        work.plans,
+        work.pull,
+        reader.batches(),
+        lateness_ms=work.lateness_ms,
+        partitions=partitions,
+        sources=work.ontology.sources,
+    )
+    columns = DetectionColumns()
+    columns.add(made.detections)
+    columns.add(made.undecided)
+    return Found(
+        columns=columns,
+        events=reader.events,
+        late=reader.late,
+        first=reader.first,
+        last=reader.last,
+        suppressed=None,
+        faulty=faults.by_reason(),
+    )
+
+
+def total_rows(work: Work) -> int | None:
+    """How many rows will be read; None when footers do not tell."""
+    window = work.window()
+    return work.history.rows_in(None if window is None else (window,))
+
+
+def streams_of(plans: Sequence[Plan]) -> list[str]:
+    """All streams that the plans read, sorted."""
+    return sorted({stream for plan in plans for stream in plan.streams()})

@@ -1,0 +1,145 @@
+"""A lake as history: bronze and silver give what recorded files give. [PI-9, PI-3]"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.export import export_channels
+from rapport.core.errors import InvalidInput, SiteError
+from rapport.core.event import Event
+from rapport.kernel.clock import ManualClock
+from rapport.pipeline.backtest.finding import check_history, find_history
+from rapport.pipeline.backtest.policies import choose
+from rapport.pipeline.backtest.run import Work, run_here
+from rapport.pipeline.lake.silver import update_silver
+from rapport.site.site import Site
+
+BUSY = "2025-01-07"
+
+
+@pytest.fixture(scope="module")
+def rows(site: Site, week: Path) -> pa.Table:
+    """The readings around the findings of a day, few enough for the log."""
+    history = find_history(site, str(week / "history" / f"{BUSY}.parquet"))
+    plan = choose(site, "alone", list).plan
+    found = run_here(Work.of(site, [plan], history)).columns.of("alone", None, None)
+    first = int(found.times()[0])
+    table = pq.read_table(week / "history" / f"{BUSY}.parquet")
+    near = pc.less(pc.abs(pc.subtract(table.column("time"), first)), 120_000)
+    return table.filter(near)
+
+
+def event(row: dict[str, object], **headers: str) -> Event:
+    return Event(
+        source="positions",
+        id=str(row["id"]),
+        type="person.position",
+        subject=f"person/{row['person']}",
+        time=int(str(row["time"])),
+        data=msgspec.json.encode({"key": row["person"], "value": [row["x"], row["y"]]}),
+        headers=headers,
+    )
+
+
+def exported(events: list[Event], lake: Path) -> None:
+    async def work() -> None:
+        channels = open_memory(ManualClock(1_740_000_000_000))
+        await channels.channel("events").append(events)
+        await export_channels(channels, lake, rows_per_file=100)
+        await channels.close()
+
+    asyncio.run(work())
+
+
+@pytest.fixture(scope="module")
+def lake(rows: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lake")
+    exported([event(row) for row in rows.to_pylist()], folder)
+    return folder
+
+
+def found_in(site: Site, path: Path) -> tuple[str, bytes, int | None]:
+    history = find_history(site, str(path))
+    plan = choose(site, "alone", list).plan
+    found = run_here(Work.of(site, [plan], history))
+    lines = b"".join(found.columns.of("alone", None, None).lines("alone"))
+    return history.kind, lines, found.events
+
+
+def test_bronze_gives_what_the_recorded_file_gives(
+    site: Site, rows: pa.Table, lake: Path, tmp_path: Path
+) -> None:
+    pq.write_table(rows, tmp_path / "same.parquet")
+    _kind, expected, events = found_in(site, tmp_path)
+    assert expected
+    assert found_in(site, lake) == ("bronze", expected, events)
+
+
+def test_silver_is_preferred_and_gives_the_same(
+    site: Site, rows: pa.Table, lake: Path, tmp_path: Path
+) -> None:
+    _kind, expected, _events = found_in(site, lake)
+    exported([event(row) for row in rows.to_pylist()], tmp_path)
+    update_silver(None, tmp_path, site.ontology)
+    kind, lines, _events = found_in(site, tmp_path)
+    assert (kind, lines) == ("silver", expected)
+    history = find_history(site, str(tmp_path))
+    assert check_history(history, [choose(site, "alone", list).plan], None) == []
+
+
+def test_silver_that_lags_behind_is_told(site: Site, rows: pa.Table, tmp_path: Path) -> None:
+    events = [event(row) for row in rows.to_pylist()]
+
+    async def work() -> None:
+        channels = open_memory(ManualClock(1_740_000_000_000))
+        await channels.channel("events").append(events[:50])
+        await export_channels(channels, tmp_path)
+        update_silver(None, tmp_path, site.ontology)
+        await channels.channel("events").append(events[50:])
+        await export_channels(channels, tmp_path)
+        await channels.close()
+
+    asyncio.run(work())
+    history = find_history(site, str(tmp_path))
+    (problem,) = check_history(history, [choose(site, "alone", list).plan], None)
+    assert (problem.code, problem.severity) == ("backtest.silver_behind", "warning")
+
+
+def test_of_a_corrected_reading_only_the_newest_form_counts(
+    site: Site, rows: pa.Table, tmp_path: Path
+) -> None:
+    given = rows.to_pylist()
+    events = [event(row) for row in given]
+    fixed = dict(given[5], id=f"{given[5]['id']}~2", x=-20.0)
+    events.append(event(fixed, corrects=str(given[5]["id"])))
+    exported(events, tmp_path)
+    history = find_history(site, str(tmp_path))
+    found = run_here(Work.of(site, [choose(site, "alone", list).plan], history))
+    assert found.events == len(given)
+
+
+def test_a_damaged_file_of_the_lake_is_named(site: Site, rows: pa.Table, tmp_path: Path) -> None:
+    exported([event(row) for row in rows.slice(0, 20).to_pylist()], tmp_path)
+    (file,) = tmp_path.rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(SiteError, match=file.name):
+        find_history(site, str(tmp_path))
+
+
+def test_a_lake_without_readings_says_what_it_has(site: Site, tmp_path: Path) -> None:
+    other = Event(
+        source="s", id="1", type="machine.state", subject="m/1", time=1, data=b"{}", headers={}
+    )
+    exported([other], tmp_path)
+    with pytest.raises(InvalidInput) as caught:
+        find_history(site, str(tmp_path))
+    assert caught.value.code == "backtest.no_readings"
+    assert "machine.state" in caught.value.hint

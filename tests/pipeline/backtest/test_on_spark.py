@@ -1,0 +1,60 @@
+"""The same back-test on the real engine. [PI-9, PI-5]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from rapport.core.times import parse_time
+from rapport.pipeline.backtest.finding import find_history
+from rapport.pipeline.backtest.history import Window
+from rapport.pipeline.backtest.policies import choose, opponents
+from rapport.pipeline.backtest.run import Found, Work, run_here, run_on_spark
+from rapport.site.site import Site
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def lines(found: Found, work: Work) -> list[bytes]:
+    begin, end = (None, None) if work.period is None else (work.period.begin, work.period.end)
+    return [
+        b"".join(found.columns.of(plan.policy, begin, end).lines(plan.policy))
+        for plan in work.plans
+    ]
+
+
+def work_of(site: Site, path: Path, period: Window | None = None) -> Work:
+    first, second, _by = opponents(choose(site, "alone", list), choose(site, "slower", list))
+    history = find_history(site, str(path))
+    return Work.of(site, [first.plan, second.plan], history, period=period)
+
+
+def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path) -> None:
+    work, told = work_of(site, week / "history"), list[int]()
+    here, there = run_here(work), run_on_spark(spark, work, partitions=3, progress=told.append)
+    assert lines(there, work) == lines(here, work)
+    assert all(lines(here, work))
+    assert (there.events, there.late, there.first, there.last) == (
+        here.events,
+        here.late,
+        here.first,
+        here.last,
+    )
+    period = Window(parse_time("2025-01-03T12:00:00Z"), parse_time("2025-01-06T12:00:00Z"))
+    part = work_of(site, week / "history", period)
+    assert lines(run_on_spark(spark, part), part) == lines(run_here(part), part)
+
+
+def test_files_that_workers_cannot_read_go_through_this_process(
+    spark: Any, site: Site, week: Path, tmp_path: Path
+) -> None:
+    rows = pq.read_table(week / "history" / "2025-01-05.parquet")
+    pyarrow.csv.write_csv(rows, tmp_path / "day.csv")
+    work = work_of(site, tmp_path)
+    here, there = run_here(work), run_on_spark(spark, work)
+    assert lines(there, work) == lines(here, work)
+    assert there.events == len(rows)

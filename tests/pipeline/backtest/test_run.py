@@ -1,0 +1,116 @@
+"""A back-test in this process: what replay finds, of any part of history. [PI-9, PO-8]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rapport.core.detection import detection_lines
+from rapport.core.times import parse_time
+from rapport.pipeline.backtest.finding import find_history
+from rapport.pipeline.backtest.history import History, Window
+from rapport.pipeline.backtest.policies import Contender, choose
+from rapport.pipeline.backtest.run import Found, Work, run_here, total_rows
+from rapport.policy.replay import Recording, replay
+from rapport.policy.runners.base import END_OF_TIME
+from rapport.site.site import Site
+
+
+def nothing_on_record() -> list[object]:
+    return []
+
+
+def contender(site: Site, name: str) -> Contender:
+    return choose(site, name, nothing_on_record)  # type: ignore[arg-type]
+
+
+def lines(found: Found, policy: str, window: Window | None = None) -> bytes:
+    begin, end = (None, None) if window is None else (window.begin, window.end)
+    return b"".join(found.columns.of(policy, begin, end).lines(policy))
+
+
+def whole(site: Site, history: History, name: str) -> Found:
+    return run_here(Work.of(site, [contender(site, name).plan], history))
+
+
+@pytest.fixture(scope="module")
+def history(site: Site, week: Path) -> History:
+    return find_history(site, str(week / "history"))
+
+
+def test_it_finds_what_replay_finds(site: Site, week: Path, history: History) -> None:
+    tables = [pq.read_table(path) for path in sorted((week / "history").iterdir())]
+    merged = week.parent / "all.parquet"
+    with pq.ParquetWriter(merged, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    plan = contender(site, "alone").plan
+    expected = replay(
+        site.ontology,
+        site.tables,
+        [plan],
+        [Recording(site.ontology.sources["positions"], merged)],
+        lateness_ms=site.lateness_ms,
+    )
+    found = whole(site, history, "alone")
+    assert lines(found, "alone") == detection_lines(expected.detections)
+    assert len(expected.detections) > 5
+    assert (found.events, found.late) == (expected.events, len(expected.late))
+    assert (found.first, found.last) == (expected.first, expected.last)
+
+
+@pytest.mark.parametrize("name", ["alone", "slower", "once"])
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("2025-01-02", "2025-01-04"),
+        ("2025-01-03T12:00:00Z", "2025-01-06T12:00:00Z"),
+        ("2025-01-05", "2025-01-08"),
+    ],
+)
+def test_a_period_has_what_the_whole_has_there(
+    site: Site, history: History, name: str, begin: str, end: str
+) -> None:
+    period = Window(parse_time(begin), parse_time(end))
+    work = Work.of(site, [contender(site, name).plan], history, period=period)
+    found = run_here(work)
+    assert lines(found, name, period) == lines(whole(site, history, name), name, period)
+    assert found.events > 0
+
+
+def test_every_finding_can_be_found_alone(site: Site, history: History) -> None:
+    found = whole(site, history, "alone").columns.of("alone", None, None)
+    for one in found.first(8):
+        period = Window(one.time, one.time + 1)
+        work = Work.of(site, [contender(site, "alone").plan], history, period=period)
+        again = run_here(work).columns.of("alone", one.time, one.time + 1)
+        assert one in again.first(10)
+
+
+def test_a_period_reads_only_the_files_that_matter(site: Site, history: History) -> None:
+    plan = contender(site, "alone").plan
+    day = Window(parse_time("2025-01-03"), parse_time("2025-01-04"))
+    read = total_rows(Work.of(site, [plan], history, period=day))
+    assert read is not None
+    assert 0 < read < (history.rows() or 0) / 2
+    # What is left out depends on what was told before: all that came before is read.
+    once = Work.of(site, [contender(site, "once").plan], history, period=day)
+    assert (total_rows(once) or 0) > read
+
+
+def test_progress_counts_the_rows_read(site: Site, history: History) -> None:
+    told: list[int] = []
+    run_here(Work.of(site, [contender(site, "alone").plan], history), told.append)
+    assert told == sorted(told)
+    assert told[-1] == history.rows()
+
+
+def test_what_is_left_out_is_counted_over_the_whole_only(site: Site, history: History) -> None:
+    plan = contender(site, "once").plan
+    assert run_here(Work.of(site, [plan], history)).suppressed == {
+        "once": whole(site, history, "once").suppressed["once"]  # type: ignore[index]
+    }
+    period = Window(parse_time("2025-01-03"), END_OF_TIME)
+    assert run_here(Work.of(site, [plan], history, period=period)).suppressed is None
