@@ -8,6 +8,7 @@ OF_THE_NODE = (
     "detections",
     "intercepted",
     "log",
+    "pipeline",
     "policies",
     "quarantine",
     "releases",
@@ -15,6 +16,10 @@ OF_THE_NODE = (
 """Their events are acted on, or mean something only where they arose."""
 _SHARED = ("events", "interpretations")
 """Appended to by the node alone as well, but neighbours may hand theirs over."""
+READER_PREFIX = "intercept."
+"""Before the names of readers that are interceptors; no identity has such a name, as what they read
+passes no interceptor.
+"""
 OUTPUT = "output."
 """Before the names of channels in which deliveries wait for their adapter."""
 

@@ -75,7 +75,9 @@ def row_of(policy: Any) -> tuple[str, ...]:
     counts = policy["counts"]
     state = policy["state"] + (f" (shadow {policy['shadow']})" if policy["shadow"] else "")
     figures = ("read", "detections", "undecided", "suppressed", "errors", "cost_ms")
-    runs = policy["state"] in ("running", "failed")
+    if policy.get("on_spark"):
+        state += " on Spark"
+    runs = policy["state"] in ("running", "failed") and not policy.get("on_spark")
     shown = (str(counts[name]) if runs else "-" for name in figures)
     return (policy["name"], state, policy["version"], policy["by"], *shown)
 

@@ -12,6 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from rapport.node.node import Node
+from rapport.node.pipeline_metrics import pipeline_metrics
+from rapport.site.pipeline import RunPlaces, is_held, read_status
 
 
 def metrics_text(node: Node) -> bytes:
@@ -35,6 +37,7 @@ class _NodeCollector(Collector):
         yield from self._policies()
         yield from self._load()
         yield from self._tables()
+        yield from self._pipeline()
 
     def _channels(self) -> Metric:
         events = CounterMetricFamily(
@@ -161,3 +164,16 @@ class _NodeCollector(Collector):
                 did.add_metric([name, what], getattr(counts, what))
             cost.add_metric([name], counts.cost_ms / 1_000)
         yield from (did, cost)
+
+    def _pipeline(self) -> Iterator[Metric]:
+        """What the pipeline's process says of itself; nothing where none has ever run."""
+        places = RunPlaces.of(self._node.site.directory / self._node.settings.data)
+        told = read_status(places)
+        if told is not None:
+            watched = self._node.pipeline
+            yield from pipeline_metrics(
+                told,
+                runs=is_held(places.lock),
+                starts=watched.starts if watched is not None else None,
+                now_ms=self._node.clock.now_ms(),
+            )

@@ -36,8 +36,10 @@ from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
 from rapport.node.meanings import Meanings
 from rapport.node.mqtt.bridges import Bridges
+from rapport.node.pipeline_process import PipelineProcess
 from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
+from rapport.node.spark_watch import SparkWatch
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.site import Site
@@ -70,6 +72,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     bridges: Bridges
     admission: Admission = OPEN_TO_ALL
     signatures: SignatureCheck | None = None
+    pipeline: PipelineProcess | None = None
 
 
 class Node:
@@ -104,6 +107,11 @@ class Node:
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
         self._tasks.start("policy.words", self.policies.run)
+        if self.policy.on_spark:
+            watch = SparkWatch(
+                self.channels, self.policy.on_spark, self.clock, self.policies.life.versions
+            )
+            self._tasks.start("policy.on_spark", watch.run)
         self._tasks.start("policy.load", self.load.run)
         self._tasks.start("policy.second_look", self._parts.second_looker.run)
         self._tasks.start("mediation.release", self.releasing.run)
@@ -113,6 +121,8 @@ class Node:
         self.links.start()
         self.bridges.start()
         await self.pushing.start()
+        if self._parts.pipeline is not None:
+            self._tasks.start("pipeline", self._parts.pipeline.run)
         self._started = True
         _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
 
@@ -189,6 +199,11 @@ class Node:
     def mediation(self) -> MediationReader:
         """For its counts."""
         return self._parts.mediation
+
+    @property
+    def pipeline(self) -> PipelineProcess | None:
+        """The pipeline's process, where the node watches over it."""
+        return self._parts.pipeline
 
     @property
     def policy(self) -> PolicyEngine:

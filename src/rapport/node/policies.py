@@ -26,6 +26,7 @@ from rapport.policy.terms import PolicyTerms
 from rapport.site.checkers import check_actions, check_data
 from rapport.site.facts import SiteFacts
 from rapport.site.linting import check_instances
+from rapport.site.on_spark import check_on_spark
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import policy_files, read_policy
 from rapport.site.rooms import check_own_actions, check_runnable
@@ -101,6 +102,7 @@ class SiteCompiler:
             *check_data(parts),
             *check_instances(parts),
             *check_runnable(parts),
+            *check_on_spark(parts),
             *check_own_actions(parts, self._people, {name: fields}),
             *check_action_texts(
                 site.file, self._people, {name: compiled.plan.actions}, {name: fields}
@@ -212,6 +214,7 @@ class Policies:
         async with self._reloading:
             site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
             problems = [*site.faults, *other_streams(site, self._engine.ontology)]
+            problems += _other_on_spark(self._site, site)
             found = await asyncio.to_thread(texts_in_site, site)
             if problems or found.problems:
                 raise SiteError([*problems, *found.problems])
@@ -227,3 +230,12 @@ class Policies:
             self._site, self._compiler = site, compiler
             self._tell_broken(one.name for one in done)
             return done
+
+
+def _other_on_spark(before: Site, after: Site) -> list[Problem]:
+    """Where a policy runs is settled when a node starts: what it knows stays where it is."""
+    if before.on_spark == after.on_spark:
+        return []
+    message = "which policies run on Spark has changed"
+    hint = "start the node anew"
+    return [Problem(file="site.toml", code="site.other_on_spark", message=message, hint=hint)]

@@ -58,6 +58,7 @@ def serve_own_terms(channels: LoggedChannels, outgoing: Outgoing) -> None:
     ) -> list[StoredEvent]:
         return await outgoing.view(channel, stored, interpretation, identity=identity)
 
+    outgoing.hides = channels.may_hide
     channels.source.present = present
     channels.source.views = Views()
     channels.source.views.use(outgoing.query_view)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from rapport.channel.access_admission import Admission, load_access, open_admission
 from rapport.channel.access_keys import open_keys, open_node_key
-from rapport.channel.access_signatures import SignatureCheck, sign_readings
+from rapport.channel.access_signatures import SignatureCheck
+from rapport.channel.access_signing import OwnSigner
 from rapport.channel.backends.choosing import open_channels
+from rapport.channel.channel import Appended
 from rapport.channel.dead_letters import bury
 from rapport.channel.declared import ChannelsDeclared, channels_from_site
 from rapport.channel.federation.declare import Link, links_from_site
@@ -41,13 +44,16 @@ from rapport.node.meanings import Meanings, meanings_of
 from rapport.node.mqtt.bridge import RunningBridge
 from rapport.node.mqtt.bridges import Bridges
 from rapport.node.node import Node, NodeParts
+from rapport.node.pipeline_process import PipelineProcess, pipeline_command
 from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
 from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
+from rapport.policy.on_spark import OnSpark
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.delivering import OwnActions
 from rapport.site.facts import SiteFacts
+from rapport.site.pipeline import BY_NODE, RunPlaces, pipeline_settings
 from rapport.site.site import Site
 
 
@@ -67,7 +73,8 @@ def make_node(
     plugins = Plugins()
     people = _people(site, plugins)
     admission = open_admission(load_access(site.file), site.directory)
-    signatures, sign = _signatures(site, settings, admission)
+    signatures, signer = _signatures(site, settings, admission)
+    sign = signer.changed if signer is not None else None
     opened = channels or open_channels(
         data_directory(site, settings) / "log",
         clock,
@@ -75,6 +82,8 @@ def make_node(
         site=site.directory,
         segment_bytes=settings.segment_bytes,
     )
+    if signer is not None:
+        opened.sign_with(signer)
     # Links in messages need the node's address, which is known only once its doors are open.
     node: list[Node] = []
     bindings, in_force = meanings_of(site)
@@ -125,7 +134,7 @@ def make_node(
             plugins=plugins,
             facts=SiteFacts(site.tables, life.compiled).find,
             own_action=OwnActions(people, life.text_of).find,
-            append=lambda name, events: node[0].append(name, events),
+            append=lambda name, events: _append_action(node[0], signer, name, events),
         ),
         care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
         pushing=Pushing(
@@ -137,9 +146,26 @@ def make_node(
         ),
         links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
         bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
+        pipeline=_pipeline(site, settings, clock),
     )
     node.append(Node(parts))
     return node[0]
+
+
+def _pipeline(site: Site, settings: NodeSettings, clock: Clock) -> PipelineProcess | None:
+    """What watches over the pipeline's process, where the site wants that."""
+    declared, problems = pipeline_settings(site.file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    if not declared.on:
+        return None
+    return PipelineProcess(
+        RunPlaces.of(data_directory(site, settings)),
+        clock,
+        pipeline_command(str(site.directory)),
+        # What flags said counts for the process, too.
+        {"RAPPORT_DATA": settings.data, BY_NODE: "1"},
+    )
 
 
 def _channels(site: Site) -> ChannelsDeclared:
@@ -197,14 +223,21 @@ def _people(site: Site, plugins: Plugins) -> Communication:
 
 def _signatures(
     site: Site, settings: NodeSettings, admission: Admission
-) -> tuple[SignatureCheck, SignReading | None]:
-    """What checks signatures at the doors, and what signs readings where the site wants that."""
+) -> tuple[SignatureCheck, OwnSigner | None]:
+    """What checks signatures at the doors, and what signs where the site wants that."""
     access = admission.access
     own = open_node_key(data_directory(site, settings)) if access.sign else None
     keys = open_keys(access, site.directory, own)
     declared = _channels(site)
     check = SignatureCheck(keys, lambda channel: declared.rules_for(channel).signed)
-    return check, sign_readings(own, keys) if own is not None else None
+    return check, OwnSigner(own, keys) if own is not None else None
+
+
+async def _append_action(
+    node: Node, signer: OwnSigner | None, name: str, events: Sequence[Event]
+) -> Appended:
+    """What an action appends: made by the node, whatever channel it goes to."""
+    return await node.append(name, events if signer is None else await signer.sign_all(events))
 
 
 def _mediation(
@@ -247,4 +280,5 @@ def _policy(
         pull=site.tables,
         lateness_ms=site.lateness_ms,
         upstream_is_idle=mediation.is_idle,
+        on_spark=OnSpark(site.on_spark),
     )

@@ -25,6 +25,7 @@ from rapport.policy.engine_reading import Reading
 from rapport.policy.engine_running import Running
 from rapport.policy.engine_state import EngineCounts, Standing, decode_state, encode_state
 from rapport.policy.life.shadow import Tally
+from rapport.policy.on_spark import OnSpark
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
@@ -61,6 +62,7 @@ class PolicyEngine:
         commit_every_events: int = 20_000,
         quiet_ms: int = 100,
         upstream_is_idle: Callable[[], bool] | None = None,
+        on_spark: OnSpark | None = None,
     ) -> None:
         """Nothing is read before the first step.
 
@@ -70,7 +72,11 @@ class PolicyEngine:
                 flow they do it themselves, and nothing is late because of a slow transport.
             upstream_is_idle: whether everything received so far has reached `events`; while it has
                 not, the clock does not move time on.
+            on_spark: policies that are not run here. For their sake the clock moves time on about
+                once a second while no event comes, and tells it: what waits there is not known
+                here.
         """
+        self.on_spark = on_spark or OnSpark()
         self._channels, self._clock = channels, clock
         self.name, self.ontology, self.pull = name, ontology, pull
         self._fixed = FixedPlans(plans)
@@ -84,7 +90,14 @@ class PolicyEngine:
             commit_every_ms=commit_every_ms,
             commit_every_events=commit_every_events,
         )
-        running = Running(plans, pull, ontology, lateness_ms=lateness_ms, steady_ns=clock.steady_ns)
+        running = Running(
+            plans,
+            pull,
+            ontology,
+            lateness_ms=lateness_ms,
+            steady_ns=clock.steady_ns,
+            elsewhere=self.on_spark,
+        )
         self._reading = Reading(self._fixed, running, Output(channels, name), self._pace)
         self.busy_ns = 0
         """Time in which a step was at work; while it waits for events it is not."""
@@ -228,7 +241,7 @@ class PolicyEngine:
             await self._reading.take(batch, self.ontology, self.skew_ms)
             self._pace.heard(self._clock.steady_ns())
         elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
-            await self._reading.move_on(self._clock.now_ms())
+            await self._reading.move_on(self._clock.now_ms(), beating=bool(self.on_spark))
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 

@@ -29,6 +29,9 @@ from rapport.policy.readings import bare_readings, split_events
 from rapport.policy.runners.base import END_OF_TIME
 
 Batch = Sequence[StoredEvent | BareStored]
+BEAT_MS = 900
+"""So much later than the newest reading, or the last beat, is the next one: about a second, which
+is how often a quiet engine looks."""
 _WHOLE_BATCHES = 100
 """So many are read with their headers after one that needed them."""
 
@@ -161,8 +164,10 @@ class Reading:
         self.output.counts.read += len(batch)
         await self._append(found, self.running.runner.take_late())
 
-    async def move_on(self, now_ms: int) -> None:
-        """Lets time pass as far as what is pending needs it, never beyond the clock."""
+    async def move_on(self, now_ms: int, *, beating: bool = False) -> None:
+        """Lets time pass as far as what is pending needs it, never beyond the clock; when it is
+        `beating`, up to the clock if that is far enough ahead.
+        """
         while self._again:
             await self._meet_again()
         found: list[Detection] = []
@@ -170,6 +175,9 @@ class Reading:
         while (due := self.running.pending_until()) is not None and due <= now_ms:
             found += self.running.advance(due)
             reached = due
+        if beating and now_ms - self.running.runner.latest >= BEAT_MS:
+            found += self.running.advance(now_ms)
+            reached = now_ms
         if reached is not None:
             await self._append(found, moved=TimeMoved(reached, self.position))
             self._pace.is_dirty = True

@@ -6,7 +6,7 @@ Pure but for the steady clock that measures cost: places, readings and time are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -36,7 +36,10 @@ class Running:
         *,
         lateness_ms: int,
         steady_ns: Callable[[], int],
+        elsewhere: Container[str] = (),
     ) -> None:
+        """`elsewhere`: policies that run on Spark; here they are passed over."""
+        self._elsewhere = elsewhere
         self._pull, self._ontology = pull, ontology
         self._lateness_ms, self._steady_ns = lateness_ms, steady_ns
         self.runner = self._runner_of(plans)
@@ -78,6 +81,8 @@ class Running:
         """Starts a plan, in the place of an older version if there is one; it sees what comes from
         now on. One that runs already goes on.
         """
+        if plan.policy in self._elsewhere:
+            return
         running = self.runner.policies()
         if running.get(plan.policy) == plan.version():
             return
@@ -178,7 +183,8 @@ class Running:
     def restore(self, at: PlansAt, state: EngineState | None) -> None:
         """Goes to where a commit stands, or to the beginning."""
         spent = self.runner.spent_ns
-        self.runner, self.shadows = self._runner_of(at.plans), Shadows()
+        plans = [plan for plan in at.plans if plan.policy not in self._elsewhere]
+        self.runner, self.shadows = self._runner_of(plans), Shadows()
         self.runner.spent_ns, self.began, self.left = spent, {}, []
         if state is None:
             return

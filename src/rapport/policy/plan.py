@@ -11,6 +11,7 @@ so the same plan runs in the node and on Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from sys import intern
 
 import msgspec
 
@@ -252,7 +253,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def version(self) -> str:
         """A name for exactly this plan: changes when anything in it does."""
-        return content_id(msgspec.json.encode(self).decode())[:12]
+        # Defaults are left out by identity; a text that came from another process is a copy.
+        known = msgspec.structs.replace(
+            self, consumption=intern(self.consumption), when_unsure=intern(self.when_unsure)
+        )
+        return content_id(msgspec.json.encode(known).decode())[:12]
 
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""

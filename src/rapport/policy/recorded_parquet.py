@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,20 @@ from rapport.policy.recorded_columns import convert
 from rapport.policy.recorded_rows import Cell, Report, Wanted, as_batch, check_fields, row_values
 
 
-def parquet_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.RecordBatch]:
-    """The rows of a file; `line` of a problem is the row, counted from 1."""
+def parquet_batches(
+    path: Path, wanted: Wanted, report: Report, groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its row groups that follow each other; `line` of a problem
+    is the row, counted from 1.
+    """
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             check_fields(path, wanted, file.schema_arrow.names, line=0)
-            done = 0
-            for rows in file.iter_batches(columns=list(dict.fromkeys(wanted.fields()))):
-                yield _rows(path, wanted, rows, done, file.schema_arrow.names, report)
+            before = range(0 if not groups else groups[0])
+            done = sum(file.metadata.row_group(number).num_rows for number in before)
+            columns = list(dict.fromkeys(wanted.fields()))
+            for rows in file.iter_batches(columns=columns, row_groups=groups):
+                yield usable_rows(path, wanted, rows, done, file.schema_arrow.names, report)
                 done += len(rows)
     except pa.ArrowInvalid as error:
         message = f"this is not a Parquet file: {error}"
@@ -31,7 +37,7 @@ def parquet_batches(path: Path, wanted: Wanted, report: Report) -> Iterator[pa.R
         ) from None
 
 
-def _rows(
+def usable_rows(
     path: Path,
     wanted: Wanted,
     rows: pa.RecordBatch,
@@ -39,6 +45,9 @@ def _rows(
     names: list[str],
     report: Report,
 ) -> pa.RecordBatch:
+    """The usable of some rows of a file, `done` rows after its beginning; the others are reported.
+    `names` are all columns of the file.
+    """
     converted = convert(rows, wanted)
     if converted is not None:
         return converted

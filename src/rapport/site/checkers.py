@@ -38,6 +38,8 @@ TABLES_OF_A_SITE = (
     "access",
     "links",
     "mqtt",
+    "spark",
+    "pipeline",
 )
 
 

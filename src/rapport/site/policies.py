@@ -19,7 +19,7 @@ from rapport.policy.terms import PolicyTerms
 
 DEFAULT_WINDOW_MS = 5_000
 _LONGEST_WINDOW_MS = 366 * 86_400_000
-_KEYS = ("files", "window", "interpretation", "interpretations")
+_KEYS = ("files", "window", "interpretation", "interpretations", "on_spark")
 _NAME = re.compile(r"\w[\w-]{0,99}")
 
 

@@ -33,7 +33,9 @@ from rapport.site.interpreting import (
     problems_of_sources,
     references_of,
 )
+from rapport.site.on_spark import check_on_spark
 from rapport.site.parts import Checker, SiteParts, has_errors
+from rapport.site.pipeline import check_pipeline
 
 
 def check_interpretations(parts: SiteParts) -> list[Problem]:
@@ -144,6 +146,8 @@ ROOM_CHECKERS: tuple[Checker, ...] = (
     check_access,
     check_interpretations,
     check_runnable,
+    check_on_spark,
+    check_pipeline,
     check_people,
 )
 

@@ -20,6 +20,7 @@ from rapport.policy.declare import ontology_from_site
 from rapport.policy.derived import DerivedColumns
 from rapport.policy.ontology import Ontology
 from rapport.site.checkers import CHECKERS
+from rapport.site.on_spark import on_spark_of
 from rapport.site.parts import SiteParts, has_errors
 from rapport.site.policies import choose, compile_text, policy_files, read_policy
 from rapport.site.pulling import (
@@ -57,6 +58,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Of each phrase what the site says is done about it."""
     data_directory: Path
     """Where log, records and replay state lie."""
+    on_spark: tuple[str, ...] = ()
+    """Policies that do not run in the node; `*` means all."""
     problems: tuple[Problem, ...] = ()
     """Warnings and hints."""
     faults: tuple[Problem, ...] = ()
@@ -150,6 +153,7 @@ def _read(
         file=file,
         actions=dict(file.section("actions").values),
         data_directory=data_directory_of(file, directory),
+        on_spark=on_spark_of(file),
         problems=tuple(problem for problem in problems if problem.severity != "error"),
         faults=tuple(faults),
     )

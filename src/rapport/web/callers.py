@@ -7,6 +7,7 @@ from typing import Any
 from litestar.connection import ASGIConnection
 
 from rapport.channel.rights import NOBODY, Right
+from rapport.core.errors import NotAllowed
 from rapport.node.node import Node
 
 _IDENTITY = "rapport.identity"
@@ -32,6 +33,21 @@ def allow(
     node.rights.check(identity, right, channel)
     if right == "subscribe":
         node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    return identity
+
+
+def allow_whole(connection: ASGIConnection[Any, Any, Any, Any], node: Node, channel: str) -> str:
+    """The caller's identity, for a door that shows what a channel holds in a form of its own;
+    raises as `allow` does, and NotAllowed when interceptors may hide something of the channel from
+    who may not change the node: such a form passes none.
+    """
+    identity = allow(connection, node, "subscribe", channel)
+    if node.channels.may_hide(channel) and not node.rights.allows_admin(identity):
+        raise NotAllowed(
+            f"interceptors decide what readers of {channel!r} see, and this door passes none",
+            code="access.intercepted",
+            hint=f"read the channel itself: GET /channels/{channel}/events",
+        )
     return identity
 
 

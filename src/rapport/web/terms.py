@@ -9,13 +9,24 @@ from rapport.channel.own_requests import interpretation_of
 from rapport.core.event import StoredEvent
 from rapport.node.node import Node
 
+INTERCEPTED = "(intercepted)"
+"""Stamp of events of root that passed interceptors; no interpretation has such a name."""
+
 
 class Wording:
     """In whose words a subscription is served; nothing is done for who reads root."""
 
     def __init__(self, node: Node, channel: str, identity: str, following: Following) -> None:
         self._node, self._channel, self._identity = node, channel, identity
+        self._following = following
         self.interpretation = interpretation_of(following.query)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others who follow the same are given the same; not while interceptors are at
+        work, which come and go and may look at who reads.
+        """
+        return not self._following.is_intercepted
 
     @property
     def stamp(self) -> str:
@@ -23,13 +34,17 @@ class Wording:
         texts for equal events.
         """
         if not self.interpretation:
-            return ""
+            return INTERCEPTED if self._following.is_intercepted else ""
         return self._node.outgoing.speech(self.interpretation).stamp
 
     async def said(self, followed: Followed) -> Sequence[StoredEvent]:
         """The events of a set as they are handed over; raises what `Outgoing.view` raises."""
         return await in_words(
-            self._node, self._channel, followed.chosen.events, self.interpretation, self._identity
+            self._node,
+            self._channel,
+            self._following.given(followed),
+            self.interpretation,
+            self._identity,
         )
 
 

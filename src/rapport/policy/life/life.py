@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.core.errors import PolicyError, Problem
+from rapport.core.errors import PolicyError, Problem, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.engine import PolicyEngine
@@ -26,7 +26,7 @@ from rapport.policy.life.commands import lint_commands
 from rapport.policy.life.compiled import Compile, CompiledTexts
 from rapport.policy.life.drafting import Draft, drafts_of_files, drafts_of_meaning
 from rapport.policy.life.record import PolicyRecord
-from rapport.policy.life.registry import Registry
+from rapport.policy.life.registry import Entry, Registry
 from rapport.policy.life.versions import (
     ShownChange,
     ShownPolicy,
@@ -176,9 +176,15 @@ class PolicyLife:
         """A version that runs beside the running one; only differences are told. An earlier shadow
         ends.
 
-        Raises PolicyError, UnknownName, or Conflict when the policy does not run, or is that
-        version.
+        Raises PolicyError, UnknownName, Conflict when the policy does not run, or is that version,
+        and Unsupported for one on Spark.
         """
+        if name in self._engine.on_spark:
+            raise Unsupported(
+                f"a shadow of {name!r}",
+                "Spark",
+                hint="compare the versions over history: rapport backtest NAME --compare FILE",
+            )
         return await self._bring("shadowed", name, text, by)
 
     async def promote(self, name: str, *, by: str = "") -> Done:
@@ -238,19 +244,33 @@ class PolicyLife:
 
     def policies(self) -> list[ShownPolicy]:
         """All that were not deleted, with what they did since the start."""
-        counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
-        failed = self._engine.failed()
-        return [
-            shown_policy(entry, counts, tallies, failed=failed.get(entry.name))
-            for entry in self._registry.alive()
-        ]
+        return self._shown(self._registry.alive())
+
+    def versions(self) -> dict[str, str]:
+        """Names and versions of all that should run, wherever."""
+        return {one.name: one.version for one in self._registry.alive() if one.state == "running"}
 
     def policy(self, name: str) -> ShownPolicy:
         """One with its text; raises UnknownName."""
-        entry = known_entry(self._registry, name)
-        counts, tallies = self._engine.counts_by_policy(), self._engine.shadows()
-        failed = self._engine.failed().get(name)
-        return shown_policy(entry, counts, tallies, failed=failed, whole=True)
+        return self._shown([known_entry(self._registry, name)], whole=True)[0]
+
+    def _shown(self, entries: Sequence[Entry], *, whole: bool = False) -> list[ShownPolicy]:
+        engine = self._engine
+        counts, tallies, failed = engine.counts_by_policy(), engine.shadows(), engine.failed()
+        there = {one.name: one.version for one in entries if one.state == "running"}
+        unwatched = engine.on_spark.problems(there, self._clock.now_ms())
+        return [
+            shown_policy(
+                entry,
+                counts,
+                tallies,
+                failed=failed.get(entry.name),
+                unwatched=unwatched.get(entry.name),
+                on_spark=entry.name in there and entry.name in engine.on_spark,
+                whole=whole,
+            )
+            for entry in entries
+        ]
 
     def compiled(self, name: str, version: str) -> Compiled | None:
         """What a version means now, also one that was replaced or deleted; None when it is not

@@ -30,7 +30,9 @@ class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally | None = None
     counts: PolicyCounts = PolicyCounts()
     problems: tuple[Problem, ...] = ()
-    """Why it is broken, or failed."""
+    """Why it is broken, or failed, or that nobody watches."""
+    on_spark: bool = False
+    """It runs there; what it did is not counted here."""
     text: str = ""
     shadow_text: str = ""
 
@@ -58,9 +60,14 @@ def shown_policy(
     tallies: Mapping[str, Tally],
     *,
     failed: Problem | None = None,
+    unwatched: Problem | None = None,
+    on_spark: bool = False,
     whole: bool = False,
 ) -> ShownPolicy:
-    """With its text when `whole`; `failed`: why it does not run although it should."""
+    """With its text when `whole`; `failed`: why it does not run although it should; `unwatched`:
+    why that is not known of one on Spark.
+    """
+    told = [one for one in (failed, unwatched) if one is not None]
     return ShownPolicy(
         name=entry.name,
         state="failed" if failed is not None else entry.state,
@@ -70,7 +77,8 @@ def shown_policy(
         shadow=entry.shadow_version,
         tally=tallies.get(entry.name),
         counts=counts.get(entry.name, PolicyCounts()),
-        problems=entry.problems if failed is None else (*entry.problems, failed),
+        problems=(*entry.problems, *told),
+        on_spark=on_spark,
         text=entry.text if whole else "",
         shadow_text=entry.shadow_text if whole else "",
     )

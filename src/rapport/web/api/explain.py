@@ -7,7 +7,6 @@ out where the caller may not read the raw channel.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -23,7 +22,7 @@ from rapport.node.node import Node
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.why_not import Question, given_in
 from rapport.site.explaining import asking_of
-from rapport.web.callers import allow, identity_of
+from rapport.web.callers import allow_whole, identity_of
 from rapport.web.dependencies import NodeDependency
 
 _SHOWN = ("events", "detections", "quarantine")
@@ -69,9 +68,14 @@ async def why(
 
 async def _asking(request: Request[Any, Any, Any], node: Node) -> Asking:
     for channel in _SHOWN:
-        allow(request, node, "subscribe", channel)
+        allow_whole(request, node, channel)
     identity = identity_of(request)
-    may_read = partial(node.rights.allows, identity, "subscribe")
+
+    def may_read(channel: str) -> bool:
+        return node.rights.allows(identity, "subscribe", channel) and (
+            node.rights.allows_admin(identity) or not node.channels.may_hide(channel)
+        )
+
     site = msgspec.structs.replace(node.site, ontology=node.policy.ontology)
     return await asyncio.to_thread(asking_of, site, node.channels, may_read=may_read)
 

@@ -8,7 +8,7 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath
 
-from rapport.channel.rights import Rights
+from rapport.node.node import Node
 from rapport.node.overview import Overview
 from rapport.node.overview import overview as make_overview
 from rapport.web.callers import identity_of
@@ -36,16 +36,21 @@ async def overview(request: Request[Any, Any, Any], node: NodeDependency) -> Res
     """Counts per channel, the last detections, deliveries and quarantined readings: of what the
     caller may read.
     """
-    seen = _readable(await make_overview(node), node.rights, identity_of(request))
+    seen = _readable(await make_overview(node), node, identity_of(request))
     return Response(msgspec.json.encode(seen), media_type="application/json")
 
 
-def _readable(whole: Overview, rights: Rights, identity: str) -> Overview:
-    def may_read(channel: str) -> bool:
-        return rights.allows(identity, "subscribe", channel)
+def _readable(whole: Overview, node: Node, identity: str) -> Overview:
+    """Without what the caller may not read, or would see only through interceptors."""
+    rights, is_admin = node.rights, node.rights.allows_admin(identity)
 
+    def may_read(channel: str) -> bool:
+        is_whole = is_admin or not node.channels.may_hide(channel)
+        return is_whole and rights.allows(identity, "subscribe", channel)
+
+    named = [one for one in whole.channels if rights.allows(identity, "subscribe", one.name)]
     return Overview(
-        channels=[count for count in whole.channels if may_read(count.name)],
+        channels=named,
         detections=whole.detections if may_read("detections") else [],
         deliveries=whole.deliveries if may_read("log") else [],
         quarantine=whole.quarantine if may_read("quarantine") else [],

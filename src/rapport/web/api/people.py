@@ -16,7 +16,7 @@ from litestar.params import FromPath, QueryParameter
 
 from rapport.channel.causes import CauseNode, cause_tree
 from rapport.core.errors import InvalidInput
-from rapport.web.callers import allow
+from rapport.web.callers import allow, allow_whole, identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render
@@ -57,7 +57,7 @@ async def ledger(
     limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 200,
 ) -> Response[bytes]:
     """Who was told what, how, when, and who answered; newest first. For who may read `log`."""
-    allow(request, node, "subscribe", "log")
+    allow_whole(request, node, "log")
     await node.ledger.refresh()
     rows = node.ledger.rows()[-limit:][::-1]
     return Response(msgspec.json.encode(rows), media_type="application/json")
@@ -70,7 +70,7 @@ async def explain(
     """The chain of causes from a message, detection or reading back to what was received; for who
     may read every channel that it shows.
     """
-    tree = await cause_tree(node.channels, event_id)
+    tree = await cause_tree(node.channels.seen_by(identity_of(request)), event_id)
     for channel in sorted(channels_in(tree)):
         allow(request, node, "subscribe", channel)
     return Response(msgspec.json.encode(tree), media_type="application/json")

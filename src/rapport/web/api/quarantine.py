@@ -17,7 +17,7 @@ from rapport.core.times import parse_time
 from rapport.mediation.holding.held import Wanted
 from rapport.mediation.holding.held_groups import held_groups
 from rapport.node.node import Node
-from rapport.web.callers import allow, allow_admin
+from rapport.web.callers import allow_admin, allow_whole
 from rapport.web.dependencies import NodeDependency
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ async def list_held(
     since: FromQuery[str] = "",
 ) -> Response[bytes]:
     """What is held back by source and reason, and how many were released of each source."""
-    allow(request, node, "subscribe", "quarantine")
+    allow_whole(request, node, "quarantine")
     held_back = node.releasing.held_back
     await held_back.refresh()
     since_ms = parse_time(since) if since else 0
@@ -65,7 +65,7 @@ async def show_held(
     request: Request[Any, Any, Any], held: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """What became of one event that was held back."""
-    allow(request, node, "subscribe", "quarantine")
+    allow_whole(request, node, "quarantine")
     await node.releasing.held_back.refresh()
     found = node.releasing.held_back.one(held)
     if found is None:
@@ -93,7 +93,7 @@ async def show_release(
     request: Request[Any, Any, Any], id: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """How far a release has come, and what the policies' second look found."""
-    allow(request, node, "subscribe", "quarantine")
+    allow_whole(request, node, "quarantine")
     return _json(await node.releasing.state(id))
 
 

@@ -81,7 +81,7 @@ class Subscription:
             *(chosen.after, chosen.through, chosen.reach, len(chosen.events), followed.gone),
             self._wording.stamp,
         )
-        if following.has_own_session:
+        if following.has_own_session or not self._wording.is_shared:
             return self._written(encoded, followed, events)
         return encoded.whole(key, lambda: self._written(encoded, followed, events))
 

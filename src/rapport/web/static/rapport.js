@@ -29,14 +29,14 @@ const spent = (ms) => (ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${(ms 
 function state(policy) {
   const [problem] = policy.problems;
   if (problem) return cell(`${policy.state}: ${problem.message}${problem.line ? `, line ${problem.line}` : ""}`, "state-failed");
-  if (!policy.shadow) return cell(policy.state, `state-${policy.state}`);
+  if (!policy.shadow) return cell(policy.on_spark ? `${policy.state} on Spark` : policy.state, `state-${policy.state}`);
   const { both, only_running, only_shadow } = policy.tally ?? { both: 0, only_running: 0, only_shadow: 0 };
   const compared = [`${both.toLocaleString()} found by both`, `${only_running.toLocaleString()} missed by it`, `${only_shadow.toLocaleString()} by it alone`];
   return cell(`${policy.state}, with ${policy.shadow} in its shadow: ${compared.join(", ")}`, "state-shadowed");
 }
 
 function showPolicies({ policies, policies_in_all }) {
-  const figure = (policy, text) => cell(policy.state === "running" ? text : "–", "number");
+  const figure = (policy, text) => cell(policy.state === "running" && !policy.on_spark ? text : "–", "number");
   fill("policies", policies.map((p) => [
     cell(p.name, "name"), state(p), ...[p.counts.read, p.counts.detections, p.counts.undecided].map((number) => figure(p, number.toLocaleString())),
     figure(p, spent(p.counts.cost_ms)),

@@ -119,6 +119,8 @@ class PlanOperator:
         self._memory_ms = memory_ms(
             plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
         )
+        if began is not None:  # silence is awaited from then on, whether a reading comes or not
+            self._next_due = self._earliest_due(-END_OF_TIME)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []

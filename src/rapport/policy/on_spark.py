@@ -1,0 +1,102 @@
+"""Policies that run on Spark and not in the node: which they are, and whether anybody watches.
+[PO-8, PI-5]
+
+Pure: what was heard and the time are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from rapport.core.errors import Problem
+from rapport.core.event import Event, make_event
+from rapport.core.ids import content_id
+
+CHANNEL = "pipeline"
+"""What the pipeline tells of itself."""
+REPORT_TYPE = "rapport.pipeline.live"
+ALL = "*"
+SILENT_MS = 30_000
+"""Without a report for so long nobody watches."""
+
+
+class LiveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a live query tells now and then: the versions it runs and how far it is."""
+
+    query: str
+    policies: dict[str, str]
+    reached: int
+    """The last position of `events` taken."""
+    watermark: int
+    batch: int = 0
+    failed: dict[str, Problem] = {}
+    """Policies that were set aside because something they use raised."""
+
+
+def report_event(source: str, report: LiveReport, now_ms: int) -> Event:
+    """The report as an event of CHANNEL."""
+    return make_event(
+        source=source,
+        id=content_id("live", report.query, str(report.batch), str(now_ms)),
+        type=REPORT_TYPE,
+        time=now_ms,
+        data=report,
+    )
+
+
+class OnSpark:
+    """The policies that a site lets run on Spark, and when it was last told that they do."""
+
+    def __init__(self, names: Iterable[str] = (), *, since_ms: int = 0) -> None:
+        """`since_ms`: from when a report is awaited."""
+        self._names = frozenset(names)
+        self._since_ms = since_ms
+        self._heard: dict[str, tuple[int, str]] = {}
+        self._failed: dict[str, Problem] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def __contains__(self, policy: object) -> bool:
+        return policy in self._names or ALL in self._names
+
+    def begin(self, now_ms: int) -> None:
+        """Reports are awaited from now on."""
+        self._since_ms = now_ms
+
+    def hear(self, report: LiveReport, at_ms: int) -> None:
+        """A report came."""
+        for policy, version in report.policies.items():
+            self._heard[policy] = (at_ms, version)
+            self._failed.pop(policy, None)
+        self._failed |= report.failed
+
+    def problem(self, policy: str, version: str, now_ms: int) -> Problem | None:
+        """Why nobody watches this version of a policy; None when somebody does, or may be about
+        to.
+        """
+        if policy in self._failed:
+            return self._failed[policy]
+        at_ms, heard = self._heard.get(policy, (self._since_ms, ""))
+        silent_ms = now_ms - at_ms
+        if silent_ms < SILENT_MS:
+            return None
+        other = f" of version {heard}" if heard and heard != version else ""
+        silent = f"has reported for {silent_ms // 1_000} s"
+        return Problem(
+            code="policy.nobody_watches",
+            message=f"no Spark query{other} {silent}: nobody watches",
+            hint="start one with: rapport pipeline run",
+            severity="warning",
+        )
+
+    def problems(self, policies: Mapping[str, str], now_ms: int) -> dict[str, Problem]:
+        """Of those policies (with their versions) that nobody watches, why."""
+        found = {
+            name: self.problem(name, version, now_ms)
+            for name, version in policies.items()
+            if name in self
+        }
+        return {name: problem for name, problem in found.items() if problem is not None}

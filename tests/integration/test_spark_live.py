@@ -1,0 +1,219 @@
+"""Policies live on Spark and in the node: the same events, in several micro-batches and buckets,
+and after a restart in the middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.readonly import open_readonly
+from rapport.core.detection import DETECTED, Detection, detection_lines
+from rapport.core.errors import Conflict, InvalidInput
+from rapport.core.event import Event, StoredEvent, make_event
+from rapport.core.schema import PARTS
+from rapport.kernel.clock import ManualClock
+from rapport.pipeline.live.appending import LiveCounts
+from rapport.pipeline.live.checkpoint import FILE
+from rapport.pipeline.live.run import LiveSettings, run_live
+from rapport.policy.engine_events import TIME_TYPE, TimeMoved, late_event, time_event
+from rapport.policy.recorded import read_recorded
+from rapport.policy.replay import recordings_of
+from rapport.policy.runners.local import LocalRunner
+from rapport.site.site import Site, load_site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+CHECKS = Path(__file__).parent.parent / "data" / "checks"
+FAR_MS = 10_000_000
+
+
+class Place:
+    """A site whose policies run on Spark, with events that a node would have mediated."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.directory = shutil.copytree(CHECKS / name, directory / "site")
+        file = self.directory / "site.toml"
+        text = file.read_text(encoding="utf-8")
+        head = '[policies]\non_spark = ["*"]\n'
+        file.write_text(text.replace("[policies]\n", head), encoding="utf-8")
+        self.site = load_site(self.directory)
+        self.checkpoint = directory / "checkpoint"
+        [recording] = recordings_of(self.site.ontology, self.directory)
+        self.readings = pa.concat_batches(
+            list(read_recorded(recording.path, recording.source, self.site.ontology, batch=10_000))
+        )
+        self.events = events_of(self.readings, self.site)
+
+    def append(self, channel: str, events: list[Event], now_ms: int) -> None:
+        async def work() -> None:
+            channels = open_embedded(self.log, ManualClock(now_ms))
+            await channels.channel(channel).append(events)
+            await channels.close()
+
+        asyncio.run(work())
+
+    @property
+    def log(self) -> Path:
+        return self.directory / ".rapport" / "log"
+
+    def read(self, channel: str) -> list[StoredEvent]:
+        async def work() -> list[StoredEvent]:
+            channels = open_readonly(self.log, ManualClock())
+            found = await channels.channel(channel).read_after(0, limit=100_000)
+            await channels.close()
+            return found
+
+        return asyncio.run(work())
+
+    def beat(self, time: int) -> None:
+        moved = TimeMoved(time, len(self.read("events")))
+        self.append("detections", [time_event(self.site.name, moved)], time)
+
+    def run(self, spark: Any, **how: Any) -> LiveCounts:
+        settings = LiveSettings(**how)
+        return run_live(
+            spark, self.directory, checkpoint=self.checkpoint, once=True, settings=settings
+        )
+
+    def found(self) -> list[Event]:
+        """What was told, in the order of ids."""
+        told = [one.event for one in self.read("detections") if one.event.type != TIME_TYPE]
+        return sorted(told, key=lambda event: event.id)
+
+    def expected(self, *rows: pa.RecordBatch, end: int) -> list[Event]:
+        """What one runner says that is fed with the same."""
+        site = self.site
+        runner = LocalRunner(
+            [one.plan for one in site.policies.values()],
+            site.tables,
+            lateness_ms=site.lateness_ms,
+            sources=site.ontology.sources,
+        )
+        detections = [found for batch in rows for found in runner.feed(batch)]
+        detections += runner.advance(end)
+        events = [one.to_event(source=site.name) for one in detections]
+        events += [one.to_event(source=site.name) for one in runner.take_undecided()]
+        events += [late_event(site.name, one) for one in runner.take_late()]
+        return sorted(events, key=lambda event: event.id)
+
+
+def events_of(readings: pa.RecordBatch, site: Site) -> list[Event]:
+    kinds = site.ontology.streams()
+    return [
+        make_event(
+            source=row["source"],
+            id=row["id"],
+            type=row["stream"],
+            subject=f"{row['stream'].partition('.')[0]}/{row['key']}",
+            time=row["time"],
+            data={
+                "key": row["key"],
+                "value": [row[f"{row['stream']}.{part}"] for part in PARTS[kinds[row["stream"]]]],
+            },
+        )
+        for row in readings.to_pylist()
+    ]
+
+
+def test_the_secure_building_in_two_buckets_and_several_micro_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = Place("secure-building", tmp_path)
+    last = max(event.time for event in place.events)
+    place.append("events", place.events, last)
+    place.beat(last + FAR_MS)
+    counts = place.run(spark, buckets=2, most_rows=6_000)
+    told = place.found()
+    assert told == place.expected(place.readings, end=last + FAR_MS)
+    lines = detection_lines(Detection.from_event(one) for one in told if one.type == DETECTED)
+    assert lines == (CHECKS / "secure-building" / "expected.jsonl").read_bytes()
+    assert (counts.reached, counts.detections, counts.late) == (20_000, len(told), 0)
+    assert counts.batches >= 3
+    [report] = [one.event.payload() for one in place.read("pipeline")][-1:]
+    assert set(report["policies"]) == {"secure-building"}
+
+
+def test_a_restart_in_the_middle_changes_nothing_and_late_and_unusable_ones_are_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = Place("small-policies", tmp_path)
+    middle, last = len(place.events) // 2, max(event.time for event in place.events)
+    late = msgspec.structs.replace(place.events[0], id="too-late")
+    ahead = msgspec.structs.replace(place.events[-1], id="ahead", time=last + 3_600_000)
+    broken = msgspec.structs.replace(place.events[-1], id="broken", data=b'{"key": ""}')
+    place.append("events", place.events[:middle], last)
+    place.run(spark, buckets=7)
+    before = place.found()
+    place.append("events", [*place.events[middle:], late, ahead, broken], last)
+    place.beat(last + FAR_MS)
+    counts = place.run(spark, buckets=7)
+    rows = [place.readings, *_readings_again(place, "too-late")]
+    assert place.found() == place.expected(*rows, end=last + FAR_MS)
+    assert {event.id for event in before} < {event.id for event in place.found()}
+    assert (counts.late, counts.quarantined) == (1, 2)
+    held = {one.event.payload()["event"]["id"]: one.event for one in place.read("quarantine")}
+    assert held.keys() == {"ahead", "broken"}
+    assert held["ahead"].payload()["reason"] == "policy.ahead_of_clock"
+    # Started once more there is nothing left to say.
+    told = place.read("detections")
+    place.run(spark, buckets=7)
+    assert place.read("detections") == told
+
+
+def test_a_changed_policy_begins_anew_and_the_others_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = Place("small-policies", tmp_path)
+    middle, last = len(place.events) // 2, max(event.time for event in place.events)
+    place.append("events", place.events[:middle], last)
+    place.run(spark, buckets=1)
+    [name, *others] = sorted(place.site.policies)
+    file = place.directory / f"{name}.dpl"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("actions\n", "actions\n  look twice\n"), encoding="utf-8")
+    place.append("events", place.events[middle:], last)
+    place.beat(last + FAR_MS)
+    place.run(spark, buckets=1)
+    expected = place.expected(place.readings, end=last + FAR_MS)
+
+    def of_others(events: list[Event]) -> list[Event]:
+        return [one for one in events if one.subject.removeprefix("policy/") in others]
+
+    assert of_others(place.found()) == of_others(expected)
+
+
+def test_what_does_not_fit_is_refused_in_words(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place("small-policies", tmp_path)
+    last = max(event.time for event in place.events)
+    place.append("events", place.events[:10], last)
+    with pytest.raises(InvalidInput, match="number of buckets"):
+        place.run(spark, buckets=1_001)
+    place.checkpoint.mkdir()
+    made = {"site": "small-policies", "buckets": 1, "keys": [0], "after": 0, "began": 0}
+    older = made | {"start": {}, "form": 0, "site": place.site.name}
+    (place.checkpoint / FILE).write_bytes(msgspec.json.encode(older))
+    with pytest.raises(Conflict) as caught:
+        place.run(spark)
+    assert caught.value.code == "live.other_version"
+    (place.checkpoint / FILE).write_bytes(msgspec.json.encode(older | {"site": "other"}))
+    with pytest.raises(Conflict) as caught:
+        place.run(spark)
+    assert caught.value.code == "live.other_site"
+
+
+def _readings_again(place: Place, id: str) -> list[pa.RecordBatch]:
+    """The first reading once more, under another id."""
+    first = place.readings.slice(0, 1)
+    column = first.schema.get_field_index("id")
+    return [first.set_column(column, "id", pa.array([id]))]

@@ -1,0 +1,109 @@
+"""A node that lets policies run on Spark: it says so, and says when nobody reports."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.core.errors import RapportError, SiteError, Unsupported
+from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.settings import NodeSettings
+from rapport.node.node import Node
+from rapport.node.overview import overview
+from rapport.node.spark_watch import SparkWatch
+from rapport.node.wiring import make_node
+from rapport.policy.on_spark import CHANNEL, SILENT_MS, LiveReport, OnSpark, report_event
+from rapport.scenarios.secure_building.play import prepare_site
+from rapport.site.site import check_site, load_site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    site = prepare_site(
+        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
+    )
+    return on_spark(site, "[policies]", '["*"]')
+
+
+def on_spark(site: Path, before: str, names: str) -> Path:
+    file = site / "site.toml"
+    text = file.read_text(encoding="utf-8")
+    assert before in text
+    file.write_text(text.replace(before, f"[policies]\non_spark = {names}"), encoding="utf-8")
+    return site
+
+
+def with_node(site: Path, story: Any) -> None:
+    async def scenario() -> None:
+        node = make_node(load_site(site), NodeSettings(), SystemClock())
+        await node.start()
+        try:
+            await story(node)
+        finally:
+            await node.stop()
+
+    asyncio.run(scenario())
+
+
+def test_the_node_runs_no_policy_itself_and_says_where_it_runs(site: Path) -> None:
+    async def story(node: Node) -> None:
+        assert node.policy.policies() == {}
+        [shown] = (await overview(node)).policies
+        assert (shown.name, shown.state, shown.on_spark) == ("secure-building", "running", True)
+        node.policy.on_spark.begin(0)
+        [shown] = node.policies.life.policies()
+        assert [problem.code for problem in shown.problems] == ["policy.nobody_watches"]
+        text = node.policies.life.policy("secure-building").text
+        with pytest.raises(Unsupported, match="shadow"):
+            await node.policies.life.shadow("secure-building", text)
+
+    with_node(site, story)
+
+
+def test_where_policies_run_is_settled_at_the_start(site: Path) -> None:
+    async def story(node: Node) -> None:
+        on_spark(site, '[policies]\non_spark = ["*"]', "[]")
+        with pytest.raises(SiteError) as caught:
+            await node.policies.reload()
+        assert [problem.code for problem in caught.value.problems] == ["site.other_on_spark"]
+
+    with_node(site, story)
+
+
+def test_names_nobody_has_are_warned_of_and_policies_that_stop_others_are_refused(
+    site: Path,
+) -> None:
+    on_spark(site, '[policies]\non_spark = ["*"]', '["secure-bilding"]')
+    [problem] = [one for one in check_site(site) if one.code == "site.unknown_policy"]
+    assert (problem.severity, problem.hint) == ("warning", "did you mean 'secure-building'?")
+    on_spark(site, '[policies]\non_spark = ["secure-bilding"]', '["secure-building"]')
+    policy = site / "secure-building.dpl"
+    text = policy.read_text(encoding="utf-8").replace(
+        "actions\n", "actions\n  pause policy secure-building\n"
+    )
+    policy.write_text(text, encoding="utf-8")
+    with pytest.raises(RapportError) as caught:
+        load_site(site)
+    assert "policy.not_on_spark" in {one.code for one in caught.value.problems_found()}
+
+
+def test_reports_are_heard_and_silence_is_told_once() -> None:
+    async def scenario() -> None:
+        clock = ManualClock(1_000_000)
+        channels, watched = open_memory(clock), OnSpark(["*"])
+        watched.begin(clock.now_ms())
+        watch = SparkWatch(channels, watched, clock, lambda: {"p": "v1"})
+        await watch.look()
+        assert watched.problem("p", "v1", clock.now_ms()) is None
+        await clock.advance(SILENT_MS)
+        assert watched.problem("p", "v1", clock.now_ms()) is not None
+        report = LiveReport(query="q", policies={"p": "v1"}, reached=1, watermark=1)
+        await channels.channel(CHANNEL).append([report_event("site", report, clock.now_ms())])
+        await watch.look()
+        assert watched.problem("p", "v1", clock.now_ms()) is None
+
+    asyncio.run(scenario())

@@ -1,0 +1,226 @@
+"""Random streams of a site with beats of the clock, and the two ways through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pytest
+
+from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
+from rapport.core.errors import PolicyError
+from rapport.kernel.chance import Chance
+from rapport.pipeline.live.decoding import Decoded
+from rapport.pipeline.live.parcel import Parcel, decode_parcel, encode_parcel
+from rapport.pipeline.live.saving import Held, Keeper, Mark, Row
+from rapport.pipeline.live.sharing import Shares, Sharing, plan_of_bucket, share_out
+from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.engine_events import TimeMoved
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Plan
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runners.operators import check_supported
+from rapport.testing.holding import Reading
+from rapport.testing.varied_policies import varied_policy
+from rapport.testing.varied_worlds import varied_site
+from rapport.testing.worlds import readings_batch
+
+FAR_MS = 10_000_000
+Outcome = tuple[list[Detection], list[Undecided], list[Cause]]
+
+
+class Stream(msgspec.Struct):
+    """Readings at positions 1 and on, in arrival order, and beats in the order of their places."""
+
+    ontology: Ontology
+    pull: PullData
+    plans: list[Plan]
+    readings: list[Reading]
+    beats: list[TimeMoved]
+    lateness_ms: int
+
+    @property
+    def began(self) -> int:
+        return self.readings[0].time
+
+
+class DictShelf:
+    """A shelf in memory; what is put there survives nothing but a new keeper."""
+
+    def __init__(self) -> None:
+        self._mark: Mark | None = None
+        self._rows: list[Row] = []
+
+    def mark(self) -> Mark | None:
+        return self._mark
+
+    def rows(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def add(self, mark: Mark, rows: Sequence[Row]) -> None:
+        self._mark, self._rows = mark, [*self._rows, *rows]
+
+    def renew(self, mark: Mark, rows: Sequence[Row]) -> None:
+        self._mark, self._rows = mark, list(rows)
+
+
+class Ways:
+    """What tests call."""
+
+    shelf = DictShelf
+
+    def stream(self, chance: Chance, *, events: int = 40, policies: int = 3) -> Stream:
+        """A random site with policies that can be run, readings out of order, and beats."""
+        site = varied_site(chance, events=events)
+        plans = self.plans(chance, site.ontology, policies)
+        lateness = chance.choice((0, 10, 50, 200))
+        readings = _shaken(chance, site.readings)
+        beats = _beats(chance, readings, lateness)
+        return Stream(site.ontology, site.pull, plans, readings, beats, lateness)
+
+    def plans(self, chance: Chance, ontology: Ontology, wanted: int) -> list[Plan]:
+        """Random ones, named by number."""
+        plans: list[Plan] = []
+        while len(plans) < wanted:
+            text, name = varied_policy(chance, ontology), f"p{len(plans)}"
+            try:
+                plan = compile_policy(text, name=name, ontology=ontology, window_ms=100).plan
+            except PolicyError:
+                continue
+            if not check_supported(plan):
+                plans.append(plan)
+        return plans
+
+    def alone(self, stream: Stream, plans: Sequence[Plan] | None = None) -> Outcome:
+        """One runner fed one by one."""
+        runner = LocalRunner(
+            stream.plans if plans is None else plans,
+            stream.pull,
+            lateness_ms=stream.lateness_ms,
+            sources=stream.ontology.sources,
+            began=stream.began,
+        )
+        found: list[Detection] = []
+        undecided: list[Undecided] = []
+        beats = list(stream.beats)
+        for position in range(len(stream.readings) + 1):
+            if position:
+                one = stream.readings[position - 1]
+                found += runner.feed(readings_batch([one], stream.ontology))
+                undecided += runner.take_undecided()
+            while beats and beats[0].after == position:
+                found += runner.advance(beats.pop(0).time)
+                undecided += runner.take_undecided()
+        return in_form(found, undecided, runner.take_late())
+
+    def parcels(self, stream: Stream, sharing: Sharing, batch: Batch) -> list[list[Parcel]]:
+        """By bucket the parcels of a batch, as they travel."""
+        found: list[list[Parcel]] = []
+        for decoded in self.decoded(stream, batch):
+            made = sharing.parcels(decoded)
+            found = found or [[] for _ in made]
+            for own, parcel in zip(found, made, strict=True):
+                own.append(decode_parcel(encode_parcel(parcel)))
+        return found
+
+    def decoded(self, stream: Stream, batch: Batch) -> Iterator[Decoded]:
+        none = readings_batch([], stream.ontology)
+        if batch.beats:
+            yield Decoded(0, 0, np.zeros(0, np.int64), none, [], batch.beats)
+        for first, last in batch.stretches:
+            rows = readings_batch(stream.readings[first - 1 : last], stream.ontology)
+            yield Decoded(first, last, np.arange(first, last + 1), rows, [], [])
+
+    def shared(
+        self, stream: Stream, batches: Sequence[Batch], buckets: int, chance: Chance
+    ) -> Outcome:
+        """Several buckets that are put away and taken up again in between, now and then by a
+        process that has an older state in memory, or none.
+        """
+        shares = self.shares(stream, buckets)
+        sharing = Sharing(stream.plans, shares, stream.pull, stream.ontology.sources)
+        keepers = [self.keeper(stream, shares, number) for number in range(buckets)]
+        shelves = [DictShelf() for _ in range(buckets)]
+        memories: list[list[Held | None]] = [[None, None] for _ in range(buckets)]
+        found: list[Detection] = []
+        undecided: list[Undecided] = []
+        late: list[Cause] = []
+        for batch in batches:
+            for number, own in enumerate(self.parcels(stream, sharing, batch)):
+                worker = chance.randint(0, 1)
+                memory, memories[number][worker] = memories[number][worker], None
+                chance.shuffle(own)
+                told, held = keepers[number].step(shelves[number], own, memory)
+                memories[number][worker] = held if chance.randint(0, 3) else None
+                found += told.detections
+                undecided += told.undecided
+                late += told.late
+        return in_form(found, undecided, late)
+
+    def shares(self, stream: Stream, buckets: int) -> Shares:
+        return share_out(stream.plans, stream.pull, stream.ontology.sources, buckets)
+
+    def keeper(self, stream: Stream, shares: Shares, number: int) -> Keeper:
+        plan = plan_of_bucket(
+            number,
+            stream.plans,
+            shares,
+            lateness_ms=stream.lateness_ms,
+            sources=stream.ontology.sources,
+            began=stream.began,
+            after=0,
+        )
+        return Keeper(plan, stream.pull)
+
+    def cut(self, chance: Chance, stream: Stream) -> list[Batch]:
+        """Batches of contiguous stretches; beats come with their place or before it."""
+        batches: list[Batch] = []
+        position, beats = 0, list(stream.beats)
+        while position < len(stream.readings) or beats:
+            batch = Batch([], [])
+            for _ in range(chance.randint(0, 3)):
+                until = min(position + chance.randint(1, 12), len(stream.readings))
+                if until > position:
+                    batch.stretches.append((position + 1, until))
+                    position = until
+            while beats and (beats[0].after <= position or chance.randint(0, 3) == 0):
+                batch.beats.append(beats.pop(0))
+            batches.append(batch)
+        return batches
+
+
+class Batch(msgspec.Struct):
+    """Stretches of positions and beats that are read together."""
+
+    stretches: list[tuple[int, int]]
+    beats: list[TimeMoved]
+
+
+def in_form(found: list[Detection], undecided: list[Undecided], late: list[Cause]) -> Outcome:
+    """In one order; late ones that stand in several buckets once."""
+    return sorted(found, key=detection_order), each_once(undecided), sorted(set(late))
+
+
+def _shaken(chance: Chance, readings: Sequence[Reading]) -> list[Reading]:
+    """Some come later than they should, some much later."""
+    delays = {
+        number: chance.choice((0, 0, 0, 10, 60, 300)) + reading.time
+        for number, reading in enumerate(readings)
+    }
+    return [readings[number] for number in sorted(delays, key=lambda n: (delays[n], n))]
+
+
+def _beats(chance: Chance, readings: Sequence[Reading], lateness: int) -> list[TimeMoved]:
+    beats = []
+    for position in range(1, len(readings) + 1):
+        if chance.randint(0, 7) == 0:
+            time = max(one.time for one in readings[:position])
+            beats.append(TimeMoved(time + chance.choice((-50, 0, 30, 300)), position))
+    return [*beats, TimeMoved(readings[-1].time + FAR_MS, len(readings))]
+
+
+@pytest.fixture(scope="session")
+def ways() -> Ways:
+    return Ways()
