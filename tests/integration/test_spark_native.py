@@ -1,0 +1,202 @@
+"""What Spark does by itself and what the operators do: the same detections, rows and pairs."""
+
+from __future__ import annotations
+
+import io
+import math
+from contextlib import redirect_stdout
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rapport.bench import building
+from rapport.core.detection import Detection, detection_order
+from rapport.core.errors import Unsupported
+from rapport.kernel.chance import Chance
+from rapport.pipeline.history.native.choose import detected, interest_filter, prefiltered
+from rapport.pipeline.history.native.enrich import enriched
+from rapport.pipeline.history.native.grid import (
+    points_in_rectangles,
+    points_near_points,
+    squared_distance,
+)
+from rapport.pipeline.history.native.whole import why_not_native
+from rapport.pipeline.history.tasks import detections_from
+from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.plan import Plan
+from rapport.policy.relations import INSIDE, WITHIN
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.local import LocalRunner
+from rapport.testing.trials import Trial, varied_trial
+from rapport.testing.worlds import readings_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def locally(plans: list[Plan], pull: PullData, readings: pa.RecordBatch) -> list[Detection]:
+    runner = LocalRunner(plans, pull, lateness_ms=0)
+    return sorted(runner.feed(readings) + runner.finish(), key=detection_order)
+
+
+def native_trials(wanted: int) -> list[tuple[Trial, Plan]]:
+    """Random sites with policies that one event at a time decides, named by number."""
+    found: list[tuple[Trial, Plan]] = []
+    seed = 0
+    while len(found) < wanted:
+        trial = varied_trial(Chance(seed), events=60)
+        plan = compile_policy(
+            trial.text, name=f"p{seed}", ontology=trial.ontology, window_ms=trial.window_ms
+        ).plan
+        seed += 1
+        if not why_not_native(plan):
+            found.append((trial, plan))
+    return found
+
+
+def test_plans_that_one_event_decides_give_the_detections_of_the_operators(
+    spark: SparkSession,
+) -> None:
+    expected: list[Detection] = []
+    frames: list[DataFrame] = []
+    for trial, plan in native_trials(10):
+        readings = readings_batch(trial.readings, trial.ontology)
+        expected += locally([plan], trial.pull, readings)
+        rows = spark.createDataFrame(pa.Table.from_batches([readings]))
+        frames.append(detected(rows, plan, trial.pull))
+    found = detections_from(reduce(lambda one, other: one.unionAll(other), frames).toArrow())
+    assert sorted(found, key=detection_order) == sorted(expected, key=detection_order)
+    assert len({one.policy for one in expected}) > 6
+
+
+def test_a_plan_that_needs_the_operators_is_refused(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(pa.Table.from_batches([building.walk(9, 4, 10, 1).readings]))
+    with pytest.raises(Unsupported, match="absence"):
+        detected(rows, building.policy(building.ALONE), building.Building(9, 4, 1))
+
+
+def plan_text(rows: DataFrame) -> str:
+    told = io.StringIO()
+    with redirect_stdout(told):
+        rows.explain("formatted")
+    return told.getvalue()
+
+
+def test_a_native_filter_leaves_out_the_same_rows_everywhere_and_reaches_into_the_file(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    pull = building.Building(900, 100, 1)  # 720 employees: too many to list in a condition
+    readings = building.walk(900, 140, 6_000, 1).readings
+    path = tmp_path / "readings.parquet"
+    pq.write_table(pa.Table.from_batches([readings]), path)
+    plans = [
+        building.policy("  A is inside R FOLLOWED-BY B is inside R\n", name="order"),
+        building.policy(building.LASTING, name="lasting", who="badge='7'"),
+    ]
+    rows = spark.read.parquet(str(path))
+    filtered = prefiltered(rows, plans, pull)
+    assert filtered.columns == rows.columns
+    condition = interest_filter(plans, pull)
+    expected = readings.filter(condition)
+    kept = filtered.toArrow()
+    assert set(kept["id"].to_pylist()) == set(expected["id"].to_pylist())
+    assert 0 < len(kept) < 0.6 * len(readings)
+    batch = kept.sort_by([("time", "ascending"), ("id", "ascending")]).combine_chunks()
+    found = locally(plans, pull, batch.to_batches()[0])
+    assert found == locally(plans, pull, readings)
+    told = plan_text(filtered)
+    assert "PushedFilters: [IsNotNull(stream), EqualTo(stream,person.position), Or(" in told
+    assert "GreaterThanOrEqual(`person.position.x`," in told
+    assert "EqualTo(key,7)" in told
+    assert "BroadcastHashJoin" in told
+    assert "Exchange hashpartitioning" not in told
+
+
+HUGE = 1e308
+
+
+def varied(chance: np.random.Generator, count: int) -> np.ndarray:
+    points = chance.integers(-8, 9, (count, 2)) / 2.0
+    odd = np.array([math.inf, -math.inf, math.nan, HUGE, -HUGE, 1e-320, -0.0])
+    chosen = chance.random((count, 2)) < 0.05
+    points[chosen] = chance.choice(odd, int(chosen.sum()))
+    return points
+
+
+def as_rows(spark: SparkSession, points: np.ndarray) -> DataFrame:
+    columns = {"place": np.arange(len(points)), "x": points[:, 0], "y": points[:, 1]}
+    return spark.createDataFrame(pa.table(columns))
+
+
+def every_pair(first: np.ndarray, second: np.ndarray) -> tuple[Any, Any]:
+    return np.repeat(np.arange(len(first)), len(second)), np.tile(
+        np.arange(len(second)), len(first)
+    )
+
+
+def pairs_of(frame: DataFrame) -> set[tuple[int, int]]:
+    found = frame.select("place", "number").toArrow()
+    pairs = list(zip(found["place"].to_pylist(), found["number"].to_pylist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+    return set(pairs)
+
+
+def test_points_in_rectangles_are_those_of_the_relationship(spark: SparkSession) -> None:
+    chance = np.random.default_rng(4)
+    points, corner = varied(chance, 400), varied(chance, 300)
+    size = chance.choice([0.0, 0.5, 1.0, 3.0, 1e9, math.inf], (300, 2))
+    size[::7] = -1.0
+    with np.errstate(all="ignore"):
+        rectangles = np.hstack((corner, corner + size))
+    rectangles[::50] = [-HUGE, -math.inf, HUGE, math.inf]
+    table = pa.table(
+        {f"c{k}": pa.array(rectangles[:, k], from_pandas=True) for k in range(4)}
+        | {"number": np.arange(300)}
+    )
+    joined = points_in_rectangles(
+        as_rows(spark, points), "x", "y", table, corners=("c0", "c1", "c2", "c3")
+    )
+    owners, others = every_pair(points, rectangles)
+    mask = INSIDE.holds_many(points[owners], rectangles[others], None)
+    expected = set(zip(owners[mask].tolist(), others[mask].tolist(), strict=True))
+    assert pairs_of(joined) == expected
+    assert len(expected) > 1_000
+    nothing = points_in_rectangles(
+        as_rows(spark, points), "x", "y", table.slice(0, 0), corners=("c0", "c1", "c2", "c3")
+    )
+    assert pairs_of(nothing) == set()
+
+
+@pytest.mark.parametrize("reach", [0.0, 1.5, 1e200])
+def test_points_near_points_are_those_of_the_relationship(
+    spark: SparkSession, reach: float
+) -> None:
+    from pyspark.sql import functions as sql
+
+    chance = np.random.default_rng(6)
+    points, places = varied(chance, 300), varied(chance, 60)
+    table = pa.table({"u": places[:, 0], "v": places[:, 1], "number": np.arange(60)})
+    near = points_near_points(as_rows(spark, points), "x", "y", table, reach, at=("u", "v"))
+    squared = squared_distance(*(sql.col(name) for name in ("x", "y", "u", "v")))
+    exact = near.where(~sql.isnan(squared) & (squared <= sql.lit(reach * reach)))
+    owners, others = every_pair(points, places)
+    mask = WITHIN.holds_many(points[owners], places[others], reach)
+    assert pairs_of(exact) == set(zip(owners[mask].tolist(), others[mask].tolist(), strict=True))
+
+
+def test_readings_are_enriched_with_what_the_tables_know(spark: SparkSession) -> None:
+    rooms = building.Building(5, 9, 1).instances("room")
+    rows = spark.createDataFrame(pa.table({"key": ["1", "4", "x"], "n": [1, 2, 3]}))
+    frame = enriched(rows, rooms, ["security", "area", "floor"], prefix="room_")
+    found = frame.toArrow().sort_by("n").to_pylist()
+    assert [one["room_security"] for one in found] == ["restricted", "public", None]
+    assert found[1]["room_area_x2"] == rooms.columns["area"][3, 2]
+    assert (found[2]["room_area_y1"], found[0]["room_floor"]) == (None, None)
+    assert "BroadcastHashJoin" in plan_text(frame)
