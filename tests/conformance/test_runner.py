@@ -5,11 +5,13 @@ A new runner is one more entry in RUNNERS; the scenarios know nothing of how it 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rapport.core.detection import Cause, Detection, detection_lines
@@ -99,10 +101,37 @@ def run_on_spark(
     return made.detections, made.late
 
 
-RUNNERS: dict[str, Run] = {"local": run_local, "spark": run_on_spark}
+def run_over_files(
+    plans: list[Plan],
+    pull: PullData,
+    batches: list[pa.RecordBatch],
+    lateness_ms: int,
+    sources: Sources = None,
+) -> Found:
+    """What Spark's workers do with Parquet files, in this process: three slices or buckets."""
+    from rapport.pipeline.history.driving import Parts, drive
+    from rapport.pipeline.history.files import readings_files
+    from rapport.pipeline.history.here import Here
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "readings.parquet"
+        pq.write_table(pa.Table.from_batches(batches), path, row_group_size=50)
+        found = drive(
+            plans,
+            pull,
+            readings_files([path]),
+            Here(pull),
+            lateness_ms=lateness_ms,
+            parts=Parts(3, 3),
+            sources=sources,
+        )
+        return found.in_order(), found.late
 
 
-@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+RUNNERS: dict[str, Run] = {"local": run_local, "files": run_over_files, "spark": run_on_spark}
+
+
+@pytest.fixture(params=["local", "files", pytest.param("spark", marks=pytest.mark.spark)])
 def run(request: pytest.FixtureRequest) -> Run:
     if request.param == "spark":
         pytest.importorskip("pyspark")

@@ -38,9 +38,13 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
         case "json":
             return encode_plan(compiled.plan).decode()
         case "partitions":
+            from rapport.pipeline.history.native.choose import choose
             from rapport.pipeline.history.partitioning import explain_partitioning
 
-            return explain_partitioning(compiled.plan, site.ontology.sources)
+            sources = site.ontology.sources
+            wanted = choose(compiled.plan, site.tables, sources).wanted
+            told = explain_partitioning(compiled.plan, sources, site.tables)
+            return f"{told}\n{name}: operators are given {wanted}"
 
 
 def stage_drawing(site: Site, name: str, stage: Stage) -> str:

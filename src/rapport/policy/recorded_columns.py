@@ -33,6 +33,8 @@ def _time(column: pa.Array) -> pa.Array:
         # Finer times are cut to milliseconds, as ISO 8601 text is.
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     times = column.cast(pa.int64())
+    if times.null_count:
+        raise pa.ArrowInvalid("a time is missing")
     if (
         len(times)
         and not -FARTHEST_MS < pc.min(times).as_py() <= pc.max(times).as_py() < FARTHEST_MS

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
@@ -14,16 +17,19 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
+from rapport.pipeline.history.files import readings_files
+from rapport.pipeline.history.here import Here
+from rapport.pipeline.history.lateness import groups_of
+from rapport.pipeline.history.layout import lay_out_history
+from rapport.pipeline.history.outcome import unpacked
 from rapport.pipeline.history.partitioning import (
-    BEGIN_OF_TIME,
-    Layout,
     explain_partitioning,
-    lay_out,
     look_ahead_ms,
     look_back_ms,
     used_up_terms,
+    why_in_one_piece,
 )
-from rapport.pipeline.history.tasks import Job, detections_from, run_tasks
+from rapport.pipeline.history.task_run import Job
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import (
@@ -36,8 +42,8 @@ from rapport.policy.plan import (
     StateAtom,
     encode_plan,
 )
-from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.operators.predicate import looked_up
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.sharing.sides import with_sides
 from rapport.site.site import Site
 from rapport.testing.trials import varied_trial
 from rapport.testing.worlds import (
@@ -55,38 +61,36 @@ def plan_of(site: Site, name: str) -> Plan:
     return site.policies[name].plan
 
 
-def in_tasks(readings: pa.Table, layout: Layout) -> list[pa.RecordBatch]:
-    """What `detect.spread` does on Spark, done by hand: the readings of every task, in order."""
-    readings = readings.sort_by([("time", "ascending"), ("id", "ascending")])
-    times = readings["time"].to_numpy()
-    batches: list[pa.RecordBatch] = []
-    for number, task in enumerate(layout.tasks):
-        first = 0
-        if task.begin > BEGIN_OF_TIME:
-            first = int(np.searchsorted(times, task.begin - layout.look_back_ms))
-        part = readings.slice(first, int(np.searchsorted(times, task.read_until)) - first)
-        column = pa.array([number] * len(part), pa.int32())
-        batches += part.add_column(0, "task", column).to_batches(max_chunksize=17)
-    return batches
-
-
 def run(
     plans: list[Plan],
     pull: PullData,
     readings: pa.Table,
-    layout: Layout,
+    bounds: tuple[int, ...] = (),
     sources: dict[str, PushSource] | None = None,
 ) -> list[Detection]:
-    job = Job(
-        plans=[encode_plan(plan) for plan in plans],
-        tasks=layout.tasks,
-        schema=readings.schema.serialize().to_pybytes(),
-        sources=sources or {},
-    )
-    instances = {name: pull.instances(name) for plan in plans for name in plan.concepts()}
-    pairs = {name: pull.pairs(name) for plan in plans for name in looked_up(plan)}
-    found = list(run_tasks(job, instances, in_tasks(readings, layout), pairs))
-    return detections_from(pa.Table.from_batches(found)) if found else []
+    """What tasks find whose slices meet at the bounds; readings are sorted first."""
+    ordered = readings.sort_by([("time", "ascending"), ("id", "ascending")])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "readings.parquet"
+        pq.write_table(ordered, path, row_group_size=17)
+        history = readings_files([path])
+        groups = groups_of(history)
+        layout = lay_out_history(
+            plans, pull, groups, partitions=1, buckets=1, sources=sources, bounds=bounds
+        )
+        job = Job(
+            plans=[encode_plan(plan) for plan in plans],
+            tasks=layout.tasks,
+            series=history.series,
+            groups=groups,
+            lateness_ms=0,
+            sources=sources or {},
+        )
+        return list(unpacked(Here(pull).reading(job), Detection))
+
+
+def meeting_at(cuts: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted({int(cut) for cut in cuts}))
 
 
 @pytest.fixture(scope="module")
@@ -129,29 +133,25 @@ def test_explain_says_how_and_why(small_policies: Site) -> None:
     assert "15s before its begin and 10s after its end" in explain_partitioning(
         plan_of(small_policies, "followed-by-not")
     )
-    assert explain_partitioning(plan_of(small_policies, "within")) == (
-        "within: one partition, because 'A within B' uses each event once per pair (chronicle), "
+    reason = (
+        "'A within B' uses each event once per pair (chronicle), "
         "so what is left depends on the whole history before"
+    )
+    within = plan_of(small_policies, "within")
+    assert explain_partitioning(within) == f"within: not in slices of time, because {reason}"
+    told = explain_partitioning(within, None, small_policies.tables)
+    assert told.startswith("within: buckets of identities of B, for every detection names one; ")
+    assert told.endswith(
+        f" of the identities are needed in every bucket; not in slices of time, because {reason}"
     )
 
 
-def test_slices_hold_about_equally_many_readings(small_policies: Site) -> None:
-    plans = [plan_of(small_policies, "or"), plan_of(small_policies, "within")]
-    times = np.array([5] * 50 + list(range(100, 150)), np.int64)
-    layout = lay_out(plans, times, 4)
-    assert layout.bounds == (100, 125)
-    assert [(t.plans, t.begin, t.until, t.read_until) for t in layout.tasks] == [
-        ((0,), BEGIN_OF_TIME, 100, 100),
-        ((0,), 100, 125, 125),
-        ((0,), 125, END_OF_TIME, END_OF_TIME),
-        ((1,), BEGIN_OF_TIME, END_OF_TIME, END_OF_TIME),
-    ]
-
-
-def test_no_readings_or_no_plans_need_no_cut(small_policies: Site) -> None:
-    nothing = np.empty(0, np.int64)
-    assert lay_out([], nothing, 7).tasks == ()
-    assert len(lay_out([plan_of(small_policies, "or")], nothing, 7).tasks) == 1
+def test_explain_says_why_there_is_no_key(small_policies: Site) -> None:
+    plan = plan_of(small_policies, "within")
+    anybody = with_sides(plan, lambda side: msgspec.structs.replace(side, constraints=()))
+    told = explain_partitioning(anybody, None, small_policies.tables)
+    assert told.startswith("within: one partition, because 'A within B' uses each event once")
+    assert told.endswith("; and every event that may stand for A may stand for B too")
 
 
 @pytest.mark.slow
@@ -165,9 +165,8 @@ def test_any_cuts_give_the_same_detections(
     kept = data.draw(st.lists(st.booleans(), min_size=len(recorded), max_size=len(recorded)))
     part = recorded.filter(pa.array(kept))
     plans = [compiled.plan for compiled in small_policies.policies.values()]
-    whole = run(plans, small_policies.tables, part, lay_out(plans, times, 1))
-    sliced = lay_out(plans, np.array(cuts, np.int64), len(cuts) + 1)
-    found = run(plans, small_policies.tables, part, sliced)
+    whole = run(plans, small_policies.tables, part)
+    found = run(plans, small_policies.tables, part, meeting_at(cuts))
     assert detection_lines(found) == detection_lines(whole)
 
 
@@ -190,10 +189,10 @@ def test_random_policies_may_be_cut_anywhere(seed: int, share: float) -> None:
     plans = [compiled.plan]
     readings = pa.Table.from_batches([readings_batch(world.readings)])
     times = readings["time"].to_numpy()
-    whole = run(plans, world.pull, readings, lay_out(plans, times, 1))
+    whole = run(plans, world.pull, readings)
     around = range(int(times.min()) - 1, int(times.max()) + 3 * WINDOW_MS)
-    cuts = np.array(chance.sample(around, int(share * 40) + 1), np.int64)
-    found = run(plans, world.pull, readings, lay_out(plans, cuts, len(cuts) + 1))
+    cuts = chance.sample(around, int(share * 40) + 1)
+    found = run(plans, world.pull, readings, meeting_at(cuts))
     assert detection_lines(found) == detection_lines(whole)
 
 
@@ -214,11 +213,10 @@ def test_plans_with_comparisons_own_windows_and_unsure_clocks_may_be_cut_anywher
     plans = [compiled.plan]
     readings = pa.Table.from_batches([readings_batch(trial.readings, trial.ontology)])
     times = readings["time"].to_numpy()
-    whole = run(plans, trial.pull, readings, lay_out(plans, times, 1, sources=sources), sources)
+    whole = run(plans, trial.pull, readings, (), sources)
     around = range(int(times.min()) - 1, int(times.max()) + 400)
-    cuts = np.array(chance.sample(around, int(share * 40) + 1), np.int64)
-    layout = lay_out(plans, cuts, len(cuts) + 1, sources=sources)
-    found = run(plans, trial.pull, readings, layout, sources)
+    cuts = chance.sample(around, int(share * 40) + 1)
+    found = run(plans, trial.pull, readings, meeting_at(cuts), sources)
     assert detection_lines(found) == detection_lines(whole)
 
 
@@ -226,27 +224,28 @@ def test_plans_with_comparisons_own_windows_and_unsure_clocks_may_be_cut_anywher
 def test_cuts_may_lie_at_the_very_times_of_events(small_policies: Site, recorded: pa.Table) -> None:
     cuts = np.unique(recorded["time"].to_numpy())[::4]
     plans = [compiled.plan for compiled in small_policies.policies.values()]
-    found = run(plans, small_policies.tables, recorded, lay_out(plans, cuts, len(cuts) + 1))
+    found = run(plans, small_policies.tables, recorded, meeting_at(cuts))
     for plan in plans:
         expected = Path(small_policies.directory, f"{plan.policy}.expected.jsonl").read_bytes()
         assert detection_lines(d for d in found if d.policy == plan.policy) == expected, plan.policy
 
 
-def test_a_plan_in_doubt_by_a_silent_source_runs_in_one_piece(small_policies: Site) -> None:
+def test_a_plan_in_doubt_by_a_silent_source_is_not_sliced(small_policies: Site) -> None:
     positions = small_policies.ontology.sources["positions"]
     sources = {"positions": msgspec.structs.replace(positions, period_ms=1_000)}
     plans = [plan_of(small_policies, name) for name in ("and-not", "or")]
-    layout = lay_out(plans, np.arange(100), 4, sources=sources)
-    assert [task.plans for task in layout.tasks] == [(1,)] * 4 + [(0,)]
-    assert explain_partitioning(plans[0], sources) == (
-        "and-not: one partition, because its absence is undecided while positions is silent, "
-        "and that may have begun long before"
+    reason = (
+        "its absence is undecided while positions is silent, and that may have begun long before"
     )
-    assert "slices of time" in explain_partitioning(plans[1], sources)
-    assert "slices of time" in explain_partitioning(plans[0], {"positions": positions})
+    assert why_in_one_piece(plans[0], sources) == reason
+    told = explain_partitioning(plans[0], sources, small_policies.tables)
+    assert "every bucket hears when positions spoke" in told
+    assert told.endswith(reason)
+    assert "slices of time, each" in explain_partitioning(plans[1], sources)
+    assert "slices of time, each" in explain_partitioning(plans[0], {"positions": positions})
 
 
-def test_durations_silence_and_once_per_run_in_one_piece(small_policies: Site) -> None:
+def test_durations_silence_and_once_per_are_not_sliced(small_policies: Site) -> None:
     first = (Clause((Positive(0),)),)
     plan = msgspec.structs.replace(plan_of(small_policies, "or"), clauses=first)
     side = Side("A", "person", "position", (), "person.position")
@@ -257,8 +256,6 @@ def test_durations_silence_and_once_per_run_in_one_piece(small_policies: Site) -
     assert "because the state of A may have begun long before" in explain_partitioning(lasting)
     once = msgspec.structs.replace(plan, once_per_ms=9)
     assert "because 'at most once per' depends on" in explain_partitioning(once)
-    for made in (quiet, lasting, once):
-        assert lay_out([made], np.arange(100), 4).slices == 0
 
 
 def test_own_windows_and_unsure_clocks_widen_what_a_slice_reads(small_policies: Site) -> None:

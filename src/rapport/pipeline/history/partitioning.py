@@ -2,23 +2,20 @@
 
 A plan that uses nothing up is cut into slices of time. A slice owns the detections whose time lies
 in it, and reads as much before and after it as can have a part in them. A plan that uses events up
-(rule 1 of the meaning) runs in one piece: which pairs are left depends on everything before. So
-does a plan whose absence a silent source makes undecided (rule 8): how long a source has been
-silent may depend on events much further back. So do durations and silence (rule 6): when a state
-began, or the last event came, may lie anywhere before; and `at most once per`: what is left out
-depends on what was reported, which depends on what was before.
+(rule 1 of the meaning) is not: which pairs are left depends on everything before. Nor is a plan
+whose absence a silent source makes undecided (rule 8): how long a source has been silent may depend
+on events much further back. Nor are durations and silence (rule 6): when a state began, or the last
+event came, may lie anywhere before; and `at most once per`: what is left out depends on what was
+reported, which depends on what was before. These are parted by identities (`keys.py`) where they
+have a key, else they run in one piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-
-import msgspec
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterator, Mapping
 
 from rapport.core.times import format_duration
+from rapport.pipeline.history.keys import Key, choose_key
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import (
     Absent,
@@ -30,39 +27,13 @@ from rapport.policy.plan import (
     SilentTerm,
 )
 from rapport.policy.plan import Sequence as FollowedBy
-from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.reaches import longest_window_ms, uncertainty_ms
 from rapport.policy.runners.silence import watched_sources
 
 BEGIN_OF_TIME = -(2**63)
 _CLOCKS = 4
 """Each end of a followed-by may be wrong either way, and so may what must not lie between."""
-
-
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Spark task does: runs these plans and keeps the detections it owns."""
-
-    plans: tuple[int, ...]
-    """Indices into the job's plans."""
-    begin: int
-    """It owns detections from this time on..."""
-    until: int
-    """...up to before this one."""
-    read_until: int
-    """It reads and decides up to before this time."""
-
-
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """All tasks of a job: first the slices of time, then one per plan that runs in one piece."""
-
-    tasks: tuple[Task, ...]
-    bounds: tuple[int, ...]
-    """Where the slices meet; empty when there is one slice or none."""
-    slices: int
-    look_back_ms: int
-    """How much before its begin a slice reads."""
-    look_ahead_ms: int
-    """How much after its end a slice reads."""
 
 
 def used_up_terms(plan: Plan) -> tuple[int, ...]:
@@ -131,13 +102,26 @@ def look_ahead_ms(plan: Plan, sources: Mapping[str, PushSource] | None = None) -
     return windows * longest_window_ms(plan) + unsure_ms
 
 
-def explain_partitioning(plan: Plan, sources: Mapping[str, PushSource] | None = None) -> str:
-    """One sentence for people: how this plan is spread over Spark and why."""
+def explain_partitioning(
+    plan: Plan, sources: Mapping[str, PushSource] | None = None, pull: PullData | None = None
+) -> str:
+    """One sentence for people: how this plan is spread over Spark and why. Without the tables
+    nobody can tell by which identity.
+    """
     known = sources or {}
     reason = why_in_one_piece(plan, known)
-    if reason:
-        return f"{plan.policy}: one partition, because {reason}"
-    back_ms, ahead_ms = look_back_ms(plan, known), look_ahead_ms(plan, known)
+    if not reason:
+        return _explain_slices(plan, known)
+    if pull is None:
+        return f"{plan.policy}: not in slices of time, because {reason}"
+    key = choose_key(plan, pull, known)
+    if isinstance(key, str):
+        return f"{plan.policy}: one partition, because {reason}; and {key}"
+    return f"{plan.policy}: {_explain_key(key)}; not in slices of time, because {reason}"
+
+
+def _explain_slices(plan: Plan, sources: Mapping[str, PushSource]) -> str:
+    back_ms, ahead_ms = look_back_ms(plan, sources), look_ahead_ms(plan, sources)
     overlap = f"{format_duration(back_ms)} before its begin"
     if ahead_ms:
         overlap += f" and {format_duration(ahead_ms)} after its end"
@@ -147,48 +131,13 @@ def explain_partitioning(plan: Plan, sources: Mapping[str, PushSource] | None = 
     )
 
 
-def lay_out(
-    plans: Sequence[Plan],
-    times: npt.NDArray[np.int64],
-    partitions: int,
-    end: int = END_OF_TIME,
-    sources: Mapping[str, PushSource] | None = None,
-) -> Layout:
-    """Tasks for all plans: at most `partitions` slices holding about equally many of `times`.
-
-    Everything is decided up to before `end`.
-    """
-    known = sources or {}
-    sliced = tuple(i for i, plan in enumerate(plans) if not why_in_one_piece(plan, known))
-    whole = tuple(i for i in range(len(plans)) if i not in sliced)
-    bounds = _bounds(times, partitions) if sliced else ()
-    back = max((look_back_ms(plans[i], known) for i in sliced), default=0)
-    ahead = max((look_ahead_ms(plans[i], known) for i in sliced), default=0)
-    tasks = [
-        Task(plans=sliced, begin=begin, until=until, read_until=min(until + ahead, end))
-        for begin, until in _between(bounds)
-        if sliced
-    ]
-    slices = len(tasks)
-    tasks += [
-        Task(plans=(i,), begin=BEGIN_OF_TIME, until=END_OF_TIME, read_until=end) for i in whole
-    ]
-    return Layout(
-        tasks=tuple(tasks), bounds=bounds, slices=slices, look_back_ms=back, look_ahead_ms=ahead
-    )
-
-
-def _bounds(times: npt.NDArray[np.int64], partitions: int) -> tuple[int, ...]:
-    if partitions < 2 or not len(times):
-        return ()
-    ordered = np.sort(times)
-    cuts = ordered[np.arange(1, partitions) * len(ordered) // partitions]
-    return tuple(int(cut) for cut in np.unique(cuts) if cut > ordered[0])
-
-
-def _between(bounds: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    edges = (BEGIN_OF_TIME, *bounds, END_OF_TIME)
-    return pairwise(edges)
+def _explain_key(key: Key) -> str:
+    told = f"buckets of identities of {key.alias}, for every detection names one"
+    if key.others:
+        told += f"; at most {1 - key.share:.0%} of the identities are needed in every bucket"
+    if key.watched:
+        told += f"; every bucket hears when {' and '.join(key.watched)} spoke"
+    return told
 
 
 def _children(plan: Plan) -> Iterator[object]:

@@ -1,7 +1,8 @@
 """Recorded events through policies on Spark, with the stops and goes of the local replay. [PO-8]
 
-A stopped replay keeps how far it was, not the operators' state: history is there to be read again,
-and the job that goes on gives the complete output.
+Workers read Parquet files in root form themselves; everything else the driver reads and writes out
+for them first. A stopped replay keeps how far it was, not the operators' state: history is there to
+be read again, and the job that goes on gives the complete output.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import pyarrow as pa
 
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.history.detect import replay_spark
+from rapport.pipeline.history.files import recorded_files, why_not_files
+from rapport.pipeline.history.result import SparkReplay
+from rapport.pipeline.history.run import run_history
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.replay import DEFAULT_BATCH, EngineResult, Recording, ReplayResult, replay
@@ -55,6 +59,19 @@ def replay_recorded(
         files = [(item.source.name, item.path) for item in recordings]
         digest = digest_of(plans, lateness_ms, tables_version, files, ontology.sources)
     before = load_state(folder, digest).events if resume else 0
+    if stop_after is None and not why_not_files(recordings):
+        history = recorded_files(ontology, [(item.source, item.path) for item in recordings])
+        made = run_history(
+            spark,
+            plans,
+            pull,
+            history,
+            lateness_ms=lateness_ms,
+            partitions=partitions,
+            sources=ontology.sources,
+            progress=progress,
+        )
+        return _replayed(made)
     taken = _Taken(None if stop_after is None else before + stop_after, progress)
 
     def engine(
@@ -92,6 +109,19 @@ def replay_recorded(
         )
         save_state(folder, state)
     return msgspec.structs.replace(result, stopped=taken.stopped)
+
+
+def _replayed(made: SparkReplay) -> ReplayResult:
+    return ReplayResult(
+        detections=made.detections,
+        late=made.late,
+        problems=made.problems,
+        faulty=made.faulty,
+        events=made.events,
+        undecided=made.undecided,
+        first=made.first,
+        last=made.last,
+    )
 
 
 class _Taken:

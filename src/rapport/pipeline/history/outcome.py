@@ -1,0 +1,81 @@
+"""What a task sends back: rows of packed lists, small and quick to make and to read. [PI-5]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from rapport.core.detection import Detection, Undecided
+from rapport.core.errors import Problem
+from rapport.pipeline.history.feeds import GroupFacts
+from rapport.pipeline.history.lateness import Late
+from rapport.policy.replay_faults import FaultyRows
+
+OUTCOME = "task INT, kind STRING, body BINARY"
+"""The columns, as Spark writes them."""
+SCHEMA = pa.schema([("task", pa.int32()), ("kind", pa.string()), ("body", pa.binary())])
+_AT_ONCE = 2_048
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True):
+    """A policy that was set aside, and from when on nothing of it counts."""
+
+    policy: str
+    since: int
+    problem: Problem
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True):
+    """Why a worker could not do its task: a file it cannot read, a function it does not have."""
+
+    problem: Problem
+
+
+class LateCount(msgspec.Struct, frozen=True, array_like=True):
+    """How many readings of some groups were late."""
+
+    count: int
+
+
+class Faulty(msgspec.Struct, frozen=True, array_like=True):
+    """Rows that could not be used: the first of them, and all by file and reason."""
+
+    problems: list[Problem]
+    by_reason: list[FaultyRows]
+
+
+Told = Detection | Undecided | Late | LateCount | GroupFacts | Failed | Faulty | Refused
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (Detection, Undecided, Late, LateCount, GroupFacts, Failed, Faulty, Refused)
+}
+_READ = {name: msgspec.msgpack.Decoder(list[kind]) for name, kind in _KINDS.items()}  # type: ignore[valid-type]
+_WRITE = msgspec.msgpack.Encoder()
+
+
+def packed(task: int, told: Sequence[Told]) -> Iterator[pa.RecordBatch]:
+    """Things of one kind as rows; no batch when there is nothing."""
+    for first in range(0, len(told), _AT_ONCE):
+        part = told[first : first + _AT_ONCE]
+        body = _WRITE.encode(part)
+        yield pa.RecordBatch.from_pydict(
+            {"task": [task], "kind": [type(part[0]).__name__], "body": [body]}, schema=SCHEMA
+        )
+
+
+def unpacked(table: pa.Table, kind: type[Any], tasks: Iterable[int] | None = None) -> Iterator[Any]:
+    """All things of a kind, by task; each part is read when its turn comes."""
+    wanted = None if tasks is None else set(tasks)
+    columns = (table.column(name).to_pylist() for name in ("task", "kind"))
+    places = [
+        (task, place)
+        for place, (task, name) in enumerate(zip(*columns, strict=True))
+        if name == kind.__name__ and (wanted is None or task in wanted)
+    ]
+    bodies = table.column("body")
+    for _, place in sorted(places):
+        yield from _READ[kind.__name__].decode(bodies[place].as_py())
