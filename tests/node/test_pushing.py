@@ -16,6 +16,7 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.batch import Batch, Request
 from rapport.channel.logged import LoggedChannels
+from rapport.channel.push.signing import SENT_AT, SIGNATURE, is_signed
 from rapport.channel.rights import EVERYTHING, Grant, Rights
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
@@ -65,13 +66,14 @@ async def opened(directory: Path, **parts: Any) -> AsyncIterator[Place]:
     clock = Clock()
     channels = open_embedded(directory / "log", clock)
     rights = parts.pop("rights", Rights({ME: EVERYTHING}))
+    secret = parts.pop("secret", "")
     pushing = Pushing(
         channels,
         clock,
         rights,
         allowed=parts.pop("allowed", ALLOWED),
         chance=Chance(1),
-        open_sender=lambda clock: PushSender(clock, deadline_ms=400),
+        open_sender=lambda clock: PushSender(clock, secret=secret, deadline_ms=400),
     )
     await pushing.start()
     try:
@@ -120,6 +122,23 @@ def test_history_and_then_live_messages_arrive_in_order_in_small_batches(tmp_pat
             first = json.loads(sink.posted[0].body)
             assert (first["channel"], first["events"][0]["handback"]) == ("c", "mine")
             assert "idempotency-key" in sink.posted[0].headers
+
+    asyncio.run(scenario())
+
+
+def test_what_is_pushed_is_signed_with_the_time_of_each_attempt(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(tmp_path, secret="between us") as place, WebhookSink() as sink:
+            sink.status = 503
+            await place.append(1, 3)
+            await place.push(sink.url)
+            await until(lambda: len(sink.posted) == 1)
+            sink.status = 204
+            await until(lambda: len(sink.posted) == 2)
+            for one in sink.posted:
+                sent_at, given = one.headers[SENT_AT.lower()], one.headers[SIGNATURE.lower()]
+                assert is_signed("between us", sent_at, given, one.body, place.clock.now_ms())
+            assert sink.posted[0].body == sink.posted[1].body
 
     asyncio.run(scenario())
 

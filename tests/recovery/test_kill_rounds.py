@@ -1,5 +1,6 @@
 """A node killed in the midst of publishers and readers of every kind: nothing acknowledged is lost
-or doubled, for the log and for each of them. [CH-3, CH-5, CH-6, CH-7, CH-9, CH-13]
+or doubled, for the log and for each of them, wherever the log is kept. [CH-3,
+CH-5, CH-6, CH-7, CH-9, CH-13]
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.choosing import open_channels, open_reading
+from rapport.channel.declared import ChannelsDeclared, channels_from_site
+from rapport.core.event import StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.toml import TomlFile
 from rapport.testing.crowd import (
     CHANNEL,
     ListeningProgram,
@@ -24,8 +28,8 @@ from rapport.testing.crowd import (
 )
 from rapport.testing.network import Network
 from rapport.testing.node_process import NodeProcess
+from rapport.testing.postgres import PostgresAddress
 from rapport.testing.rounds import at_work, check_once, check_same, few_or_many, wait_until
-from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 
@@ -70,19 +74,44 @@ class Crowd:
         return all(len(reader.found) >= count for reader in self.readers)
 
 
+def written_in(site: Path, channel: str) -> list[StoredEvent]:
+    """All events of a channel, read beside the node or without it."""
+
+    async def read() -> list[StoredEvent]:
+        channels = open_reading(
+            site / ".rapport" / "log", SystemClock(), declared_in(site), site=site
+        )
+        try:
+            found: list[StoredEvent] = []
+            while batch := await channels.channel(channel).read_after(len(found), limit=10_000):
+                found += batch
+            return found
+        finally:
+            await channels.close()
+
+    return asyncio.run(read())
+
+
+def declared_in(site: Path) -> ChannelsDeclared:
+    declared, _problems = channels_from_site(TomlFile.load(site / "site.toml"))
+    return declared
+
+
 def ids_in(site: Path, channel: str = CHANNEL) -> list[str]:
-    stored = WrittenLog(site / ".rapport" / "log")[channel]
+    stored = written_in(site, channel)
     assert [one.position for one in stored] == list(range(1, len(stored) + 1))
     return [one.event.id for one in stored]
 
 
 def results_in(site: Path) -> list[str]:
-    stored = WrittenLog(site / ".rapport" / "log")[RESULTS]
-    return [one.event.payload()["of"] for one in stored]
+    return [one.event.payload()["of"] for one in written_in(site, RESULTS)]
 
 
-async def state_of_the_reader(log: Path) -> tuple[int, list[int]]:
-    channels = open_embedded(log, SystemClock())
+async def state_of_the_reader(site: Path) -> tuple[int, list[int]]:
+    log = site / ".rapport" / "log"
+    channels = open_channels(
+        log, SystemClock(), declared_in(site), site=site, segment_bytes=1_000_000
+    )
     subscription = await channels.subscribe(CHANNEL, READER)
     await channels.close()
     return subscription.position, json.loads(subscription.state)
@@ -101,9 +130,31 @@ def play(node: NodeProcess, crowd: Crowd, site: Path, rounds: int, chance: Chanc
 
 @pytest.mark.parametrize("rounds", few_or_many(6))
 def test_kills_under_load_lose_and_double_nothing_for_anybody(tmp_path: Path, rounds: int) -> None:
+    run_rounds(tmp_path, "", rounds)
+
+
+@pytest.mark.parametrize("rounds", few_or_many(3))
+def test_kills_under_load_lose_and_double_nothing_on_nats(
+    tmp_path: Path, rounds: int, nats_address: str
+) -> None:
+    (tmp_path / "nats").write_text(nats_address)
+    run_rounds(tmp_path, '[channels]\nlog = "nats"\nnats = "file:../nats"\n', rounds)
+
+
+@pytest.mark.parametrize("rounds", few_or_many(3))
+def test_kills_under_load_lose_and_double_nothing_on_postgres(
+    tmp_path: Path, rounds: int, postgres: PostgresAddress
+) -> None:
+    (tmp_path / "postgres").write_text(f"{postgres.dsn}#{postgres.schema}")
+    keeping = '[channels]\nlog = "postgres"\nrecords = "postgres"\n'
+    run_rounds(tmp_path, f'{keeping}postgres = "file:../postgres"\n', rounds)
+
+
+def run_rounds(tmp_path: Path, keeping: str, rounds: int) -> None:
+    """`keeping` is what the site says about where its channels are."""
     site, chance = tmp_path / "site", Chance(20261115 + rounds)
     site.mkdir()
-    (site / "site.toml").write_text(SITE)
+    (site / "site.toml").write_text(SITE + keeping)
     with NodeProcess(site, program=NODE) as node:
         node.start()
         network = Network(node)
@@ -123,7 +174,7 @@ def test_kills_under_load_lose_and_double_nothing_for_anybody(tmp_path: Path, ro
     for reader in crowd.readers:
         assert reader.found == written
     assert results_in(site) == written
-    position, state = asyncio.run(state_of_the_reader(site / ".rapport" / "log"))
+    position, state = asyncio.run(state_of_the_reader(site))
     assert state == [position, position * (position + 1) // 2]
     assert crowd.by_token.compared > rounds / 4
     assert crowd.by_token.crashes > rounds / 4

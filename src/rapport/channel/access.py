@@ -2,7 +2,7 @@
 
 ```toml
 [access]
-sign = true                             # the node signs the readings it makes
+sign = true                             # the node signs what it makes
 
 [access.gateway]
 token = "file:secrets/gateway.token"    # or env:NAME; tokens = [...] while they are exchanged
@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.reserved import is_of_the_node
+from rapport.channel.reserved import READER_PREFIX, is_of_the_node
 from rapport.channel.rights import EVERYTHING, LOCAL, NOBODY, NODE, Grant, Rights
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
@@ -110,17 +110,18 @@ def access_from_site(file: TomlFile) -> tuple[Access, list[Problem]]:
 
 def check_identity_name(name: str) -> None:
     """Raises InvalidInput for what cannot be the name of an identity with a token."""
-    if name in (NODE, NOBODY, LOCAL, KEYS, SIGN) or not _NAME.match(name):
+    is_taken = name in (NODE, NOBODY, LOCAL, KEYS, SIGN) or name.startswith(READER_PREFIX)
+    if is_taken or not _NAME.match(name):
         raise InvalidInput(
             f"{name[:80]!r} cannot be the name of an identity",
             code="access.bad_name",
-            hint="1 to 64 of a-z, 0-9, '.', '_' and '-'; node, local, nobody, keys and sign "
-            "have a meaning of their own",
+            hint="1 to 64 of a-z, 0-9, '.', '_' and '-'; node, local, nobody, keys, sign and "
+            "what begins with intercept. have a meaning of their own",
         )
 
 
 def _is_name(name: str, fields: Fields) -> bool:
-    if name in (NODE, NOBODY):
+    if name in (NODE, NOBODY) or name.startswith(READER_PREFIX):
         message = f"the name {name!r} is taken"
         hint = (
             "[node] token_file gives the node's own token"

@@ -8,9 +8,10 @@ the two apart.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
-from rapport.channel.channel import Channels
 from rapport.core.errors import UnknownName
 from rapport.core.event import INTERPRETATION, StoredEvent
 
@@ -18,6 +19,13 @@ _MOST_EVENTS = 500
 """A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
 
 _STAGES = ("raw", "releases", "events", "quarantine", "detections", "log", "output", "control")
+
+
+class FindsEvents(Protocol):
+    """The part of Channels that knows where an event stands."""
+
+    async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
+        """See Channels."""
 
 
 class CauseNode(msgspec.Struct):
@@ -39,7 +47,7 @@ class CauseNode(msgspec.Struct):
     """`name@version` of what gave a reading its meaning."""
 
 
-async def cause_tree(channels: Channels, event_id: str) -> CauseNode:
+async def cause_tree(channels: FindsEvents, event_id: str) -> CauseNode:
     """The newest stage of the event with this id and everything it follows from; raises
     UnknownName.
     """
@@ -52,7 +60,7 @@ async def cause_tree(channels: Channels, event_id: str) -> CauseNode:
 
 
 async def _node(
-    channels: Channels, channel: str, stored: StoredEvent, seen: set[tuple[str, int]]
+    channels: FindsEvents, channel: str, stored: StoredEvent, seen: set[tuple[str, int]]
 ) -> CauseNode:
     seen.add((channel, stored.position))
     event = stored.event
@@ -80,7 +88,7 @@ async def _node(
 
 
 async def _one_before(
-    channels: Channels, cause: str, channel: str, stored: StoredEvent
+    channels: FindsEvents, cause: str, channel: str, stored: StoredEvent
 ) -> tuple[str, StoredEvent] | None:
     """The latest stage at or before this one that holds an event with that id, itself excluded; a
     later one where there is none: what an action appended follows from a detection.

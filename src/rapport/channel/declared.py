@@ -39,7 +39,7 @@ SIGNED = ("required", "checked")
 
 _KEEP_KEYS = ("keep_for", "keep_bytes", "keep_hard", "ttl")
 _RULE_KEYS = ("log", *_KEEP_KEYS, "index", "interceptors", "signed", "export")
-_STORE_KEYS = ("records", "postgres", "nats", "push_to")
+_STORE_KEYS = ("records", "postgres", "nats", "push_to", "push_secret")
 
 
 class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +83,8 @@ class ChannelsDeclared(msgspec.Struct, frozen=True, kw_only=True):
     nats: str = ""
     push_to: tuple[str, ...] = ()
     """Addresses that subscribers may have messages pushed to; see push/addresses.py."""
+    push_secret: str = ""
+    """Signs what is pushed; named as a secret. Empty: it is not signed."""
     scripts: dict[str, str] = {}
     """Query scripts by name, each `FILE.py:FUNCTION` in the site's directory."""
     common: ChannelRules = ChannelRules()
@@ -110,6 +112,7 @@ def channels_from_site(file: TomlFile) -> tuple[ChannelsDeclared, list[Problem]]
         postgres=fields.text("postgres", ""),
         nats=fields.text("nats", ""),
         push_to=_push_addresses(fields),
+        push_secret=fields.text("push_secret", ""),
         scripts={} if scripts is None else _scripts(Fields(scripts, problems)),
         common=_rules("*", fields),
         rules=tuple(

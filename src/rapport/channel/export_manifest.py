@@ -16,6 +16,8 @@ from rapport.channel.export_files import make_directory, replaced_file
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
 
 MANIFEST = "manifest.json"
+FORMAT = 1
+"""The version of what the lake knows about itself; another one is refused."""
 EXPORT_RUNNING = "lake.export_running"
 
 
@@ -31,7 +33,7 @@ class ChannelProgress(msgspec.Struct):
 class Manifest(msgspec.Struct):
     """What the lake knows about itself."""
 
-    format: int = 1
+    format: int = FORMAT
     channels: dict[str, ChannelProgress] = {}
 
     def progress(self, channel: str) -> ChannelProgress:
@@ -43,7 +45,9 @@ def read_manifest(directory: Path) -> Manifest:
     """The lake's manifest, an empty one for a new lake; raises Corrupt when it cannot be read."""
     path = directory / MANIFEST
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        check_format(path, found.format)
+        return found
     except FileNotFoundError:
         return Manifest()
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -54,6 +58,16 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     except OSError as error:
         raise _unusable(directory, error) from None
+
+
+def check_format(path: Path, format: int) -> None:
+    """Raises Conflict for what another version of this program has written in another form."""
+    if format != FORMAT:
+        raise Conflict(
+            f"{path} was written by another version of this program (form {format}, here {FORMAT})",
+            code="lake.other_version",
+            hint="go on with that version, or begin a new lake: the log still has its events",
+        )
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

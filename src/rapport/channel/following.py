@@ -7,7 +7,7 @@ reader may go on by request where its stream broke, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,6 +16,7 @@ from rapport.channel.channel import Channel
 from rapport.channel.query.kinds import Query
 from rapport.channel.scanning import Scanner
 from rapport.channel.selection import Chosen
+from rapport.core.event import StoredEvent
 
 WriteToken = Callable[[Chosen], str]
 
@@ -85,6 +86,15 @@ class Following:
     def go_on_after(self, position: int) -> None:
         """Moves on to a place that the reader had reached before, leaving out a token's own set."""
         self.reach, self._first = max(self.reach, position), None
+
+    def given(self, followed: Followed) -> Sequence[StoredEvent]:
+        """The messages of a set as the reader is given them, through interceptors."""
+        return self._scanner.delivery.given(self.query, followed.chosen.events)
+
+    @property
+    def is_intercepted(self) -> bool:
+        """Whether the reader may be given anything but what is stored."""
+        return self._scanner.delivery.is_intercepted
 
     def tokens(self, followed: Followed) -> tuple[str, str]:
         """The token of a set, and one that goes on after it (it names the empty set there)."""

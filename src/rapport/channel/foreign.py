@@ -18,6 +18,12 @@ def as_shared(log: LogStore) -> SharedLogStore | None:
     return cast(SharedLogStore, log) if hasattr(log, "append_after") else None
 
 
+def shared_log_of(log: LogStore, channel: str) -> SharedLogStore | None:
+    """The store, when several processes may write the log of this channel in it; else None."""
+    home = log.store_of(channel) if hasattr(log, "store_of") else log
+    return as_shared(log) if hasattr(home, "append_after") else None
+
+
 class Horizon:
     """The last position that readers of a channel see. The writing thread moves it, and so does
     the thread that hears what other processes append.

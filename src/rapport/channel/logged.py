@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
+from rapport.channel.access_signing import OwnSigner
 from rapport.channel.checking import check_channel_name, check_reader_name
 from rapport.channel.declared import ChannelsDeclared
+from rapport.channel.delivering import SeenChannels
 from rapport.channel.foreign import as_shared
 from rapport.channel.intercept.interceptors import Interceptors
 from rapport.channel.logged_channel import LoggedChannel
+from rapport.channel.query.kinds import Query
 from rapport.channel.requests import MessageSource
 from rapport.channel.retention_sweeper import Sweeper
 from rapport.channel.shared import Parts, Shared
@@ -20,6 +23,7 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Change, RecordStore
+from rapport.store.side_logs import is_side_log
 
 _log = get_logger(__name__)
 T = TypeVar("T")
@@ -94,6 +98,20 @@ class LoggedChannels:
         chains = self._shared.chains
         return list(events) if chains is None else chains.deliver(channel, reader, events)
 
+    def intercepts_delivery(self, name: str) -> bool:
+        """Whether an interceptor works on what readers of a channel are given."""
+        chains = self._shared.chains
+        return chains is not None and chains.intercepts_delivery(name)
+
+    def may_hide(self, name: str) -> bool:
+        """Whether readers of a channel may be given something else than what it holds."""
+        chains = self._shared.chains
+        return chains is not None and chains.may_hide(name)
+
+    def seen_by(self, identity: str) -> SeenChannels:
+        """The channels as an identity sees them, through interceptors; only to be read."""
+        return SeenChannels(self, identity)
+
     async def look(self, find: Callable[[RecordStore], T]) -> T:
         """What is found in the records; raises ChannelUnavailable when the disk refuses."""
         return await self._shared.off_loop(partial(find, self.records))
@@ -105,6 +123,11 @@ class LoggedChannels:
     def use_rules(self, declared: ChannelsDeclared) -> None:
         """How long channels keep what, and the like; until then everything is kept."""
         self._shared.use_rules(declared)
+
+    def explain_query(self, name: str, query: Query) -> str:
+        """One sentence for people: what of a query is looked up, or why it is read."""
+        self.channel(name)
+        return self._shared.explain(name, query)
 
     def wake_index(self) -> None:
         """Feeds the index of declared fields now, in the background, however little there is."""
@@ -118,6 +141,11 @@ class LoggedChannels:
     def interceptors(self) -> Interceptors:
         """What happens around append and delivery; the kept ones begin with its `start`."""
         return Interceptors(self, self.parts.clock, engage=self._engage)
+
+    def sign_with(self, signer: OwnSigner) -> None:
+        """From now on what the node makes is signed."""
+        self._shared.signer = signer
+        self.interceptors.seal = signer.changed
 
     def _engage(self, chains: Interceptors | None) -> None:
         self._shared.chains = chains
@@ -175,7 +203,14 @@ class LoggedChannels:
             channel.bell.ring()
         await self._shared.close()
 
+    @property
+    def side_reach(self) -> Mapping[str, int]:
+        """How far logs beside channels are known to reach, of those that others write, too."""
+        return self._shared.side_reach
+
     def _take_in(self, name: str) -> None:
+        if is_side_log(name):
+            return
         try:
             check_channel_name(name)
         except InvalidInput as error:
@@ -187,6 +222,9 @@ class LoggedChannels:
 
     def _grown(self, name: str, last: int) -> None:
         """Told by a log that several processes write, from a thread of its own."""
+        if is_side_log(name):
+            self._shared.side_reach[name] = last
+            return
         if name not in self._channels:
             try:
                 check_channel_name(name)

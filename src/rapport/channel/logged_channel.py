@@ -67,6 +67,8 @@ class LoggedChannel:
         data_bytes = check_events(held, self._parts.max_data_bytes)
         if not held:
             return Appended((), 0)
+        if self._shared.signer is not None:
+            held = tuple(await self._shared.signer.sign(self.name, held))
         return await self._parts.writer.write(self, held, data_bytes)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:

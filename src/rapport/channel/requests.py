@@ -21,6 +21,7 @@ from rapport.channel.batch import (
     check_request,
     request_limits,
 )
+from rapport.channel.delivering import Delivery, deliver_to
 from rapport.channel.following import Followed, Following
 from rapport.channel.own_requests import Present, in_own_terms, interpretation_of
 from rapport.channel.query.kinds import Query, make_query
@@ -79,7 +80,13 @@ class MessageSource:
         channel = self._channels.channel(name)
         tokens = await self.sessions.signer(self.taker)
         taken = await self.taker.taken(name)
-        scanner = Scanner(channel, self._clock, taken, closing=closing)
+        scanner = Scanner(
+            channel,
+            self._clock,
+            taken,
+            closing=closing,
+            delivery=self._delivery(name, request, identity),
+        )
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
             return await self._go_on(place, request, identity, scanner)
@@ -141,7 +148,15 @@ class MessageSource:
                 code="request.bad_field",
             )
         tokens, channel = await self.sessions.signer(self.taker), self._channels.channel(name)
-        scanner = Scanner(channel, self._clock, await self.taker.taken(name), closing=closing)
+        taken, delivery = await self.taker.taken(name), self._delivery(name, request, identity)
+        scanner = Scanner(
+            channel,
+            self._clock,
+            taken,
+            closing=closing,
+            delivery=delivery,
+            refresh=lambda: self.taker.taken(name),
+        )
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
             asked, first = await self._followed(place, request, identity, scanner)
@@ -218,14 +233,22 @@ class MessageSource:
         after = asked.start
         while True:
             async with self.taker.alone(asked.name):
-                chosen = await asked.scanner.choose(asked.query, asked.limits, after)
-                token = self.sessions.token(asked, chosen)
-                if leaving := self._leaving(asked, chosen.events):
-                    await self.taker.take(asked.name, leaving, token, asked.lease_minutes)
+                chosen, token = await self._choose_and_take(asked, after)
             left_ms = (deadline - self._clock.steady_ns()) // 1_000_000
             if chosen.events or not await asked.scanner.wait(asked.query, chosen, left_ms):
                 return chosen, token
             after = chosen.reach
+
+    async def _choose_and_take(self, asked: Asked, after: int) -> tuple[Chosen, str]:
+        """A set of which nobody took anything meanwhile, in this node or another; taken."""
+        while True:
+            await self.taker.taken_now(asked.name)
+            chosen = await asked.scanner.choose(asked.query, asked.limits, after)
+            token, leaving = self.sessions.token(asked, chosen), self._leaving(asked, chosen.events)
+            if not leaving or await self.taker.take(
+                asked.name, leaving, token, asked.lease_minutes
+            ):
+                return chosen, token
 
     # --- a token ----------------------------------------------------------------------------------
 
@@ -264,13 +287,19 @@ class MessageSource:
             if not events or not self._leaving(asked, events):
                 return events
         async with self.taker.alone(asked.name):
-            events = await self._recall(asked, place)
-            if events is not None and not await self.taker.has_taken(
-                asked.name, asked.request.token
-            ):
-                leaving = self._leaving(asked, events)
-                await self.taker.take(asked.name, leaving, asked.request.token, asked.lease_minutes)
+            events = await self._recall_and_take(asked, place)
         return () if asked.request.seen and events is not None else events
+
+    async def _recall_and_take(self, asked: Asked, place: Place) -> tuple[StoredEvent, ...] | None:
+        token = asked.request.token
+        while True:
+            await self.taker.taken_now(asked.name)
+            events = await self._recall(asked, place)
+            if events is None or await self.taker.has_taken(asked.name, token):
+                return events
+            leaving = self._leaving(asked, events)
+            if await self.taker.take(asked.name, leaving, token, asked.lease_minutes):
+                return events
 
     async def _recall(self, asked: Asked, place: Place) -> tuple[StoredEvent, ...] | None:
         own = await self.taker.positions_of(asked.name, asked.request.token)
@@ -309,7 +338,7 @@ class MessageSource:
         look = asked.scanner.choose_or_wait if gone else asked.scanner.foresee_or_choose
         following = await look(asked.query, asked.limits, reach, wait_ms)
         is_more = following.count > 0 or not following.at_end
-        given = self._channels.delivered(asked.name, asked.identity, events)
+        given = asked.scanner.delivery.given(asked.query, events)
         words = interpretation_of(asked.query)
         if words and self.present is not None:
             given = await self.present(asked.name, given, words, asked.identity)
@@ -322,6 +351,9 @@ class MessageSource:
             gone=gone,
             handback=asked.handback,
         )
+
+    def _delivery(self, name: str, request: Request, identity: str) -> Delivery:
+        return Delivery(lambda: deliver_to(self._channels, name, identity), takes=request.take)
 
     def _query(self, kind: str, given: Any) -> Query:
         return make_query(kind, given, self.views)

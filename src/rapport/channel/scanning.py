@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.batch import Limits
 from rapport.channel.channel import Channel
+from rapport.channel.delivering import Delivery
 from rapport.channel.field_unusual import LARGEST_USUAL
 from rapport.channel.paging import Pages, fetch
 from rapport.channel.query.kinds import Query
@@ -20,7 +21,7 @@ _PAGE = 1_000
 
 
 class Scanner:
-    """One channel as one request sees it: without what was taken."""
+    """One channel as one request sees it: without what was taken, and through interceptors."""
 
     def __init__(
         self,
@@ -29,8 +30,12 @@ class Scanner:
         taken: Taken,
         *,
         closing: asyncio.Event | None = None,
+        delivery: Delivery | None = None,
+        refresh: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """`refresh` makes known what was taken elsewhere, before each set."""
         self._channel, self._clock, self._taken = channel, clock, taken
+        self.delivery, self._refresh = delivery or Delivery(), refresh
         self._closing = closing
         self._pages: Pages | None = None
 
@@ -40,6 +45,9 @@ class Scanner:
         """The set of matches after a position, as far as there are any by now. With `reads_ahead`
         the set behind it will be chosen as well, and read.
         """
+        if self._refresh is not None:
+            await self._refresh()
+        query = self.delivery.seen(query)
         selection = Selection(query, limits, after, self._is_taken())
         last, pages = self._last(query), self._pages_of(query)
         selection.skip_to(min(self._taken.skip(selection.reach), last))
@@ -77,6 +85,7 @@ class Scanner:
         return foreseen or await self.choose_or_wait(query, limits, after, wait_ms)
 
     async def _foresee(self, query: Query, limits: Limits, after: int) -> Chosen | None:
+        query = self.delivery.seen(query)
         last = self._last(query)
         is_small = limits.messages * LARGEST_USUAL <= limits.data_bytes
         if limits.time_range_ms or not is_small or after >= last:
@@ -100,6 +109,7 @@ class Scanner:
 
     async def matches_in(self, query: Query, after: int, through: int) -> tuple[StoredEvent, ...]:
         """Every match of a closed range that is still there."""
+        query = self.delivery.seen(query)
         is_taken, pages = self._is_taken(), self._pages_of(query)
         found: list[StoredEvent] = []
         while after < through:

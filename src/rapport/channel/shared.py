@@ -18,7 +18,9 @@ from rapport.channel.decoded import DecodedBlocks
 from rapport.channel.field_feed import FieldFeed
 from rapport.channel.field_finder import FieldFinder
 from rapport.channel.history_feed import BackgroundFeed, HistoryFeed
-from rapport.channel.planning import Finder, index_path
+from rapport.channel.mixed_finder import MixedFinder
+from rapport.channel.planning import Finder, explain_query, index_path
+from rapport.channel.query.kinds import Query
 from rapport.channel.seen import DEDUPE_WINDOW
 from rapport.channel.writer import Writer, as_channel_error, closed_error
 from rapport.core.errors import InvalidInput, StoreUnavailable
@@ -51,6 +53,8 @@ class Parts(msgspec.Struct, kw_only=True):
     """Makes what finds matches in the log itself, told how to learn which fields of a channel are
     declared as indexed; None: they are found by `fields`, or by reading.
     """
+    finds_itself: Callable[[str], bool] = lambda _log: True
+    """With both: whether `finder` is for a log, else `fields` is."""
 
 
 class Chains(Protocol):
@@ -64,10 +68,23 @@ class Chains(Protocol):
     ) -> Appended:
         """An append through the chain of a channel."""
 
+    def intercepts_delivery(self, channel: str) -> bool:
+        """Whether anything works on what readers of a channel are given."""
+
+    def may_hide(self, channel: str) -> bool:
+        """Whether `deliver` may give anything but what it got."""
+
     def deliver(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
         """What a reader is given of events."""
+
+
+class Signs(Protocol):
+    """The node's signature, where the site wants it; see access_signing.py."""
+
+    async def sign(self, channel: str, events: Sequence[Event]) -> Sequence[Event]:
+        """The events as they go into the log: those that the node made are signed."""
 
 
 class Shared:
@@ -90,6 +107,10 @@ class Shared:
         self._rules: dict[str, ChannelRules] = {}
         self.chains: Chains | None = None
         """None while there is no interceptor: then an append pays one look at this."""
+        self.signer: Signs | None = None
+        """None where the site does not sign."""
+        self.side_reach: dict[str, int] = {}
+        """How far logs beside channels (store/side_logs.py) were heard to reach."""
         self.after_trim: list[Callable[[str, int], None]] = []
         """Called off the loop with (channel, first position kept) when a channel was trimmed."""
         self.skipped: Counter[tuple[str, str]] = Counter()
@@ -100,8 +121,10 @@ class Shared:
         self.finder: Finder | None = parts.finder(self.indexed_fields) if parts.finder else None
         self.field_feed: FieldFeed | None = None
         if parts.fields is not None:
-            self.field_feed = FieldFeed(parts.log, parts.fields, self.indexed_fields)
-            self.finder = FieldFinder(parts.log, parts.fields, self.field_feed)
+            self.field_feed = FieldFeed(parts.log, parts.fields, self._fields_beside)
+            beside = FieldFinder(parts.log, parts.fields, self.field_feed)
+            own, is_own = self.finder, parts.finds_itself
+            self.finder = beside if own is None else MixedFinder(own, beside, is_own)
             self.after_trim.append(self.field_feed.prune)
 
     def use_rules(self, declared: ChannelsDeclared) -> None:
@@ -123,6 +146,21 @@ class Shared:
             fields = self.rules_for(name).index or ()
             self._indexed[name] = tuple(index_path(text) for text in fields)
         return self._indexed[name]
+
+    def _fields_beside(self, name: str) -> tuple[str, ...]:
+        """Those of them that are indexed beside the log."""
+        is_elsewhere = self.parts.finder is not None and self.parts.finds_itself(name)
+        return () if is_elsewhere else self.indexed_fields(name)
+
+    def explain(self, name: str, query: Query) -> str:
+        """One sentence for people: how a query of a channel is answered."""
+        if self.chains is not None and self.chains.intercepts_delivery(name):
+            return "answered by reading: interceptors decide what readers of the channel see"
+        told = explain_query(query, self.indexed_fields(name))
+        is_own = self.parts.finder is not None and self.parts.finds_itself(name)
+        if query.condition is None or not is_own:
+            return told if self.finder is not None else "answered by reading: there is no index"
+        return f"evaluated where the events are kept; {told.removeprefix('answered ')}"
 
     def wake_index(self) -> None:
         """Feeds the index of declared fields now, in the background."""

@@ -62,6 +62,7 @@ class Taken:
         """Everything up to here was taken: a queue that is emptied costs no more as it grows."""
         self._first = 0
         """What stands before it is no longer kept."""
+        self._is_summed_up = False
 
     def holds(self, position: int) -> bool:
         """Whether the message at a position was taken."""
@@ -86,7 +87,7 @@ class Taken:
 
     def is_untouched(self) -> bool:
         """Whether nothing was ever taken: most channels."""
-        return not self._rows
+        return not self._rows and not self._is_summed_up
 
     def take_of(self, token: str) -> Take | None:
         """What a token (its digest) took; None when it took nothing that is remembered."""
@@ -105,11 +106,52 @@ class Taken:
         changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
         return changes
 
+    def as_records(self) -> list[Change]:
+        """What to write so that `load_taken` gives all of this again."""
+        floor, _rows, takes = self.contents()
+        rows = dict(self._rows)
+        for number in range(floor // ROW_BITS + 1):
+            through = min(floor - number * ROW_BITS, ROW_BITS - 1)
+            rows[number] = rows.get(number, 0) | (1 << through + 1) - 1
+        return [
+            *(
+                Put(TAKEN, row_key(self._channel, number), row.to_bytes(ROW_BITS // 8, "little"))
+                for number, row in rows.items()
+            ),
+            *(
+                Put(TAKES, take_key(self._channel, token), msgspec.msgpack.encode(take))
+                for token, take in takes.items()
+            ),
+        ]
+
     def confirm(self, positions: Sequence[int], token: str, take: Take) -> None:
         """The changes are durable: the positions are taken, and old notes are off the records."""
         self._rows.update(self._rows_with(positions))
         self.restore_take(token, take)
         self._expired.clear()
+
+    def contents(self) -> tuple[int, dict[int, int], dict[str, Take]]:
+        """All there is to know: everything up to a position, rows of bits behind it, the notes."""
+        floor = self.skip(0)
+        rows = {n: row for n, row in self._rows.items() if (n + 1) * ROW_BITS > floor + 1}
+        return floor, rows, dict(self._takes)
+
+    def covers(self, other: Taken) -> bool:
+        """Whether everything that `other` holds is held here."""
+        for number, row in other._rows.items():
+            missing = row & ~self._rows.get(number, 0)
+            if missing and number * ROW_BITS + missing.bit_length() - 1 >= self._first:
+                return False
+        return True
+
+    def add_all_through(self, position: int) -> None:
+        """Everything up to a position was taken, by whomever."""
+        self._is_summed_up = True
+        self.forget_before(position + 1)
+
+    def add_row(self, number: int, row: int) -> None:
+        """Takes in a row beside what is known: what was taken stays taken."""
+        self._rows[number] = self._rows.get(number, 0) | row
 
     def restore_row(self, number: int, row: bytes) -> None:
         """Takes in a row that was read from the records."""
@@ -117,6 +159,8 @@ class Taken:
 
     def restore_take(self, token: str, take: Take) -> None:
         """Takes in a note that was read from the records."""
+        if token in self._takes:
+            return
         self._takes[token] = take
         heapq.heappush(self._due, (take.until_ms, token))
 

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rapport.channel.backends.choosing import open_reading
+from rapport.channel.backends.choosing import open_reading, read_interceptors
 from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.declared import channels_from_site
+from rapport.channel.intercept.at_rest import delivered_at_rest
+from rapport.channel.rights import LOCAL
 from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.kernel.toml import TomlFile
@@ -47,3 +50,14 @@ def read_channels(site: Path, work: Callable[[ReadOnlyChannels], Awaitable[T]]) 
             await channels.close()
 
     return asyncio.run(run())
+
+
+def as_delivered(
+    site: Path, channels: ReadOnlyChannels, channel: str, events: Sequence[StoredEvent]
+) -> list[StoredEvent]:
+    """Events as the node would give them to who sits at its machine, through interceptors; raises
+    Unsupported for one that only the running node can make.
+    """
+    declared, _problems = channels_from_site(TomlFile.load(site / "site.toml"))
+    kept = read_interceptors(data_directory(site) / "log", declared, site=site)
+    return delivered_at_rest(kept, channels, SystemClock(), channel, LOCAL, events)

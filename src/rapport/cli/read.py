@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.terminal import stderr, stdout, write_json, write_table
 from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
 
@@ -29,10 +29,16 @@ def read(
     interpretation: Annotated[
         str, Parameter(name="--as", help="In the words of this interpretation.")
     ] = "",
+    explain_query: Annotated[
+        str, Parameter(help="Read nothing: say how this condition would be answered.")
+    ] = "",
     json: Annotated[bool, Parameter(help="One CloudEvent per line.")] = False,
 ) -> None:
     """Read a channel of a site; without a name, list the channels."""
-    from rapport.cli.local import read_channels
+    if channel is not None and explain_query:
+        stdout().print(_plan(site_directory(site), channel, explain_query), soft_wrap=True)
+        return
+    from rapport.cli.local import as_delivered, read_channels
     from rapport.core.codec import to_cloudevent
 
     async def counts(channels: ReadOnlyChannels) -> list[tuple[str, int]]:
@@ -41,7 +47,8 @@ def read(
     async def events(channels: ReadOnlyChannels) -> list[StoredEvent]:
         if channel not in channels.names():
             raise UnknownName("channel", str(channel), channels.names())
-        found = await channels.channel(str(channel)).read_after(after, limit=limit)
+        stored = await channels.channel(str(channel)).read_after(after, limit=limit)
+        found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:
             return found
         return await _in_words(directory, channels, str(channel), found, interpretation)
@@ -72,6 +79,18 @@ def read(
         for item in stored
     ]
     write_table(channel, ("position", "time", "source", "id", "type", "data"), rows)
+
+
+def _plan(directory: Path, channel: str, condition: str) -> str:
+    """What a node that runs this site would look up; its indexes are those the site declares."""
+    from rapport.channel.declared import channels_from_site
+    from rapport.channel.planning import explain_query, index_path
+    from rapport.channel.query.kinds import make_query
+    from rapport.kernel.toml import TomlFile
+
+    declared, _problems = channels_from_site(TomlFile.load(directory / "site.toml"))
+    indexed = [index_path(text) for text in declared.rules_for(channel).index or ()]
+    return explain_query(make_query("sql", condition), indexed)
 
 
 async def _in_words(

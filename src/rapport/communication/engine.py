@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.channel.dead_letter_replay import REPLAYS, STATES, Replay
 from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
 from rapport.communication.actions import (
     Action,
@@ -27,6 +28,7 @@ from rapport.communication.aside import run_aside
 from rapport.communication.cases import Cases
 from rapport.communication.hops import hops_before
 from rapport.communication.peers import PeerDirectory
+from rapport.communication.returned import Returned, told
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
@@ -80,6 +82,7 @@ class CommunicationEngine:
         self._facts, self._own_action = facts, own_action
         self._subscriptions: dict[str, Subscription] = {}
         self._positions: dict[str, int] = {}
+        self._returned = Returned(channels, records, READER, _INPUTS)
 
     async def run(self) -> None:
         """Works until cancelled; started again after a failure it goes on where it stood."""
@@ -94,6 +97,7 @@ class CommunicationEngine:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
         outgoing = await run_aside(self._load)
         await append_outgoing(self._channels, outgoing)
+        await self._returned.open()
 
     async def step(self) -> bool:
         """Takes one batch of what is there, or what is due; False when there was nothing to do."""
@@ -107,10 +111,23 @@ class CommunicationEngine:
                 await append_outgoing(self._channels, outgoing)
                 await self._subscriptions[name].commit(self._positions[name])
                 return True
+        if returned := await self._returned.waiting():
+            for replay, stored in returned:
+                await self._take_back(replay, stored)
+            return True
         if not self._timers.due(self._clock.now_ms()):
             return False
         await append_outgoing(self._channels, await run_aside(self._take_timers))
         return True
+
+    async def _take_back(self, replay: Replay, stored: StoredEvent | None) -> None:
+        """Handles the event of a dead letter again: once, since the letter is struck off in the
+        transaction of what it changed.
+        """
+        hops = {} if stored is None else await self._hops(replay.channel, [stored])
+        await append_outgoing(
+            self._channels, await run_aside(partial(self._take_again, replay, stored, hops))
+        )
 
     async def settle(self) -> int:
         """Steps until there is nothing to do now; returns how many. For tests and stopping."""
@@ -186,6 +203,26 @@ class CommunicationEngine:
             _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
             self._set_aside(channel, stored, error)
 
+    def _take_again(
+        self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
+    ) -> list[Outgoing]:
+        mark, now_ms = self._transaction.mark(), self._clock.now_ms()
+        error = "" if stored is not None else "the event is in no log any more"
+        if stored is not None:
+            try:
+                steps = hops.get(stored.event.id, 0)
+                self._cases.take(replay.channel, stored.event, now_ms, hops=steps)
+            except Unavailable:
+                raise
+            except Exception as failure:
+                self._transaction.roll_back(mark)
+                error = repr(failure)
+        self._transaction.delete(REPLAYS, replay.key)
+        if not error:
+            self._transaction.put(STATES, replay.letter, b"replayed")
+        self._transaction.emit(DEAD_LETTERS, told(replay, error, now_ms))
+        return self._transaction.commit()
+
     def _take_timers(self) -> list[Outgoing]:
         now_ms = self._clock.now_ms()
         for timer in self._timers.due(now_ms):
@@ -216,7 +253,7 @@ class CommunicationEngine:
         events = [
             self._channels.channel(name).wait_after(self._positions[name]) for name in _INPUTS
         ]
-        await first_of(*events, self._sleep_until_due())
+        await first_of(*events, self._returned.wait(), self._sleep_until_due())
 
     async def _sleep_until_due(self) -> None:
         due_ms = self._timers.next_due_ms()

@@ -17,6 +17,7 @@ from rapport.channel.agents.batch_json import write_batch as write_json_batch
 from rapport.channel.batch import Batch
 from rapport.channel.push.delivery import Failed, Trouble
 from rapport.channel.push.records import Form
+from rapport.channel.push.signing import signed_headers
 from rapport.channel.push.subscriber import LONGEST_WSDL
 from rapport.channel.tokens import token_digest
 from rapport.channel.xmessages.batches import write_batch as write_xml_batch
@@ -38,8 +39,9 @@ T = TypeVar("T")
 class PushSender:
     """Kept connections to the receivers. Calls may run side by side."""
 
-    def __init__(self, clock: Clock, *, deadline_ms: int = DEADLINE_MS) -> None:
-        self._clock, self._deadline_ms = clock, deadline_ms
+    def __init__(self, clock: Clock, *, secret: str = "", deadline_ms: int = DEADLINE_MS) -> None:
+        """With a `secret` every body is signed; see channel/push/signing.py."""
+        self._clock, self._deadline_ms, self._secret = clock, deadline_ms, secret
         self._client = httpx2.AsyncClient(
             timeout=deadline_ms / 1_000,
             follow_redirects=False,
@@ -50,6 +52,8 @@ class PushSender:
     async def send(self, address: str, form: Form, channel: str, batch: Batch) -> Failed | None:
         """Posts a batch; None when the receiver has it."""
         body, headers = _written(form, channel, batch)
+        if self._secret:
+            headers |= signed_headers(self._secret, body, self._clock.now_ms())
         try:
             status, answer = await self._within(
                 self._ask("POST", address, _LONGEST_ANSWER, content=body, headers=headers)

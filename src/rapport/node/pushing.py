@@ -89,13 +89,16 @@ class Pushing:
         *,
         allowed: tuple[str, ...] = (),
         chance: Chance,
+        secret: str = "",
         open_sender: Callable[[Clock], Sender] | None = None,
     ) -> None:
-        """`allowed` is the site's list of addresses; see push/addresses.py."""
+        """`allowed` is the site's list of addresses; see push/addresses.py. With a `secret` what is
+        pushed is signed; see push/signing.py.
+        """
         self._channels, self._clock, self._rights = channels, clock, rights
         self._time = BelievedTime(clock)
         self._allowed, self._chance = allowed, chance
-        self._open_sender = open_sender or _http_sender
+        self._open_sender = open_sender or partial(_http_sender, secret=secret)
         self._opened: Sender | None = None
         self._running: dict[str, _Running] = {}
         self._good = asyncio.Semaphore(_SLOTS)
@@ -325,7 +328,7 @@ class Pushing:
         return self._opened
 
 
-def _http_sender(clock: Clock) -> Sender:
+def _http_sender(clock: Clock, *, secret: str) -> Sender:
     try:
         from rapport.node.push_sender import PushSender
     except ModuleNotFoundError as error:
@@ -334,4 +337,4 @@ def _http_sender(clock: Clock) -> Sender:
         raise Unsupported(
             "pushing", "this installation", hint="pip install 'rapport[http]'"
         ) from None
-    return PushSender(clock)
+    return PushSender(clock, secret=secret)

@@ -143,6 +143,7 @@ def make_node(
             admission.rights,
             allowed=_channels(site).push_to,
             chance=Chance.from_machine(),
+            secret=_push_secret(site),
         ),
         links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
         bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
@@ -173,6 +174,11 @@ def _channels(site: Site) -> ChannelsDeclared:
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
     return declared
+
+
+def _push_secret(site: Site) -> str:
+    named = _channels(site).push_secret
+    return read_secret(named, site.directory) if named else ""
 
 
 def _links(site: Site, channels: LoggedChannels, clock: Clock, append: Append) -> Links:

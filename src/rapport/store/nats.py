@@ -21,6 +21,7 @@ from rapport.store.nats_link import PATIENCE_SECONDS, NatsLink
 from rapport.store.nats_log import NatsLog
 from rapport.store.nats_pieces import pieces_of
 from rapport.store.nats_watch import Watch, list_streams
+from rapport.store.side_logs import is_side_log
 
 _log = get_logger(__name__)
 
@@ -144,7 +145,8 @@ class NatsLogStore:
 
     def logs(self) -> list[str]:
         """See LogStore."""
-        return sorted(self._link.run(list_streams(self._link, self._prefix)))
+        found = self._link.run(list_streams(self._link, self._prefix))
+        return sorted(log for log in found if not is_side_log(log))
 
     def watch(self, grown: Callable[[str, int], None]) -> None:
         """See SharedLogStore. Told by the server as it stores; looked up every few seconds and

@@ -23,6 +23,7 @@ from rapport.store.postgres_rows import BYTES_SQL, CONTENT, blocks_of_rows, rows
 from rapport.store.postgres_schema import SCHEMA
 from rapport.store.postgres_trimming import trim_some
 from rapport.store.postgres_watch import PostgresWatch, news
+from rapport.store.side_logs import is_side_log
 
 _FEW_TRIES = 100
 _PIECE_RECORDS = 10_000
@@ -144,7 +145,7 @@ class PostgresLogStore:
         """See LogStore."""
         query = "SELECT name FROM logs WHERE last > 0 ORDER BY name"
         found = self.connections.run(lambda link: link.execute(query).fetchall())
-        return [name for (name,) in found]
+        return [name for (name,) in found if not is_side_log(name)]
 
     def watch(self, grown: Callable[[str, int], None]) -> None:
         """See SharedLogStore; costs a thread and a connection."""

@@ -11,6 +11,9 @@ from typing import Any, Protocol, cast
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogPiece, LogStore, PiecedLogStore, RecordStore
+from rapport.store.field_index_spots import Spot
+from rapport.store.segment_reading import PlacedBlock
+from rapport.store.side_logs import owner_of
 
 _log = get_logger(__name__)
 
@@ -127,7 +130,7 @@ class RoutedLogReader:
                 closing.callback(store.close)
 
     def _store(self, log: str) -> LogReader:
-        return self._named(self._place_of(log), log)
+        return self._named(self._place_of(owner_of(log)), log)
 
     def _named(self, name: str, log: str) -> LogReader:
         store = self._stores.get(name)
@@ -192,19 +195,41 @@ class RoutedLogStore(RoutedLogReader):
         """See PiecedLogStore."""
         return self._pieced(log).closed_end(log)
 
+    def read_placed(
+        self, log: str, position: int, *, max_records: int = 10_000
+    ) -> list[PlacedBlock]:
+        """See PlacedLogs; blocks of a store that does not tell where they stand have no segment."""
+        store: Any = self._store(log)
+        if hasattr(store, "read_placed"):
+            placed: list[PlacedBlock] = store.read_placed(log, position, max_records=max_records)
+            return placed
+        blocks = store.read_after(log, position, max_records=max_records)
+        return [PlacedBlock(block, 0, 0) for block in blocks]
+
+    def read_spots(self, log: str, spots: Sequence[Spot]) -> list[bytes | None]:
+        """See PlacedLogs."""
+        store: Any = self._store(log)
+        if not hasattr(store, "read_spots"):
+            return [None] * len(spots)
+        return cast(list[bytes | None], store.read_spots(log, spots))
+
+    def place_of(self, log: str) -> str:
+        """The name of the store that holds a log, or will."""
+        return self._place_of(owner_of(log))
+
     def store_of(self, log: str) -> LogStore:
         """The store that holds a log, for what only that one can do."""
         return cast(LogStore, self._store(log))
 
     def _to_write(self, log: str) -> LogStore:
-        return cast(LogStore, self._named(self._placements.settle(log), log))
+        return cast(LogStore, self._named(self._placements.settle(owner_of(log)), log))
 
     def _pieced(self, log: str) -> PiecedLogStore:
         return cast(PiecedLogStore, self._store(log))
 
     def _only_of(self, name: str, grown: Callable[[str, int], None]) -> Callable[[str, int], None]:
         def tell(log: str, last: int) -> None:
-            if self._place_of(log) == name:
+            if self._place_of(owner_of(log)) == name:
                 grown(log, last)
 
         return tell

@@ -53,6 +53,7 @@ DOORS = (
     channels.remove_interceptor,
     channels.switch_interceptor_on,
     channels.channel_state,
+    channels.explain_query,
     channels.forget_reader,
     channels.list_dead_letters,
     channels.show_dead_letter,

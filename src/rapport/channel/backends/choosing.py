@@ -21,6 +21,8 @@ from rapport.channel.backends.nats import open_nats_store
 from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
 from rapport.channel.declared import ChannelsDeclared
 from rapport.channel.federation.identity import saved_identity
+from rapport.channel.intercept.interceptor import Declared
+from rapport.channel.intercept.keeping import load_declared
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.planning import Finder
 from rapport.channel.query.script import SCRIPTS
@@ -86,6 +88,7 @@ def open_channels(
             history=indexes.history,
             fields=indexes.fields,
             finder=indexes.finder,
+            finds_itself=lambda name: log.place_of(name) == POSTGRES,
             writer=writer,
             pool=ThreadPoolExecutor(_READERS, thread_name_prefix="channel-reader"),
         )
@@ -126,6 +129,17 @@ def read_identity(directory: Path, declared: ChannelsDeclared, *, site: Path) ->
     records = _open_records(directory, declared, site)
     try:
         return saved_identity(records)
+    finally:
+        records.close()
+
+
+def read_interceptors(directory: Path, declared: ChannelsDeclared, *, site: Path) -> list[Declared]:
+    """The interceptors that the site's node keeps, beside it or without it."""
+    if declared.records == EMBEDDED and not (directory / _RECORDS).is_file():
+        return []
+    records = _open_records(directory, declared, site)
+    try:
+        return load_declared(records)
     finally:
         records.close()
 
@@ -198,19 +212,24 @@ class Indexes(msgspec.Struct):
 
 
 def _indexes(directory: Path, stores: Stores) -> Indexes:
-    """PostgreSQL is its own index when it holds everything; else both are kept in the directory and
-    fed from the logs, wherever these are.
+    """PostgreSQL is its own index of what it holds; of other logs indexes are kept in the directory
+    and fed from them, wherever they are.
     """
-    if stores.in_use() == {POSTGRES}:
+    in_use = stores.in_use()
+    finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
+    if POSTGRES in in_use:
         from rapport.channel.backends.postgres_finder import PostgresFinder
         from rapport.store.postgres_history import PostgresHistory
         from rapport.store.postgres_log import PostgresLogStore
 
         log = cast(PostgresLogStore, stores.logs[POSTGRES])
-        return Indexes(PostgresHistory(log), finder=partial(PostgresFinder, log))
+        finder = partial(PostgresFinder, log)
+        if in_use == {POSTGRES}:
+            return Indexes(PostgresHistory(log), finder=finder)
     return Indexes(
         open_or_begin_anew(SqliteHistory, directory / "history.sqlite"),
         fields=open_or_begin_anew(SqliteFieldIndex, directory / "fields.sqlite"),
+        finder=finder,
     )
 
 

@@ -13,10 +13,13 @@ from typing import Literal
 
 import msgspec
 
+from rapport.channel.taking import load_taken
+from rapport.channel.taking_shared import takes_as_records
 from rapport.core.codec import decode_block, encode_block
 from rapport.core.errors import Conflict, Corrupt, UnknownName
 from rapport.store.base import Block, LogStore, MovableLogStore, Put, RecordStore
 from rapport.store.routed import PLACEMENTS
+from rapport.store.side_logs import taken_log
 
 MOVES = "moves"
 """Table of the record store: channel -> the move that is under way, or the copy left behind."""
@@ -99,9 +102,9 @@ class Mover:
         digest = self._compare(name, source, destination)
         told("compared")
         after = MoveNote(home, target, "kept" if keep else "removing")
-        self._records.apply(
-            (Put(PLACEMENTS, name, target.encode()), Put(MOVES, name, _encode(after)))
-        )
+        placed = Put(PLACEMENTS, name, target.encode())
+        taken = takes_as_records(source, name, load_taken(self._records, name))
+        self._records.apply((placed, Put(MOVES, name, _encode(after)), *taken))
         told("switched")
         return digest
 
@@ -109,6 +112,7 @@ class Mover:
         """Removes the copy that a move left behind, if one did."""
         note = self._note(name)
         if note is not None and note.state == "removing":
+            self._stores[note.source].remove(taken_log(name))
             self._stores[note.source].remove(name)
             told("removed")
             self._records.delete(MOVES, name)

@@ -9,12 +9,12 @@ from rapport.channel.channel import Channels
 from rapport.channel.intercept.chain import note_fault
 from rapport.channel.intercept.interceptor import FollowingInterceptor, Standing
 from rapport.channel.reading import Care
+from rapport.channel.reserved import READER_PREFIX
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 
-READER_PREFIX = "intercept."
 _BATCH = 500
 
 

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
+from rapport.channel.access_signing import is_changed
 from rapport.channel.channel import Appended, Channel, Channels
 from rapport.channel.checking import check_reader_name
 from rapport.channel.dead_letter_replay import KeepsRecords
 from rapport.channel.intercept.chain import Drop, pass_appended, pass_delivered
 from rapport.channel.intercept.followers import Followers
-from rapport.channel.intercept.following import READER_PREFIX, reader_of
+from rapport.channel.intercept.following import reader_of
 from rapport.channel.intercept.interceptor import (
     At,
     Declared,
@@ -36,8 +37,10 @@ from rapport.channel.intercept.keeping import (
     put_declared,
 )
 from rapport.channel.intercept.kinds import Workshop, make_interceptor
+from rapport.channel.reserved import READER_PREFIX
 from rapport.core.errors import DuplicateName, InvalidInput, RapportError, UnknownName
 from rapport.core.event import Event, StoredEvent
+from rapport.core.signature import without_raw_signature
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
@@ -62,6 +65,8 @@ class Interceptors:
         """`engage` is told whether there is anything to ask: None while there is not."""
         self._channels, self._clock, self._engage = channels, clock, engage
         self.workshop = Workshop(channels=channels, clock=clock)
+        self.seal: Callable[[Event, Event], Event] = without_raw_signature
+        """What is done with (what a chain made, the event it was made of)."""
         self._standing: dict[str, Standing] = {}
         self._chains: dict[str, tuple[Standing, ...]] = {}
         self._followers = Followers(channels, clock, self._tell_off)
@@ -245,14 +250,30 @@ class Interceptors:
         self._tell_all_off(passed.switched_off)
         if passed.drops:
             await self._record(channel.name, passed.drops)
-        flat = [event for group in passed.groups for event in group]
+        flat = [
+            self.seal(made, event) if is_changed(made, event) else made
+            for event, group in zip(events, passed.groups, strict=True)
+            for made in group
+        ]
         return _as_given(passed.groups, await plain(flat))
+
+    def intercepts_delivery(self, channel: str) -> bool:
+        """Whether an interceptor works on what readers of a channel are given."""
+        return any(self._delivering(channel))
+
+    def may_hide(self, channel: str) -> bool:
+        """Whether one of them may leave out or change something: all may that do not say that they
+        only look.
+        """
+        return any(
+            not getattr(one.interceptor, "only_looks", False) for one in self._delivering(channel)
+        )
 
     def deliver(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
         """What a reader is given of events."""
-        chain = [one for one in self.chain(channel) if one.declared.at == "delivery"]
+        chain = self._delivering(channel)
         if not chain or reader.startswith(READER_PREFIX):
             return list(events)
         given, switched_off = pass_delivered(chain, channel, reader, events)
@@ -260,6 +281,11 @@ class Interceptors:
         return given
 
     # --- the chain ---
+
+    def _delivering(self, channel: str) -> list[Standing]:
+        return [
+            one for one in self.chain(channel) if one.declared.at == "delivery" and not one.is_off
+        ]
 
     def _make(self, declared: Declared) -> Interceptor:
         return make_interceptor(declared.kind, declared.settings, self.workshop)

@@ -44,6 +44,9 @@ MakeInterceptor = Callable[[Mapping[str, Any], Workshop], Interceptor]
 class Count:
     """Counts events by type; changes nothing."""
 
+    only_looks = True
+    """See Interceptors.may_hide."""
+
     def __init__(self) -> None:
         self.by_type: Counter[str] = Counter()
 

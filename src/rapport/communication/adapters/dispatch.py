@@ -16,7 +16,8 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead_letter_replay import settled
+from rapport.channel.dead_letters import DEAD_LETTERS, bury
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter
 from rapport.communication.adapters.marks import Marks
 from rapport.communication.adapters.outcomes import (
@@ -26,6 +27,7 @@ from rapport.communication.adapters.outcomes import (
     unknown_data,
 )
 from rapport.communication.aside import run_aside
+from rapport.communication.returned import Returned, told
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
@@ -64,12 +66,15 @@ class Dispatch:
         self._deadline_ms, self._limit = deadline_ms, in_flight
         self._subscription: Subscription | None = None
         self._committing = asyncio.Lock()
+        self._records = records
+        self._returned = Returned(channels, records, self.reader, (self.channel,))
 
     async def run(self) -> None:
         """Works until cancelled; started again it goes on where the last commit stood."""
         await self.open()
         source = self._channels.channel(self.channel)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._take_letters_back())
             while True:
                 if not await self._read(group, min(_BATCH, await self._room())):
                     await source.wait_after(self._read_until)
@@ -82,6 +87,7 @@ class Dispatch:
         self._open: dict[int, bool] = {}
         self._freed = asyncio.Event()
         await run_aside(partial(self._marks.forget_until, self._committed))
+        await self._returned.open()
 
     async def settle(self) -> int:
         """Sends all that is there now and waits for it; returns how many. For tests, stopping."""
@@ -123,6 +129,36 @@ class Dispatch:
             self._freed.clear()
             await self._freed.wait()
         return self._limit - len(self._open)
+
+    # --- dead letters that come back ---
+
+    async def _take_letters_back(self) -> None:
+        while True:
+            while await self.take_back():
+                continue
+            await self._returned.wait()
+
+    async def take_back(self) -> int:
+        """Carries what was buried and is on its way back, at least once; returns how many."""
+        returned = await self._returned.waiting()
+        for replay, stored in returned:
+            error = await self._carry_again(stored)
+            note = told(replay, error, self._clock.now_ms())
+            await self._channels.channel(DEAD_LETTERS).append([note])
+            changes = settled(replay, "" if error else "replayed")
+            await run_aside(partial(self._records.apply, changes))
+        return len(returned)
+
+    async def _carry_again(self, stored: StoredEvent | None) -> str:
+        """What went wrong; empty when it was carried."""
+        if stored is None:
+            return "the event is in no log any more"
+        try:
+            delivery = Delivery.from_event(stored.event)
+        except InvalidInput as error:
+            return error.message
+        await self._carry_delivery(stored.position, delivery)
+        return ""
 
     # --- one delivery ---
 

@@ -6,20 +6,19 @@ The only home of httpx2 in this room: its exceptions become outcomes here.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Callable
 
 import httpx2
 import msgspec
 
+from rapport.channel.push.signing import SIGNATURE as SIGNATURE
+from rapport.channel.push.signing import signature as signature
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome
 from rapport.communication.adapters.settings import WebhookSettings
 from rapport.communication.effects import Effect
 from rapport.communication.templates import clean
 from rapport.core.times import format_time
 
-SIGNATURE = "X-Rapport-Signature"
 _WORTH_A_RETRY = frozenset((408, 425, 429))
 
 
@@ -108,11 +107,6 @@ def _action_body(delivery: Delivery, effect: Effect) -> bytes:
             "data": msgspec.Raw(effect.data.encode()),
         }
     )
-
-
-def signature(secret: str, body: bytes) -> str:
-    """The value of the signature header: `sha256=` and the HMAC of the body, in hex."""
-    return f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
 
 
 def _text(error: Exception) -> str:

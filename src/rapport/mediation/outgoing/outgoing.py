@@ -63,6 +63,10 @@ class Outgoing:
         """
         self.repository, self._channels, self._rights = repository, channels, rights
         self._clock: Clock = clock or SystemClock()
+        self.hides: Callable[[str], bool] = lambda _channel: False
+        """Whether readers of a channel are given something else than what it holds: an original
+        would tell them what they were not to see.
+        """
         self._sources, self._tables, self._open_functions = sources, tables, functions
         self._cache, self.told = Outcomes(cache_bytes), Told()
         self._generation = repository.generation
@@ -139,7 +143,9 @@ class Outgoing:
         raws = {
             number: raw
             for number, one in enumerate(stored)
-            if (raw := raw_of(one.event, speech.stamp)) and self._may_read(identity, raw.channel)
+            if (raw := raw_of(one.event, speech.stamp))
+            and self._may_read(identity, raw.channel)
+            and not (self.hides(channel) or self.hides(raw.channel))
         }
         if raws:
             originals = await self._originals(stored, raws, speech)

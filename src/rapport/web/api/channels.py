@@ -13,6 +13,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.channel.dead_letter_office import Letter, Wanted
 from rapport.channel.intercept.interceptor import At
+from rapport.channel.query.kinds import make_query
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.times import parse_time
 from rapport.node.node import Node
@@ -95,6 +96,21 @@ async def channel_state(
     """What a channel holds, what it keeps, and where its readers stand."""
     allow(request, node, "subscribe", name)
     return _json(await node.care.state(name))
+
+
+@get("/channels/{name:str}/plan")
+async def explain_query(
+    request: Request[Any, Any, Any],
+    name: FromPath[str],
+    node: NodeDependency,
+    condition: Annotated[str, QueryParameter(name="query")] = "",
+    kind: FromQuery[str] = "",
+) -> Response[bytes]:
+    """How a query of a channel would be answered: what of it is looked up by an index."""
+    allow(request, node, "subscribe", name)
+    query = make_query(kind, condition or {}, node.channels.source.views)
+    told = node.channels.explain_query(name, query)
+    return _json({"channel": name, "query": query.text, "kind": query.kind, "plan": told})
 
 
 @delete("/channels/{name:str}/readers/{reader:str}", status_code=200)

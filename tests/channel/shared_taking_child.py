@@ -1,0 +1,45 @@
+"""One of several processes that take from one channel whose log they share.
+
+Arguments: data directory, name. The site's file of addresses lies in the parent of the directory.
+Prints the id of each message it was given, one per line, and ends after a while without any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from rapport.channel.backends.choosing import open_channels
+from rapport.channel.batch import Request
+from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.kernel.clock import SystemClock
+
+
+async def take(channels, name: str) -> None:
+    while True:
+        asked = Request(query="data IS NOT NULL", max_messages=3, take=True, wait_ms=8_000)
+        batch = await channels.source.request("c", asked, identity=name)
+        if not batch.events:
+            return
+        os.write(1, "".join(f"{stored.event.id}\n" for stored in batch.events).encode())
+
+
+async def main(directory: Path, name: str) -> None:
+    store = (directory.parent / "store").read_text()
+    declared = ChannelsDeclared(
+        nats="file:address", postgres="file:address", common=ChannelRules(log=store)
+    )
+    channels = open_channels(
+        directory, SystemClock(), declared, site=directory.parent, segment_bytes=1_000_000
+    )
+    try:
+        os.write(1, b"ready\n")
+        await asyncio.gather(*(take(channels, f"{name}-{number}") for number in range(3)))
+    finally:
+        await channels.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
