@@ -1,16 +1,14 @@
-"""`rapport pipeline`: history into the lake, and reports on Spark. [PI-3, PI-6, CH-16]"""
+"""`rapport pipeline`: history into the lake, and what is done with it. [PI-3, CH-16]"""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.terminal import write_json
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
@@ -25,6 +23,11 @@ for _path, _help in (
     ("pipeline_lake:expire", "Let go of old days of the lake."),
     ("pipeline_query:tables", "List the tables of the lake, or the columns of one."),
     ("pipeline_query:query", "Ask the lake a question in SQL."),
+    ("pipeline_report:report", "Tell what happened: figures, tables, a page with plots."),
+    ("pipeline_run:run", "Run a site's jobs: live policies, history into the lake."),
+    ("pipeline_run:status", "Show what runs where, and how far each job is behind."),
+    ("pipeline_run:stop", "Ask the process to end after what it is doing."),
+    ("pipeline_run:resume", "Let a stopped pipeline go on."),
 ):
     app.command(f"rapport.cli.{_path}", name=_path.partition(":")[2], help=_help)
 
@@ -60,33 +63,3 @@ async def _export_when_free(channels: Channels, lake: Path) -> Exported:
                 raise
             await SystemClock().sleep(_BETWEEN_TRIES_MS)
     return await export_channels(channels, lake)
-
-
-@app.command
-def report(
-    *,
-    site: SiteOption = None,
-    master: Annotated[str | None, Parameter(help="Where Spark runs, such as local[2].")] = None,
-    json: Annotated[bool, Parameter(help="As JSON.")] = False,
-) -> None:
-    """Export, then tell on Spark what happened: detections, deliveries, how long it took."""
-    from rapport.cli.local import data_directory
-    from rapport.kernel.toml import TomlFile
-    from rapport.pipeline.figures.reports import make_report, report_rows
-    from rapport.pipeline.session import running_spark
-    from rapport.pipeline.settings import load_spark_settings
-
-    directory = site_directory(site)
-    exported = export_site(directory)
-    stderr().print(f"exported {exported['rows']} rows; starting Spark …")
-    section = TomlFile.load(directory / "site.toml").section("spark")
-    settings = load_spark_settings(section.values, flags={"master": master}, environment=os.environ)
-    with running_spark(settings) as spark:
-        made = make_report(spark, data_directory(directory) / "lake")
-    if json:
-        write_json(made)
-        return
-    for table in report_rows(made):
-        if not sys.stdout.isatty():
-            print(f"# {table.title}")
-        write_table(table.title, table.columns, table.rows)

@@ -15,18 +15,17 @@ from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
-from rapport.pipeline.figures.reports import (
+from rapport.pipeline.figures.reports import Report, make_report
+from rapport.pipeline.figures.rows import (
     DeliveryCount,
+    LateCount,
     MessageCount,
     PolicyCount,
     ReasonCount,
-    Report,
     SensorToPhone,
     Spread,
-    make_report,
-    report_rows,
-    report_text,
 )
+from rapport.pipeline.figures.text import report_rows, report_text
 from rapport.pipeline.lake.files import read_gold
 
 if TYPE_CHECKING:
@@ -45,6 +44,11 @@ def event(kind: str, id: str, time: int, cause: str = "", subject: str = "", **d
     return make_event(
         source="s", id=id, type=kind, time=time, subject=subject, data=data, headers=headers
     )
+
+
+def message(id: str, time: int, found: Detection) -> Event:
+    origin = {"policy": found.policy, "detection": found.id()}
+    return event("rapport.message", id, time, found.id(), **origin)
 
 
 def line(state: str, time: int, message: str = "m1", **data: Any) -> Event:
@@ -73,7 +77,7 @@ async def walk(channels: Channels, clock: ManualClock) -> None:
     await at(1_201, "quarantine", event("rapport.mediation.rejected", "q2", 1, reason="no.unit"))
     await at(1_202, "detections", event("rapport.policy.late", "l1", 1))
     await at(6_010, "detections", GUEST.to_event(source="site"))
-    await at(6_020, "log", event("rapport.message", "m1", 6_020, GUEST.id()))
+    await at(6_020, "log", message("m1", 6_020, GUEST))
     await at(6_021, "log", line("queued", 6_021, **MAIL), line("queued", 6_021, "m1b", **HOOK))
     await at(6_050, "log", line("handed", 6_050, attempt=1, **MAIL))
     await at(6_060, "log", line("failed", 6_060, attempt=1, **HOOK))
@@ -81,7 +85,7 @@ async def walk(channels: Channels, clock: ManualClock) -> None:
     await at(7_000, "log", line("answered", 7_000, peer="ana", answer="going"))
     await at(7_001, "log", line("closed", 7_001, result="done"))
     await at(9_010, "detections", LOST.to_event(source="site"))
-    await at(9_020, "log", event("rapport.message", "m2", 9_020, LOST.id()))
+    await at(9_020, "log", message("m2", 9_020, LOST))
     await at(9_030, "log", line("handed", 9_030, "m2", attempt=1, **MAIL))
     unmapped = line("failed", 9_040, "m3", reason="action.unmapped: the site has no such action")
     await at(9_040, "log", unmapped)
@@ -113,10 +117,11 @@ def report(spark: SparkSession, lake: Path) -> Report:
 def test_what_happened_is_counted(report: Report) -> None:
     assert report.readings == 11
     assert report.late == 1
-    assert report.quarantined == (ReasonCount("no.unit", 2),)
+    assert report.late_readings == (LateCount("", 1, 1, 1),)
+    assert report.quarantined == (ReasonCount("no.unit", "", "", "mediation", 2, 2, 1_200, 1_201),)
     assert report.detections == (
-        PolicyCount("alone", 1, 6_004, 6_004),
-        PolicyCount("lost", 1, 9_000, 9_000),
+        PolicyCount("alone", 1, 0, 0, 6_004, 6_004),
+        PolicyCount("lost", 1, 0, 0, 9_000, 9_000),
     )
 
 
@@ -131,10 +136,31 @@ def test_a_delivery_counts_in_its_newest_state(report: Report) -> None:
 def test_messages_count_by_how_they_ended(report: Report) -> None:
     assert report.messages == (
         MessageCount("done", 1),
-        MessageCount("open", 1),
+        MessageCount("open", 2),
         MessageCount("unmapped", 1),
     )
     assert report.answered == 1
+
+
+def test_a_funnel_counts_every_step_by_its_own_evidence(report: Report) -> None:
+    rows = {row.policy: row for row in report.funnel}
+    alone, lost, unnamed = rows["alone"], rows["lost"], rows[""]  # lines that name no policy
+    assert (alone.detected, alone.with_message, alone.messages, alone.handed) == (1, 1, 1, 1)
+    assert (alone.confirmed, alone.answered, alone.done, alone.open) == (1, 1, 1, 0)
+    assert (lost.messages, lost.handed, lost.confirmed, lost.open) == (1, 1, 0, 1)
+    assert (unnamed.messages, unnamed.missing, unnamed.unmapped, unnamed.handed) == (1, 1, 1, 0)
+
+
+def test_a_person_answers_after_the_first_medium_that_took_it(report: Report) -> None:
+    rows = {row.peer: row for row in report.peers}
+    assert rows["ana"].response == Spread(1, 950, 950, 950, 950)
+    assert (rows["ana"].asked, rows["ana"].reached, rows["ana"].answered) == (2, 2, 1)
+    assert (rows["ben"].asked, rows["ben"].reached, rows["ben"].unreached) == (2, 1, 1)
+    assert rows["ben"].response is None
+    adapters = {row.adapter: row for row in report.adapters}
+    assert (adapters["webhook"].reached, adapters["webhook"].confirmed) == (1, 1)
+    assert (adapters["webhook"].attempts, adapters["webhook"].failed_attempts) == (2, 1)
+    assert adapters["mail"].handing == Spread(1, 29, 29, 29, 29)
 
 
 def test_the_time_from_sensor_to_phone_begins_at_the_last_reading(report: Report) -> None:
@@ -143,8 +169,8 @@ def test_the_time_from_sensor_to_phone_begins_at_the_last_reading(report: Report
         SensorToPhone(
             "alone",
             2,
-            from_door=Spread(4_973.0, 4_994.6, 4_999.46, 5_000),
-            after_due=Spread(73.0, 94.6, 99.46, 100),
+            from_door=Spread(2, 4_946, 5_000, 5_000, 5_000),
+            after_due=Spread(2, 46, 100, 100, 100),
         ),
     )
 
@@ -159,16 +185,11 @@ def test_the_result_tables_stay_in_the_lake(report: Report, lake: Path) -> None:
 
 
 def test_the_report_reads_as_text(report: Report) -> None:
-    assert [table.title for table in report_rows(report)] == [
-        "Totals",
-        "Detections",
-        "Deliveries",
-        "From sensor to phone",
-        "Quarantine",
-    ]
+    titles = [table.title for table in report_rows(report)]
+    assert titles[:3] == ["Totals", "Delivery funnel", "Response time and reliability of peers"]
     text = report_text(report)
-    assert "alone   2           certainty         0.073 s" in text
-    assert text.endswith("no.unit  2\n")
+    assert "alone   certainty         2      46 ms    100 ms   100 ms   100 ms" in text
+    assert "no.unit                          mediation  2" in text
 
 
 def test_an_empty_lake_gives_an_empty_report(spark: SparkSession, tmp_path: Path) -> None:

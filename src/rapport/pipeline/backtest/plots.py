@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date
-from html import escape
 
 from rapport.pipeline.backtest.calendar import MONTHS, WEEKDAYS, Month, level, shades
+from rapport.pipeline.figures.svg import box, line, svg, text, told
 
 _CELL_WIDTH, _CELL_HEIGHT, _GAP = 34, 30, 2
 _MONTHS_IN_A_ROW = 4
 _MONTH_GAP, _MONTH_HEADING = 26, 38
 _HOUR, _LEFT = 30, 44
-_BAR_HEIGHT, _BAR_LENGTH, _BAR_LABEL = 22, 420, 170
+_BAR_HEIGHT, _BAR_LENGTH, _BAR_LABEL = 22, 420, 195
 _CHART_WIDTH, _CHART_HEIGHT = 940, 180
 
 
@@ -33,19 +33,19 @@ def calendar_plot(months: Sequence[Month], title: str) -> str:
     parts += _legend(most, 0, bottom)
     total = sum(month.total for month in months)
     said = f"{total:,} in {len(months)} months; the most on one day are {most:,}."
-    return _svg(title, said, max(columns * wide - _MONTH_GAP, 480), bottom + 24, parts)
+    return svg(title, said, max(columns * wide - _MONTH_GAP, 480), bottom + 24, parts)
 
 
 def hours_plot(hours: Sequence[Sequence[int]], title: str) -> str:
     """Weekdays as rows, hours as columns."""
     most = max(max(row) for row in hours)
     parts = [
-        _text(_LEFT + hour * (_HOUR + _GAP) + _HOUR / 2, 12, str(hour), "small middle")
+        text(_LEFT + hour * (_HOUR + _GAP) + _HOUR / 2, 12, str(hour), "small middle")
         for hour in range(24)
     ]
     for day, (name, row) in enumerate(zip(WEEKDAYS, hours, strict=True)):
         top = 20 + day * (_CELL_HEIGHT + _GAP)
-        parts.append(_text(0, top + 20, name, "small"))
+        parts.append(text(0, top + 20, name, "small"))
         for hour, count in enumerate(row):
             left = _LEFT + hour * (_HOUR + _GAP)
             said = f"{name} {hour:02}:00: {count:,}"
@@ -54,7 +54,7 @@ def hours_plot(hours: Sequence[Sequence[int]], title: str) -> str:
     parts += _legend(most, _LEFT, bottom)
     busiest = max(((sum(row), name) for name, row in zip(WEEKDAYS, hours, strict=True)))
     said = f"Most are on {busiest[1]} ({busiest[0]:,}); the most in one hour of the week {most:,}."
-    return _svg(title, said, _LEFT + 24 * (_HOUR + _GAP), bottom + 24, parts)
+    return svg(title, said, _LEFT + 24 * (_HOUR + _GAP), bottom + 24, parts)
 
 
 def bars_plot(pairs: Sequence[tuple[str, int]], title: str) -> str:
@@ -65,11 +65,11 @@ def bars_plot(pairs: Sequence[tuple[str, int]], title: str) -> str:
         top = place * _BAR_HEIGHT
         length = max(count / most * _BAR_LENGTH, 1)
         shown = name if len(name) <= 24 else f"{name[:23]}…"
-        parts.append(_text(_BAR_LABEL - 8, top + 15, shown, "end"))
-        parts.append(_box(_BAR_LABEL, top + 3, length, _BAR_HEIGHT - 6, "bar"))
-        parts.append(_text(_BAR_LABEL + length + 6, top + 15, f"{count:,}", "small"))
+        parts.append(text(_BAR_LABEL - 8, top + 15, shown, "end"))
+        parts.append(box(_BAR_LABEL, top + 3, length, _BAR_HEIGHT - 6, "bar"))
+        parts.append(text(_BAR_LABEL + length + 6, top + 15, f"{count:,}", "small"))
     said = ", ".join(f"{name}: {count:,}" for name, count in pairs)
-    return _svg(title, said, _BAR_LABEL + _BAR_LENGTH + 70, len(pairs) * _BAR_HEIGHT + 4, parts)
+    return svg(title, said, _BAR_LABEL + _BAR_LENGTH + 70, len(pairs) * _BAR_HEIGHT + 4, parts)
 
 
 def difference_plot(
@@ -81,26 +81,26 @@ def difference_plot(
     unit, grouped = _grouped(days)
     most = max((sum(counts) for _name, counts in grouped), default=0)
     width = min(_CHART_WIDTH / max(len(grouped), 1), 40.0)
-    parts = [_text(0, 12, f"{most:,} per {unit}", "small"), _line(18), _line(_CHART_HEIGHT)]
+    parts = [text(0, 12, f"{most:,} per {unit}", "small"), _rule(18), _rule(_CHART_HEIGHT)]
     for place, (name, counts) in enumerate(grouped):
         bottom = float(_CHART_HEIGHT)
         for style, count in zip(("both", "first", "second"), counts, strict=True):
             height = count / most * (_CHART_HEIGHT - 18) if most else 0.0
             if height:
                 bottom -= height
-                bar = _box(place * width, bottom, max(width - 1, 1), height, style)
-                parts.append(_told(bar, f"{name}: {_part(style, labels)} {count:,}"))
+                bar = box(place * width, bottom, max(width - 1, 1), height, style)
+                parts.append(told(bar, f"{name}: {_part(style, labels)} {count:,}"))
     for place in _marked(len(grouped)):
         anchor = "small" if place == 0 else "small middle"
-        parts.append(_text(place * width, _CHART_HEIGHT + 16, grouped[place][0], anchor))
+        parts.append(text(place * width, _CHART_HEIGHT + 16, grouped[place][0], anchor))
     left = 0.0
     for style in ("both", "first", "second"):
-        parts.append(_box(left, _CHART_HEIGHT + 30, 14, 14, style))
-        parts.append(_text(left + 20, _CHART_HEIGHT + 42, _part(style, labels), "small"))
+        parts.append(box(left, _CHART_HEIGHT + 30, 14, 14, style))
+        parts.append(text(left + 20, _CHART_HEIGHT + 42, _part(style, labels), "small"))
         left += 60 + 7 * len(_part(style, labels))
     sums = [sum(counts[place] for _name, counts in grouped) for place in range(3)]
     said = f"{sums[0]:,} by both, {sums[1]:,} only by {labels[0]}, {sums[2]:,} only by {labels[1]}."
-    return _svg(title, said, _CHART_WIDTH, _CHART_HEIGHT + 50, parts)
+    return svg(title, said, _CHART_WIDTH, _CHART_HEIGHT + 50, parts)
 
 
 def _part(style: str, labels: tuple[str, str]) -> str:
@@ -137,11 +137,11 @@ def _month(month: Month, most: int, left: int, top: int) -> list[str]:
     year, number = int(month.name[:4]), int(month.name[5:7])
     name = f"{MONTHS[number - 1]} {year}"
     right = left + 7 * (_CELL_WIDTH + _GAP) - _GAP
-    parts = [_text(left, top + 14, name, "strong")]
-    parts.append(_text(right, top + 14, f"{month.total:,}", "end strong"))
+    parts = [text(left, top + 14, name, "strong")]
+    parts.append(text(right, top + 14, f"{month.total:,}", "end strong"))
     for place, weekday in enumerate(WEEKDAYS):
         x = left + place * (_CELL_WIDTH + _GAP) + _CELL_WIDTH / 2
-        parts.append(_text(x, top + 31, weekday[:2], "small middle"))
+        parts.append(text(x, top + 31, weekday[:2], "small middle"))
     offset = date(year, number, 1).weekday()
     for day, count in enumerate(month.days):
         if count is not None:
@@ -157,12 +157,12 @@ def _cell(
     x: float, y: float, width: float, count: int, most: int, said: str, *, corner: str = ""
 ) -> list[str]:
     shade = level(count, most)
-    parts = [_told(_box(x, y, width, _CELL_HEIGHT, f"s{shade}", round=4), said)]
+    parts = [told(box(x, y, width, _CELL_HEIGHT, f"s{shade}", round=4), said)]
     if corner:
-        parts.append(_text(x + 3, y + 9, corner, f"tiny on{shade}"))
+        parts.append(text(x + 3, y + 9, corner, f"tiny on{shade}"))
     if count:
         low = y + (23 if corner else 19)
-        parts.append(_text(x + width / 2, low, _short(count), f"small middle on{shade}"))
+        parts.append(text(x + width / 2, low, _short(count), f"small middle on{shade}"))
     return parts
 
 
@@ -174,37 +174,15 @@ def _short(count: int) -> str:
 
 
 def _legend(most: int, left: float, top: float) -> list[str]:
-    parts = [_box(left, top, 14, 14, "s0", round=3), _text(left + 20, top + 12, "none", "small")]
+    parts = [box(left, top, 14, 14, "s0", round=3), text(left + 20, top + 12, "none", "small")]
     left += 70
     for low, high in shades(most):
         said = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        parts.append(_box(left, top, 14, 14, f"s{level(high, most)}", round=3))
-        parts.append(_text(left + 20, top + 12, said, "small"))
+        parts.append(box(left, top, 14, 14, f"s{level(high, most)}", round=3))
+        parts.append(text(left + 20, top + 12, said, "small"))
         left += 44 + 7 * len(said)
     return parts
 
 
-def _svg(title: str, said: str, width: float, height: float, parts: Sequence[str]) -> str:
-    size = f'viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
-        f"<title>{escape(title)}</title><desc>{escape(said)}</desc>{''.join(parts)}</svg>"
-    )
-
-
-def _told(shape: str, said: str) -> str:
-    """A shape that says what it is when it is pointed at."""
-    return f"<g>{shape}<title>{escape(said)}</title></g>"
-
-
-def _box(x: float, y: float, width: float, height: float, style: str, *, round: int = 2) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="{style}" {place} rx="{round}"/>'
-
-
-def _text(x: float, y: float, text: str, style: str) -> str:
-    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
-
-
-def _line(y: float) -> str:
-    return f'<line x1="0" y1="{y}" x2="{_CHART_WIDTH}" y2="{y}"/>'
+def _rule(y: float) -> str:
+    return line(0, y, _CHART_WIDTH, y)

@@ -1,79 +1,57 @@
-"""The report: detections, deliveries, time from sensor to phone, what was left out. [PI-6]
+"""The report: what the lake says happened, as figures. [PI-6, CO-18]
 
-A Spark job over the bronze lake; its result tables stay in `gold/` for whoever asks next.
+A Spark job over the bronze lake; its result tables stay in `gold/` for whoever asks next. What the
+log does not have yet (gossip, knowledge of ensembles, brokers of context) has no figures.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
-from rapport.core.times import format_time
 from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.figures.report_tables import result_tables
+from rapport.pipeline.figures.making import Making, Progress
+from rapport.pipeline.figures.rows import (
+    AdapterRow,
+    ChannelRow,
+    DelayRow,
+    DeliveryCount,
+    Edge,
+    FunnelRow,
+    GapRow,
+    HourCount,
+    LateCount,
+    MediationRow,
+    MessageCount,
+    PeerRow,
+    PolicyCount,
+    ReasonCount,
+    SensorToPhone,
+    SeriesPoint,
+    SilentCount,
+    Spread,
+)
+from rapport.pipeline.figures.staging import staging
 from rapport.pipeline.lake.files import write_gold
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-class PolicyCount(msgspec.Struct, frozen=True):
-    """How often a policy was detected, and when first and last (event time)."""
-
-    policy: str
-    count: int
-    first: int
-    last: int
+Row = TypeVar("Row")
+_RESULTS = ("done", "failed", "timed_out", "open", "unmapped")
 
 
-class DeliveryCount(msgspec.Struct, frozen=True):
-    """How many deliveries through an adapter are in a state now."""
+class EdgeCount(msgspec.Struct, frozen=True):
+    """How many edges of a kind the whole provenance has, and in how many conversations."""
 
-    adapter: str
-    state: str
-    count: int
-
-
-class MessageCount(msgspec.Struct, frozen=True):
-    """How many messages ended in a result (done, failed, timed_out), or are open or unmapped."""
-
-    result: str
-    count: int
-
-
-class Spread(msgspec.Struct, frozen=True):
-    """How long something took, in milliseconds."""
-
-    median: float
-    p90: float
-    p99: float
-    longest: int
-
-
-class SensorToPhone(msgspec.Struct, frozen=True):
-    """How fast the deliveries of a policy were that a medium took.
-
-    `from_door`: since the door had the last reading of the situation; a window that had to pass
-    before the situation was certain is in it. `after_due`: since the situation was certain.
-    """
-
-    policy: str
-    deliveries: int
-    from_door: Spread
-    after_due: Spread
-
-
-class ReasonCount(msgspec.Struct, frozen=True):
-    """How many events went to quarantine for a reason."""
-
-    reason: str
-    count: int
+    relation: str
+    edges: int
+    conversations: int
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,145 +61,105 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     late: int
     quarantined: tuple[ReasonCount, ...]
     detections: tuple[PolicyCount, ...]
+    hours: tuple[HourCount, ...]
+    undecided: tuple[SilentCount, ...]
+    late_readings: tuple[LateCount, ...]
     messages: tuple[MessageCount, ...]
     answered: int
     """Messages that at least one person answered."""
+    funnel: tuple[FunnelRow, ...]
     deliveries: tuple[DeliveryCount, ...]
+    peers: tuple[PeerRow, ...]
+    adapters: tuple[AdapterRow, ...]
     sensor_to_phone: tuple[SensorToPhone, ...]
+    mediation: tuple[MediationRow, ...]
+    channels: tuple[ChannelRow, ...]
+    gaps: tuple[GapRow, ...]
+    series_step: int
+    series: tuple[SeriesPoint, ...]
+    delays: tuple[DelayRow, ...]
+    edges: tuple[Edge, ...]
+    """Of the newest conversations only; `gold/provenance` has all."""
+    edge_counts: tuple[EdgeCount, ...]
 
 
-class ReportTable(msgspec.Struct, frozen=True):
-    """One part of the report as text, for a terminal or a page."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def make_report(spark: SparkSession, lake: Path) -> Report:
+def make_report(spark: SparkSession, lake: Path, *, progress: Progress | None = None) -> Report:
     """Reads the lake (any part of it may be missing), writes `gold/`, returns the figures.
 
-    Takes a few seconds on a small lake. Raises Corrupt that names a damaged file.
+    Takes some seconds on a small lake. Memory here does not grow with the events: what is as long
+    as the ledger is written by the workers. Raises Corrupt that names a damaged file, Conflict
+    while another job works on the lake.
     """
-    with spark_faults("making the report"):
-        results = {name: rows.toArrow() for name, rows in result_tables(spark, lake).items()}
-    for name, table in results.items():
-        write_gold(lake, name, table)
-    return _report(results)
+    with spark_faults("making the report"), staging(spark, lake) as stage:
+        making = Making(spark, lake, stage, progress)
+        making.make()
+        report = _report(making.tables, making.step_ms)
+        making.publish()
+        write_gold(lake, "totals", _totals(report))
+    return report
 
 
-def report_rows(report: Report) -> list[ReportTable]:
-    """The report as titled tables of text; parts without rows are left out."""
-    tables = [
-        ReportTable("Totals", ("what", "count"), _total_rows(report)),
-        ReportTable(
-            "Detections",
-            ("policy", "count", "first", "last"),
-            tuple(
-                (item.policy, str(item.count), format_time(item.first), format_time(item.last))
-                for item in report.detections
-            ),
-        ),
-        ReportTable(
-            "Deliveries",
-            ("adapter", "state", "count"),
-            tuple((item.adapter, item.state, str(item.count)) for item in report.deliveries),
-        ),
-        ReportTable(
-            "From sensor to phone",
-            ("policy", "deliveries", "from", "median", "90 %", "99 %", "longest"),
-            tuple(row for item in report.sensor_to_phone for row in _spread_rows(item)),
-        ),
-        ReportTable(
-            "Quarantine",
-            ("reason", "count"),
-            tuple((item.reason, str(item.count)) for item in report.quarantined),
-        ),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def report_text(report: Report) -> str:
-    """The report as plain text in columns, ending with a newline."""
-    return "\n".join(_plain(table) for table in report_rows(report))
-
-
-def _report(results: dict[str, pa.Table]) -> Report:
-    totals = results["totals"].to_pylist()[0]
-    deliveries = results["deliveries"].to_pylist()
+def _report(tables: dict[str, pa.Table], step_ms: int) -> Report:
+    channels = _rows(tables["channels"], ChannelRow)
+    late = _rows(tables["late"], LateCount)
+    funnel = _rows(tables["funnel"], FunnelRow)
     return Report(
-        readings=totals["readings"],
-        late=totals["late"],
-        quarantined=tuple(ReasonCount(**row) for row in results["quarantine"].to_pylist()),
-        detections=tuple(PolicyCount(**row) for row in results["detections"].to_pylist()),
-        messages=_message_counts(deliveries, totals["messages"]),
-        answered=len({row["message"] for row in deliveries if row["answered_at"] is not None}),
-        deliveries=_delivery_counts(deliveries),
-        sensor_to_phone=_sensor_to_phone(results["sensor_to_phone"].to_pylist()),
+        readings=sum(row.events for row in channels if row.channel == "events"),
+        late=sum(row.count for row in late),
+        quarantined=_rows(tables["quarantine"], ReasonCount),
+        detections=_rows(tables["detections"], PolicyCount),
+        hours=_rows(tables["detections_by_hour"], HourCount),
+        undecided=_rows(tables["undecided"], SilentCount),
+        late_readings=late,
+        messages=_message_counts(funnel),
+        answered=sum(row.answered for row in funnel),
+        funnel=funnel,
+        deliveries=_rows(tables["states"], DeliveryCount),
+        peers=_rows(tables["peers"], PeerRow, "response"),
+        adapters=_rows(tables["adapters"], AdapterRow, "handing", "response"),
+        sensor_to_phone=_timings(tables["timings"]),
+        mediation=_rows(tables["mediation"], MediationRow),
+        channels=channels,
+        gaps=_rows(tables["channel_gaps"], GapRow),
+        series_step=step_ms,
+        series=_rows(tables["series"], SeriesPoint),
+        delays=_rows(tables["delays"], DelayRow, "delay"),
+        edges=_rows(tables["edges"], Edge),
+        edge_counts=_rows(tables["edge_counts"], EdgeCount),
     )
 
 
-def _delivery_counts(deliveries: Sequence[dict[str, Any]]) -> tuple[DeliveryCount, ...]:
-    counts = Counter((row["adapter"], row["state"]) for row in deliveries if row["address"])
-    return tuple(DeliveryCount(*key, count) for key, count in sorted(counts.items()))
+def _rows(table: pa.Table, kind: type[Row], *spreads: str) -> tuple[Row, ...]:
+    return tuple(kind(**_nested(row, spreads)) for row in table.to_pylist())
 
 
-def _message_counts(deliveries: Sequence[dict[str, Any]], written: int) -> tuple[MessageCount, ...]:
-    """Results of whole messages, told by lines without a person; messages without one are open.
-
-    `unmapped` are actions that the site maps to nothing: no message was written for them.
-    """
-    ended = Counter(row["result"] for row in deliveries if not row["peer"] and row["result"])
-    ended["open"] = written - (ended.total() - ended["unmapped"])
-    return tuple(MessageCount(*item) for item in sorted(ended.items()) if item[1] > 0)
+def _nested(row: dict[str, Any], spreads: Iterable[str]) -> dict[str, Any]:
+    """The row with the columns of each spread as one value, None where nothing was timed."""
+    for name in spreads:
+        values = {part: row.pop(f"{name}_{part}") for part in Spread.__struct_fields__}
+        row[name] = None if values["timed"] is None else Spread(**values)
+    return row
 
 
-def _sensor_to_phone(rows: Sequence[dict[str, Any]]) -> tuple[SensorToPhone, ...]:
-    """Deliveries whose readings the lake has, by policy."""
-    complete = [row for row in rows if row["received_at"] is not None]
-    found = []
-    for policy in sorted({row["policy"] for row in complete}):
-        own = [row for row in complete if row["policy"] == policy]
-        from_door = _spread([row["handed_at"] - row["received_at"] for row in own])
-        after_due = _spread([row["handed_at"] - row["due_at"] for row in own])
-        found.append(SensorToPhone(policy, len(own), from_door, after_due))
-    return tuple(found)
+def _timings(table: pa.Table) -> tuple[SensorToPhone, ...]:
+    rows = [_nested(row, ("from_door", "after_due")) for row in table.to_pylist()]
+    return tuple(
+        SensorToPhone(row["policy"], row["from_door"].timed, row["from_door"], row["after_due"])
+        for row in rows
+    )
 
 
-def _spread(durations: Sequence[int]) -> Spread:
-    median, p90, p99 = np.percentile(durations, (50, 90, 99)).tolist()
-    return Spread(median, p90, p99, max(durations))
+def _message_counts(funnel: Iterable[FunnelRow]) -> tuple[MessageCount, ...]:
+    counts: Counter[str] = Counter()
+    for row in funnel:
+        counts.update({result: getattr(row, result) for result in _RESULTS})
+    return tuple(MessageCount(*item) for item in sorted(counts.items()) if item[1])
 
 
-def _total_rows(report: Report) -> tuple[tuple[str, str], ...]:
-    left_out = sum(item.count for item in report.quarantined)
-    totals = {
+def _totals(report: Report) -> pa.Table:
+    counts = {
         "readings": report.readings,
-        "late readings": report.late,
-        "in quarantine": left_out,
-        "detections": sum(item.count for item in report.detections),
-        **{f"messages {item.result}": item.count for item in report.messages},
-        "messages answered": report.answered,
+        "messages": sum(row.messages for row in report.funnel),
+        "late": report.late,
     }
-    return tuple((name, str(count)) for name, count in totals.items())
-
-
-def _spread_rows(item: SensorToPhone) -> list[tuple[str, ...]]:
-    named = (("the last reading", item.from_door), ("certainty", item.after_due))
-    return [
-        (item.policy, str(item.deliveries), name, *map(_seconds, msgspec.structs.astuple(part)))
-        for name, part in named
-    ]
-
-
-def _seconds(duration_ms: float) -> str:
-    return f"{duration_ms / 1000:.3f} s"
-
-
-def _plain(table: ReportTable) -> str:
-    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (table.columns, *table.rows)
-    ]
-    return "\n".join([table.title, *(f"  {line}" for line in lines)]) + "\n"
+    return pa.table({name: pa.array([count], pa.int64()) for name, count in counts.items()})

@@ -1,0 +1,323 @@
+"""The report as titled tables of text, for a terminal and behind the plots of a page. [PI-6]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from rapport.core.times import format_time
+from rapport.pipeline.figures.reports import Report
+from rapport.pipeline.figures.rows import FunnelRow, Spread
+
+SPREAD = ("timed", "median", "90 %", "99 %", "longest")
+_CLOCK = (
+    (("d", 86_400), ("h", 3_600)),
+    (("h", 3_600), ("min", 60)),
+    (("min", 60), ("s", 1)),
+)
+_EDGE = ("relation", "from", "to", "via", "state", "time")
+
+
+class ReportTable(msgspec.Struct, frozen=True):
+    """One part of the report as text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def report_tables(report: Report) -> dict[str, ReportTable]:
+    """Every part of the report by a short name; some have no rows."""
+    return {name: make(report) for name, make in _TABLES.items()}
+
+
+def report_rows(report: Report) -> list[ReportTable]:
+    """What a terminal shows: parts without rows are left out, and what only a page can show."""
+    tables = report_tables(report)
+    return [
+        table for name, table in tables.items() if table.rows and name not in ("hours", "series")
+    ]
+
+
+def report_text(report: Report) -> str:
+    """The report as plain text in columns, ending with a newline."""
+    return "\n".join(_plain(table) for table in report_rows(report))
+
+
+def shown_duration(duration_ms: int) -> str:
+    """For people: the unit fits the size.
+
+    >>> [shown_duration(ms) for ms in (7, 1_234, 33_338, 75_000, 7_260_000, 90_000_000, -1_500)]
+    ['7 ms', '1.234 s', '33.3 s', '1 min 15 s', '2 h 1 min', '1 d 1 h', '-1.500 s']
+    """
+    if duration_ms < 0:
+        return f"-{shown_duration(-duration_ms)}"
+    if duration_ms < 1_000:
+        return f"{duration_ms} ms"
+    if duration_ms < 59_950:
+        return f"{duration_ms / 1_000:.{3 if duration_ms < 10_000 else 1}f} s"
+    seconds = round(duration_ms / 1_000)
+    large, small = next(pair for pair in _CLOCK if seconds >= pair[0][1])
+    rest = seconds % large[1] // small[1]
+    return f"{seconds // large[1]:,} {large[0]}" + (f" {rest} {small[0]}" if rest else "")
+
+
+def share(part: int, whole: int) -> str:
+    """A part in percent.
+
+    >>> share(1, 3), share(0, 0)
+    ('33.3 %', '')
+    """
+    return f"{part / whole:.1%}".replace("%", " %") if whole else ""
+
+
+def spread_cells(spread: Spread | None) -> tuple[str, ...]:
+    """The cells of a spread."""
+    if spread is None:
+        return ("0", "", "", "", "")
+    return (f"{spread.timed:,}", *map(shown_duration, msgspec.structs.astuple(spread)[1:]))
+
+
+def _totals(report: Report) -> ReportTable:
+    totals = {
+        "readings": report.readings,
+        "late readings": report.late,
+        "in quarantine": sum(row.count for row in report.quarantined),
+        "detections": sum(row.count for row in report.detections),
+        "undecided": sum(row.undecided for row in report.detections),
+        **{f"messages {row.result.replace('_', ' ')}": row.count for row in report.messages},
+        "messages answered": report.answered,
+    }
+    rows = tuple((name, f"{count:,}") for name, count in totals.items())
+    return ReportTable("Totals", ("what", "count"), rows)
+
+
+def _funnel(report: Report) -> ReportTable:
+    columns = tuple(name.replace("_", " ") for name in FunnelRow.__struct_fields__)
+    return ReportTable("Delivery funnel", columns, _cells(report.funnel))
+
+
+def _peers(report: Report) -> ReportTable:
+    columns = (
+        *("peer", "asked", "reached", "share", "answered", "share", "unanswered", "unreached"),
+        *("failed", "timed out", "refused", "held", *SPREAD),
+    )
+    rows = tuple(
+        (
+            row.peer,
+            f"{row.asked:,}",
+            f"{row.reached:,}",
+            share(row.reached, row.asked),
+            f"{row.answered:,}",
+            share(row.answered, row.asked),
+            *(f"{n:,}" for n in (row.unanswered, row.unreached, row.failed, row.timed_out)),
+            *(f"{n:,}" for n in (row.refused, row.held)),
+            *spread_cells(row.response),
+        )
+        for row in report.peers
+    )
+    return ReportTable("Response time and reliability of peers", columns, rows)
+
+
+def _adapters(report: Report) -> ReportTable:
+    columns = (
+        *("adapter", "deliveries", "attempts", "failed attempts", "reached", "share"),
+        *("confirmed", "failed", "waiting", "stopped", "timed out", "answered"),
+    )
+    rows = tuple(
+        (
+            row.adapter,
+            *(f"{n:,}" for n in (row.deliveries, row.attempts, row.failed_attempts, row.reached)),
+            share(row.reached, row.deliveries),
+            *(f"{n:,}" for n in (row.confirmed, row.failed, row.waiting, row.stopped)),
+            *(f"{n:,}" for n in (row.timed_out, row.answered)),
+        )
+        for row in report.adapters
+    )
+    return ReportTable("Reliability of adapters", columns, rows)
+
+
+def _adapter_times(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.adapter, name, *spread_cells(spread))
+        for row in report.adapters
+        for name, spread in (
+            ("queued to handed", row.handing),
+            ("handed to answered", row.response),
+        )
+    )
+    return ReportTable("Times of adapters", ("adapter", "from", *SPREAD), rows)
+
+
+def _deliveries(report: Report) -> ReportTable:
+    return ReportTable(
+        "Deliveries", ("adapter", "newest state", "count"), _cells(report.deliveries)
+    )
+
+
+def _sensor_to_phone(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.policy, name, *spread_cells(part))
+        for row in report.sensor_to_phone
+        for name, part in (("the last reading", row.from_door), ("certainty", row.after_due))
+    )
+    return ReportTable("From sensor to phone", ("policy", "from", *SPREAD), rows)
+
+
+def _detections(report: Report) -> ReportTable:
+    columns = ("policy", "detections", "undecided", "by a second look", "first", "last")
+    rows = tuple(
+        (
+            row.policy,
+            f"{row.count:,}",
+            f"{row.undecided:,}",
+            f"{row.second_look:,}",
+            *(_time(time) for time in (row.first, row.last)),
+        )
+        for row in report.detections
+    )
+    return ReportTable("Detections", columns, rows)
+
+
+def _hours(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.policy, _time(row.hour)[:16], f"{row.detected:,}", f"{row.undecided:,}")
+        for row in report.hours
+    )
+    return ReportTable("Detections per hour", ("policy", "hour", "detected", "undecided"), rows)
+
+
+def _undecided(report: Report) -> ReportTable:
+    return ReportTable("Undecided", ("policy", "silent source", "count"), _cells(report.undecided))
+
+
+def _late(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.source or "(not in the lake)", f"{row.count:,}", _time(row.first), _time(row.last))
+        for row in report.late_readings
+    )
+    return ReportTable("Late readings", ("source", "count", "first", "last"), rows)
+
+
+def _mediation(report: Report) -> ReportTable:
+    columns = ("source", "interpretation", "readings", "released", "corrections", "rejected")
+    return ReportTable("Mediation", (*columns, "set aside"), _cells(report.mediation))
+
+
+def _quarantine(report: Report) -> ReportTable:
+    columns = ("reason", "source", "interpretation", "found by", "count", "times", "first", "last")
+    rows = tuple(
+        (
+            *(row.reason, row.source, row.interpretation, row.found_by),
+            *(f"{row.count:,}", f"{row.times:,}", _time(row.first), _time(row.last)),
+        )
+        for row in report.quarantined
+    )
+    return ReportTable("Quarantine", columns, rows)
+
+
+def _channels(report: Report) -> ReportTable:
+    columns = (
+        *("channel", "events", "first", "last", "minutes with events", "most in a minute"),
+        *("missing positions", "gaps", "longest gap"),
+    )
+    rows = tuple(
+        (
+            *(row.channel, f"{row.events:,}", _time(row.first), _time(row.last)),
+            *(f"{row.minutes:,}", f"{row.busiest:,}", f"{row.missing:,}", f"{row.gaps:,}"),
+            shown_duration(row.longest_gap) if row.gaps else "",
+        )
+        for row in report.channels
+    )
+    return ReportTable("Channels", columns, rows)
+
+
+def _series(report: Report) -> ReportTable:
+    rows = tuple((row.channel, _time(row.begin), f"{row.events:,}") for row in report.series)
+    title = f"Events per channel and {shown_duration(report.series_step)}"
+    return ReportTable(title, ("channel", "from", "events"), rows)
+
+
+def _gaps(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.channel, _time(row.begin), _time(row.end), shown_duration(row.duration))
+        for row in report.gaps
+    )
+    return ReportTable("Longest gaps", ("channel", "from", "to", "without an event"), rows)
+
+
+def _delays(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.channel, row.source, f"{row.ahead:,}", *spread_cells(row.delay))
+        for row in report.delays
+    )
+    columns = ("channel", "source", "ahead of the clock", "events", *SPREAD[1:])
+    return ReportTable("Delay from event time to arrival", columns, rows)
+
+
+def _provenance(report: Report) -> ReportTable:
+    return ReportTable(
+        "Provenance of messages",
+        ("relation", "edges", "conversations"),
+        _cells(report.edge_counts),
+    )
+
+
+def _edges(report: Report) -> ReportTable:
+    rows = tuple(
+        (
+            row.relation,
+            f"{row.from_kind} {row.from_id}",
+            f"{row.to_kind} {row.to_id}",
+            row.via,
+            row.state,
+            _time(row.time),
+        )
+        for row in report.edges
+    )
+    return ReportTable("Newest conversations", _EDGE, rows)
+
+
+_TABLES: dict[str, Callable[[Report], ReportTable]] = {
+    "totals": _totals,
+    "funnel": _funnel,
+    "peers": _peers,
+    "adapters": _adapters,
+    "adapter_times": _adapter_times,
+    "deliveries": _deliveries,
+    "sensor_to_phone": _sensor_to_phone,
+    "detections": _detections,
+    "hours": _hours,
+    "undecided": _undecided,
+    "late": _late,
+    "mediation": _mediation,
+    "quarantine": _quarantine,
+    "channels": _channels,
+    "series": _series,
+    "gaps": _gaps,
+    "delays": _delays,
+    "provenance": _provenance,
+    "edges": _edges,
+}
+
+
+def _cells(rows: Sequence[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(_cell(value) for value in msgspec.structs.astuple(row)) for row in rows)
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _time(time_ms: int | None) -> str:
+    return "" if time_ms is None else format_time(time_ms)
+
+
+def _plain(table: ReportTable) -> str:
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (table.columns, *table.rows)
+    ]
+    return "\n".join([table.title, *(f"  {line}" for line in lines)]) + "\n"
