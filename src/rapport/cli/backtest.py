@@ -16,7 +16,7 @@ from rapport.core.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import Asked
-    from rapport.pipeline.backtest.calendar import Calendar
+    from rapport.pipeline.drawing.calendar import Calendar
     from rapport.pipeline.backtest.making import Made
 
 _EXPLAINED = 3

@@ -16,7 +16,7 @@ from rapport.cli.terminal import stderr
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.backtest.calendar import Calendar
+from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.backtest.finding import check_history, find_history
 from rapport.pipeline.backtest.history import BEGIN_OF_TIME, Window
 from rapport.pipeline.backtest.making import Made, Wish, make

@@ -12,7 +12,6 @@ import pytest
 
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_time
-from rapport.pipeline.backtest.calendar import Calendar
 from rapport.pipeline.backtest.finding import find_history
 from rapport.pipeline.backtest.history import Window
 from rapport.pipeline.backtest.lines import write_lines
@@ -21,6 +20,7 @@ from rapport.pipeline.backtest.policies import choose, opponents
 from rapport.pipeline.backtest.report import report_page
 from rapport.pipeline.backtest.result import BackTest
 from rapport.pipeline.backtest.run import Work, run_here
+from rapport.pipeline.drawing.calendar import Calendar
 from rapport.site.site import Site
 
 WISH = Wish(show=4, explain=2, command=("rapport", "backtest", "alone"))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.detection import Detection
-from rapport.pipeline.backtest.calendar import Calendar
 from rapport.pipeline.backtest.columns import DetectionColumns, Findings
 from rapport.pipeline.backtest.result import MOST_IDENTITIES, compare, only_one, tally
+from rapport.pipeline.drawing.calendar import Calendar
 
 HOUR = 3_600_000
 

@@ -10,7 +10,6 @@ import msgspec
 from rapport.core.detection import Detection
 from rapport.core.errors import Problem
 from rapport.core.times import format_time
-from rapport.pipeline.backtest.calendar import Calendar
 from rapport.pipeline.backtest.columns import Findings
 from rapport.pipeline.backtest.explaining import explain
 from rapport.pipeline.backtest.finding import nothing_in_period
@@ -25,6 +24,7 @@ from rapport.pipeline.backtest.result import (
     tally,
 )
 from rapport.pipeline.backtest.run import Found, Work
+from rapport.pipeline.drawing.calendar import Calendar
 from rapport.policy.explaining.wording import who
 
 SIDES: tuple[FoundBy, FoundBy] = ("first", "second")

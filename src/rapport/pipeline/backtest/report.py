@@ -4,14 +4,16 @@ plot stands its table. Pure. [PI-9]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
-from rapport.pipeline.backtest.calendar import WEEKDAYS, Calendar, Month, months
-from rapport.pipeline.backtest.plots import bars_plot, calendar_plot, difference_plot, hours_plot
-from rapport.pipeline.backtest.report_style import style
 from rapport.pipeline.backtest.report_why import explained
 from rapport.pipeline.backtest.result import BackTest, Comparison, Example, Tally
+from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, Month, months
+from rapport.pipeline.drawing.days import bars_plot, calendar_plot, difference_plot, hours_plot
+from rapport.pipeline.drawing.html import behind, cards, section, table
+from rapport.pipeline.drawing.html import page as whole_page
+from rapport.pipeline.drawing.style import style
 from rapport.policy.explaining.wording import duration, who
 from rapport.policy.life.versions import text_difference
 
@@ -25,13 +27,7 @@ def report_page(told: BackTest, calendar: Calendar) -> str:
     title = f"Back-test of {told.policy}"
     if told.comparison is not None:
         title += f" and {told.tallies[1].label}"
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{style()}</style></head><body><main>"
-        f"<header><h1>{escape(title)}</h1>{page.head()}</header>"
-        f"{page.body()}{page.foot()}</main></body></html>\n"
-    )
+    return whole_page(title, style(), page.head(), page.body(), page.foot())
 
 
 class _Page:
@@ -53,23 +49,22 @@ class _Page:
             first, last = (self._calendar.clock(time)[:16] for time in told.span)
             span = f", {first} to {last} ({told.zone})"
         lead = f"{told.events:,} readings of {told.history}{span}"
-        cards = [(f"{told.tallies[0].detections:,}", f"found by {told.tallies[0].label}")]
-        cards.append((f"{len(told.tallies[0].days):,}", "days with findings"))
+        figures = [(f"{told.tallies[0].detections:,}", f"found by {told.tallies[0].label}")]
+        figures.append((f"{len(told.tallies[0].days):,}", "days with findings"))
         if told.comparison is not None:
-            cards[1:] = [
+            figures[1:] = [
                 (f"{told.tallies[1].detections:,}", f"found by {told.tallies[1].label}"),
                 (f"{told.comparison.only_first:,}", f"only by {told.tallies[0].label}"),
                 (f"{told.comparison.only_second:,}", f"only by {told.tallies[1].label}"),
             ]
         if told.late:
-            cards.append((f"{told.late:,}", "readings too late to count"))
+            figures.append((f"{told.late:,}", "readings too late to count"))
         for tally in told.tallies:
-            cards += _besides(tally)
-        items = "".join(f"<li><b>{escape(figure)}</b>{escape(what)}</li>" for figure, what in cards)
+            figures += _besides(tally)
         notes = "".join(
             f'<p class="note">{escape(problem.as_text())}</p>' for problem in told.problems
         )
-        return f'<p class="lead">{escape(lead)}</p><ul class="cards">{items}</ul>{notes}'
+        return f'<p class="lead">{escape(lead)}</p>{cards(figures)}{notes}'
 
     def body(self) -> str:
         """All sections."""
@@ -86,30 +81,27 @@ class _Page:
         """How it was made."""
         told = self._told
         how = f"{told.engine} engine, {told.seconds:.1f} s" if told.seconds else told.engine
-        return (
-            f"<footer>Made by rapport backtest: {escape(how)}. Times are {escape(told.zone)}."
-            "</footer>"
-        )
+        return f"Made by rapport backtest: {escape(how)}. Times are {escape(told.zone)}."
 
     # --- sections ---
 
     def _days(self, tally: Tally) -> str:
         if not tally.detections:
-            return _section(f"{tally.label} per day", "<p>It would never have fired.</p>")
+            return section(f"{tally.label} per day", "<p>It would never have fired.</p>")
         shown, left_out = self._months(tally)
         title = f"Detections of {tally.label} per day"
         calendar = calendar_plot(shown, title)
         if left_out:
             calendar += f'<p class="soft">{left_out:,} months without any are left out.</p>'
-        days = _table(
+        days = table(
             title, ("day", "detections"), ([day, f"{n:,}"] for day, n in tally.days.items())
         )
-        return _section(f"{tally.label} per day", calendar + _behind(days))
+        return section(f"{tally.label} per day", calendar + _behind(days))
 
     def _details(self, tally: Tally) -> tuple[str, str]:
         """Hours of the week, and who."""
         title = f"Detections of {tally.label} by weekday and hour"
-        by_hour = _table(
+        by_hour = table(
             title,
             ("weekday", *(f"{hour:02}" for hour in range(24))),
             (
@@ -118,19 +110,19 @@ class _Page:
             ),
         )
         hours = hours_plot(tally.hours, title) + _behind(by_hour)
-        return _section(f"{tally.label} by weekday and hour", hours), self._who(tally)
+        return section(f"{tally.label} by weekday and hour", hours), self._who(tally)
 
     def _who(self, tally: Tally) -> str:
         blocks = []
         for one in tally.who:
             title = f"Most often as {one.alias}"
             more = f'<p class="soft">and {one.others:,} more</p>' if one.others else ""
-            table = _table(title, (one.alias, "detections"), ([i, f"{n:,}"] for i, n in one.top))
+            top = table(title, (one.alias, "detections"), ([i, f"{n:,}"] for i, n in one.top))
             blocks.append(
                 f"<div><h3>{escape(title)}</h3>{bars_plot(one.top, title)}{more}"
-                f"{_behind(table)}</div>"
+                f"{_behind(top)}</div>"
             )
-        return _section(
+        return section(
             f"Whom {tally.label} is about", f'<div class="columns">{"".join(blocks)}</div>'
         )
 
@@ -143,13 +135,13 @@ class _Page:
         )
         title = f"{labels[0]} and {labels[1]} compared"
         days = self._every_day(found)
-        table = _table(
+        compared = table(
             title,
             ("day", "both", f"only {labels[0]}", f"only {labels[1]}"),
             ([day, *(f"{n:,}" for n in counts)] for day, counts in found.days.items()),
         )
         plot = difference_plot(days, labels, title) if days else ""
-        return _section("Compared", f"<p>{escape(lead)}</p>{plot}{_behind(table)}")
+        return section("Compared", f"<p>{escape(lead)}</p>{plot}{_behind(compared)}")
 
     def _findings(self) -> str:
         examples = self._examples
@@ -163,7 +155,7 @@ class _Page:
             heading = "What only one of them found"
         left = total - len(examples)
         more = f'<p class="soft">and {left:,} more; rapport backtest --out writes all.</p>'
-        table = (
+        listed = (
             f"<table><caption>The first {len(examples):,}</caption><thead><tr>"
             '<th scope="col">when</th><th scope="col">about</th><th scope="col">why</th></tr>'
             f"</thead><tbody>{''.join(rows)}</tbody></table>"
@@ -173,7 +165,7 @@ class _Page:
             for one in examples
             if id(one) in self._numbers
         )
-        return _section(heading, table + (more if left else "") + told)
+        return section(heading, listed + (more if left else "") + told)
 
     def _row(self, one: Example) -> str:
         when = escape(self._calendar.clock(one.detection.time))
@@ -201,7 +193,7 @@ class _Page:
             changed = text_difference(first.text, second.text, first.label, second.label)
             if changed:
                 parts.append(f"<h3>The difference</h3><pre>{escape(changed.rstrip())}</pre>")
-        return _section("The policies", "".join(parts)) if parts else ""
+        return section("The policies", "".join(parts)) if parts else ""
 
     def _months(self, tally: Tally) -> tuple[list[Month], int]:
         """Every month of the history; of very long ones those with findings, and how many not."""
@@ -233,40 +225,16 @@ class _Page:
 
 
 def _besides(tally: Tally) -> list[tuple[str, str]]:
-    cards = []
+    found = []
     if tally.undecided:
         silent = f" ({', '.join(tally.silent)} silent)" if tally.silent else ""
-        cards.append((f"{tally.undecided:,}", f"undecided by {tally.label}{silent}"))
+        found.append((f"{tally.undecided:,}", f"undecided by {tally.label}{silent}"))
     if tally.suppressed:
         period = duration(tally.once_per_ms or 0)
-        cards.append((f"{tally.suppressed:,}", f"left out by {tally.label}: once per {period}"))
-    return cards
+        found.append((f"{tally.suppressed:,}", f"left out by {tally.label}: once per {period}"))
+    return found
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{content}</section>"
-
-
-def _behind(table: str) -> str:
+def _behind(shown: str) -> str:
     """The figures of a plot."""
-    return f"<details><summary>The same as a table</summary>{table}</details>"
-
-
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(
-        f'<th scope="col"{_number(place)}>{escape(name)}</th>' for place, name in enumerate(columns)
-    )
-    body = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(f'<td class="number">{escape(cell)}</td>' for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<table class="narrow"><caption>{escape(title)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
-
-
-def _number(place: int) -> str:
-    return ' class="number"' if place else ""
+    return behind("The same as a table", shown)

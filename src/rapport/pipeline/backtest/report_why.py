@@ -7,8 +7,8 @@ from __future__ import annotations
 from html import escape
 
 from rapport.core.times import format_time
-from rapport.pipeline.backtest.calendar import Calendar
 from rapport.pipeline.backtest.result import Example
+from rapport.pipeline.drawing.calendar import Calendar
 from rapport.policy.explaining.verdict import Answer, Candidate, Node, Truth
 from rapport.policy.explaining.wording import relative, who
 

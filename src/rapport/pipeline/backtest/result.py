@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from rapport.core.detection import Detection
 from rapport.core.errors import Problem
-from rapport.pipeline.backtest.calendar import Calendar
 from rapport.pipeline.backtest.columns import Findings, by_identity
+from rapport.pipeline.drawing.calendar import Calendar
 from rapport.policy.explaining.verdict import Answer, Explained
 
 FoundBy = Literal["first", "second"]

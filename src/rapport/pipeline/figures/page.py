@@ -11,10 +11,10 @@ from itertools import groupby
 import numpy as np
 
 from rapport.core.times import format_time
-from rapport.pipeline.backtest.calendar import Calendar, months
-from rapport.pipeline.backtest.plots import bars_plot, calendar_plot, hours_plot
-from rapport.pipeline.backtest.report_style import style
-from rapport.pipeline.figures import html
+from rapport.pipeline.drawing import html
+from rapport.pipeline.drawing.calendar import Calendar, months
+from rapport.pipeline.drawing.days import bars_plot, calendar_plot, hours_plot
+from rapport.pipeline.drawing.style import style
 from rapport.pipeline.figures.plots import series_plot, shares_plot, spreads_plot, steps_plot
 from rapport.pipeline.figures.provenance_plot import provenance_plot
 from rapport.pipeline.figures.reports import Report

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rapport.core.times import format_time
+from rapport.pipeline.drawing.svg import box, dot, line, svg, text, told
 from rapport.pipeline.figures.rows import SeriesPoint, Spread
-from rapport.pipeline.figures.svg import box, dot, line, svg, text, told
 from rapport.pipeline.figures.text import share, shown_duration
 
 _LABEL, _LENGTH, _ROW = 190, 560, 28

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from rapport.pipeline.drawing.svg import box, curve, svg, text, told
 from rapport.pipeline.figures.rows import Edge
-from rapport.pipeline.figures.svg import box, curve, svg, text, told
 
 _WIDTH, _ROW, _NODE = 980, 26, 20
 _READING, _DETECTION, _MESSAGE, _PEOPLE = 0, 190, 430, 690

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import date
 
-from rapport.pipeline.backtest.calendar import MONTHS, WEEKDAYS, Month, level, shades
-from rapport.pipeline.figures.svg import box, line, svg, text, told
+from rapport.pipeline.drawing.calendar import MONTHS, WEEKDAYS, Month, level, shades
+from rapport.pipeline.drawing.svg import box, line, svg, text, told
 
 _CELL_WIDTH, _CELL_HEIGHT, _GAP = 34, 30, 2
 _MONTHS_IN_A_ROW = 4

@@ -35,7 +35,7 @@ def behind(summary: str, content: str) -> str:
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1
 ) -> str:
     """A table whose first columns are words; the others are numbers, set to the right."""
     styles = ["" if place < words else ' class="number"' for place in range(len(columns))]

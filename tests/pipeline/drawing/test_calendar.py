@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.times import format_time, parse_time
-from rapport.pipeline.backtest.calendar import LEVELS, Calendar, level, months, shades
+from rapport.pipeline.drawing.calendar import LEVELS, Calendar, level, months, shades
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
