@@ -129,7 +129,11 @@ class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
 
     def meaning(self) -> Interpretation:
         """The same without its place and comment."""
-        return msgspec.structs.replace(self, place=Place(), about="")
+        # A default is left out by identity: one that was written out, or came from another process,
+        # means the same.
+        usual = FormatChoice()
+        chosen = usual if self.format == usual else self.format
+        return msgspec.structs.replace(self, place=Place(), about="", format=chosen)
 
     def version(self) -> str:
         """Twelve digits that depend on the meaning only, not on its place or comment."""

@@ -18,7 +18,6 @@ from rapport.kernel.clock import SystemClock
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.in_force import InForce
-from rapport.mediation.interpretation import FormatChoice
 from rapport.mediation.lane import GivesMeaning, RejectsAll, refused
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.memory import SourceMemory
@@ -82,18 +81,9 @@ class Meanings(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def unpacked(sent: bytes) -> Meanings:
-    """The meanings as they were sent, under the same stamps: a stamp leaves out a format that *is*
-    the usual one, and after pickling it is only equal to it.
-    """
+    """The meanings as they were sent."""
     found: Meanings = pickle.loads(sent)
-    usual = FormatChoice()
-    fields = {
-        name: msgspec.structs.replace(each, format=usual) if each.format == usual else each
-        for name, each in found.in_force.fields.items()
-    }
-    same = found.in_force.with_typed(found.in_force.typed, fields=fields)
-    same = same.with_parts(same.typed, same.formats, found.in_force.refused)
-    return msgspec.structs.replace(found, in_force=same)
+    return found
 
 
 def meaning_of(meanings: Meanings, source: str, memory: SourceMemory | None = None) -> GivesMeaning:
