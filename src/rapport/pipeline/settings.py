@@ -12,6 +12,7 @@ from rapport.core.errors import InvalidInput
 
 _MASTERS = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*|yarn|k8s://\S+"
+    r"|sc://[^:/,\s]+:\d+"
 )
 _MEMORY = re.compile(r"(\d{1,9})([mgMG])")
 _LEAST_MEGABYTES = 512
@@ -22,7 +23,8 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     master: str = "local[*]"
     """Where the work is done: `local[2]` on two cores of this machine, `spark://host:7077` on a
-    cluster. Workers of a cluster need this package and must see the same files."""
+    cluster, `sc://host:15002` by a Spark Connect server (questions and reports only). Workers of a
+    cluster need this package and must see the same files."""
     memory: str = "1g"
     """Heap of the driver and of each executor. Readings are held by the Python workers beside it,
     about 100 bytes times the rows of one Arrow batch."""
@@ -46,12 +48,17 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
     """Further `spark.*` options, taken as they are."""
 
+    @property
+    def is_connect(self) -> bool:
+        """The work is given to a Spark Connect server: no Java is needed here."""
+        return self.master.startswith("sc://")
+
     def __post_init__(self) -> None:
         if not _MASTERS.fullmatch(self.master):
             raise InvalidInput(
                 f"{self.master!r} is not an address of a Spark master",
                 code="spark.bad_master",
-                hint="write local[2], local[*] or spark://host:7077",
+                hint="write local[2], local[*], spark://host:7077 or sc://host:15002",
             )
         size = _MEMORY.fullmatch(self.memory)
         if size is None or int(size[1]) * (1024 if size[2] in "gG" else 1) < _LEAST_MEGABYTES:

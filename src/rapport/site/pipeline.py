@@ -72,6 +72,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     state: JobState = "waiting"
     batches: int = 0
     """Since the process started."""
+    reached: int = 0
+    """The last position of `events` that was taken; of live policies."""
     rows: int = 0
     """Of the last batch."""
     began: int = 0

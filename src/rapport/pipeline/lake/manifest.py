@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from rapport.channel.export_manifest import FORMAT, check_format
 from rapport.core.errors import Corrupt, Problem
 from rapport.pipeline.lake.places import MANIFEST, SILVER
 
@@ -49,7 +50,7 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 class SilverManifest(msgspec.Struct):
     """What silver knows about itself."""
 
-    format: int = 1
+    format: int = FORMAT
     channels: dict[str, Taken] = {}
     unread: list[Unread] = []
     expired: str = ""
@@ -69,7 +70,9 @@ def read_silver_manifest(lake: Path) -> SilverManifest:
     """The manifest, an empty one for a new silver; raises Corrupt when it cannot be read."""
     path = manifest_path(lake)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SilverManifest)
+        found = msgspec.json.decode(path.read_bytes(), type=SilverManifest)
+        check_format(path, found.format)
+        return found
     except FileNotFoundError:
         return SilverManifest()
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:

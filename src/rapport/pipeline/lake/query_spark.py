@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rapport.core.errors import InvalidInput, RapportError
+from rapport.pipeline.connect import as_question, connected_to
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.lake.catalogue import TableFile, lake_tables
 from rapport.pipeline.lake.files import spark_path
@@ -88,9 +89,9 @@ def _ask(spark: SparkSession, sql: str, views: Sequence[View], known: Sequence[s
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        rows = spark.sql(sql)
+        rows = spark.sql(as_question(sql) if connected_to(spark) else sql)
         # Nothing has run yet; what hides in a subquery stands in the whole plan.
-        plan = rows._jdf.queryExecution().analyzed().toString()
+        plan = _analyzed(rows)
         if any(name in plan for name in _RUNS_PROGRAMS):
             raise not_a_question("what runs a program")
         return rows.toArrow()
@@ -100,10 +101,18 @@ def _ask(spark: SparkSession, sql: str, views: Sequence[View], known: Sequence[s
         raise _translated(error, views, known) from None
 
 
+def _analyzed(rows: DataFrame) -> str:
+    if connected_to(rows.sparkSession):
+        return str(rows._explain_string(extended=True))
+    return str(rows._jdf.queryExecution().analyzed().toString())
+
+
 def _refuse_all_but_select(spark: SparkSession, sql: str) -> None:
     """Spark carries commands out as soon as they are given, so they are found before."""
     from pyspark.errors import ParseException
 
+    if connected_to(spark):
+        return  # put into a SELECT there, which can hold nothing else
     try:
         plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
     except ParseException as error:

@@ -1,0 +1,119 @@
+"""The jobs over a site's history, one after the other: export, silver, figures.
+[PI-3, PI-6, PI-12]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rapport.channel.backends.choosing import open_reading
+from rapport.channel.declared import channels_from_site
+from rapport.channel.export import export_channels
+from rapport.channel.export_manifest import EXPORT_RUNNING
+from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.telemetry import get_logger
+from rapport.pipeline.figures.reports import make_report
+from rapport.pipeline.lake.silver import update_silver
+from rapport.site.site import Site, load_site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = get_logger(__name__)
+
+
+class JobDone(msgspec.Struct, frozen=True):
+    """What a batch of a job did; `problem` is what somebody should look at."""
+
+    rows: int
+    problem: Problem | None = None
+
+
+class Stopped(RapportError):
+    """The job was asked to end, between two steps."""
+
+    code = "pipeline.stopped"
+
+
+Job = Callable[[], JobDone]
+
+
+def history_jobs(
+    spark: SparkSession, site: Site, lake: Path, stop: threading.Event
+) -> dict[str, Job]:
+    """By name, in the order in which they are done. What the site says is read anew each time."""
+    now = SiteNow(site)
+    return {
+        "export": lambda: export_step(site, lake),
+        "silver": lambda: silver_step(spark, now.site(), lake, stop),
+        "figures": lambda: figures_step(spark, lake),
+    }
+
+
+class SiteNow:
+    """A site as its files are; as they were last well-formed while they are not."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._told = site, ""
+
+    def site(self) -> Site:
+        """The site now; a fault is told once."""
+        try:
+            self._site, self._told = load_site(self._site.directory), ""
+        except RapportError as error:
+            if error.message != self._told:
+                self._told = error.message
+                _log.warning("the site cannot be read; it is taken as it was", reason=self._told)
+        return self._site
+
+
+def export_step(site: Site, lake: Path) -> JobDone:
+    """What the channels hold beyond the last export goes to the lake; nothing when there is no log
+    yet.
+    """
+    declared, _problems = channels_from_site(site.file)
+
+    async def work() -> int:
+        try:
+            channels = open_reading(
+                site.data_directory / "log", SystemClock(), declared, site=site.directory
+            )
+        except UnknownName:
+            return 0
+        try:
+            return (await export_channels(channels, lake)).rows
+        except Conflict as error:
+            if error.code != EXPORT_RUNNING:
+                raise
+            return 0  # somebody else does it, such as the node
+        finally:
+            await channels.close()
+
+    return JobDone(asyncio.run(work()))
+
+
+def silver_step(
+    spark: SparkSession | None, site: Site, lake: Path, stop: threading.Event
+) -> JobDone:
+    """What bronze has beyond the last run goes to silver; raises Stopped between two steps."""
+
+    def progress(_taken: int, _all: int) -> None:
+        if stop.is_set():
+            raise Stopped("asked to end")
+
+    done = update_silver(spark, lake, site.ontology, progress=progress)
+    rows = done.readings + done.quarantined + done.detections
+    return JobDone(rows, done.problems[0] if done.problems else None)
+
+
+def figures_step(spark: SparkSession, lake: Path) -> JobDone:
+    """The report's tables in gold, anew."""
+    made = make_report(spark, lake)
+    return JobDone(made.readings)

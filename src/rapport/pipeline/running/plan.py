@@ -1,0 +1,97 @@
+"""What a run of the pipeline would do: jobs with what waits for them, tables, policies with their
+partition keys. Nothing is started. [PI-12]
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from rapport.core.times import format_duration
+from rapport.kernel.clock import Clock
+from rapport.pipeline.lake.catalogue import lake_tables
+from rapport.pipeline.live.checkpoint import read_checkpoint
+from rapport.pipeline.live.policies import plans_on_spark
+from rapport.pipeline.live.sharing import share_out
+from rapport.pipeline.running.holding import live_reached
+from rapport.pipeline.running.lag import Behind, Lag
+from rapport.pipeline.running.run import RunWanted
+from rapport.pipeline.sources.options import PlaceOptions
+from rapport.pipeline.sources.place import place_of
+from rapport.site.pipeline import RunPlaces
+from rapport.site.site import Site
+
+
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: how often, what waits for it, where it writes."""
+
+    job: str
+    every: str
+    events: int
+    into: tuple[str, ...]
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would run where."""
+
+    site: str
+    master: str
+    jobs: tuple[PlannedJob, ...]
+    policies: tuple[str, ...]
+    """Of each live policy how it is parted."""
+    tables: tuple[str, ...]
+    """Of the lake, as it is now."""
+
+
+def plan_run(site: Site, wanted: RunWanted, clock: Clock) -> RunPlan:
+    """Looks at the site's files, channels and lake; takes as long as that (no Spark)."""
+    lake, now_ms = site.data_directory / "lake", clock.now_ms()
+    lag = Lag(site.directory, lake)
+    export, silver = lag.of_export(now_ms), lag.of_silver(now_ms)
+    how, streams = wanted.pipeline, sorted(site.ontology.streams())
+    every = "once" if wanted.once else format_duration(how.every_ms)
+    figures = "once" if wanted.once else format_duration(how.figures_every_ms)
+    policies, live = _policies(site, wanted, lag, now_ms)
+    jobs = [
+        PlannedJob(job="export", every=every, events=export.events, into=("bronze",)),
+        PlannedJob(
+            job="silver",
+            every=every,
+            events=silver.events,
+            into=(*(f"silver/{name}" for name in streams), "gold/detected"),
+        ),
+    ]
+    if how.figures:
+        done = lag.exported()
+        jobs.append(PlannedJob(job="figures", every=figures, events=done, into=("gold",)))
+    if policies:
+        into = ("detections", "quarantine")
+        kind = "once" if wanted.once else "as events come"
+        jobs.insert(0, PlannedJob(job="live", every=kind, events=live.events, into=into))
+    return RunPlan(
+        site=site.name,
+        master=wanted.spark.master,
+        jobs=tuple(jobs),
+        policies=tuple(policies),
+        tables=tuple(table.name for table in lake_tables(lake)),
+    )
+
+
+def _policies(site: Site, wanted: RunWanted, lag: Lag, now_ms: int) -> tuple[list[str], Behind]:
+    """How each live policy would be parted, and how much it has to read."""
+    if not wanted.live or not site.on_spark:
+        return [], Behind()
+    plans = plans_on_spark(site, place_of(PlaceOptions(site=str(site.directory))))
+    places = RunPlaces.of(site.data_directory)
+    made = read_checkpoint(places.live_checkpoint, site.name)
+    buckets = made.buckets if made else wanted.pipeline.buckets or _cores(wanted.spark.master)
+    shares = share_out(plans, site.tables, site.ontology.sources, buckets)
+    behind = lag.of_live(max(live_reached(places), made.after if made else 0), now_ms)
+    return shares.explain(), behind
+
+
+def _cores(master: str) -> int:
+    """Those of this machine; a cluster's are known once it is asked."""
+    inside = master.removeprefix("local").strip("[]").partition(",")[0]
+    return int(inside) if inside.isdigit() else os.cpu_count() or 1

@@ -1,0 +1,276 @@
+"""A site's pipeline in one process: live policies, and history into the lake at intervals. [PI-12]
+
+It ends when it is asked to (`holding.ask_to_stop`, or the event given), or when Spark itself has
+gone: whoever started it may start it again, and nothing is lost or told twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rapport.core.errors import RapportError
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.telemetry import get_logger
+from rapport.pipeline.faults import FATAL
+from rapport.pipeline.live.run import LiveSettings
+from rapport.pipeline.running.holding import let_go_on, live_reached, only_one, say
+from rapport.pipeline.running.jobs import Job, Stopped, history_jobs
+from rapport.pipeline.running.lag import Behind, Lag
+from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, problem_of
+from rapport.pipeline.running.schedule import Pace, begun, ended, failed, is_due
+from rapport.pipeline.session import running_spark, web_page_of
+from rapport.pipeline.settings import SparkSettings
+from rapport.site.pipeline import (
+    JobStatus,
+    PipelineSettings,
+    RunPlaces,
+    RunStatus,
+    State,
+)
+from rapport.site.site import Site, load_site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_SECONDS = 0.5
+_SAY_EVERY_SECONDS = 2.0
+_LIVE_ENDS_SECONDS = 60
+_log = get_logger(__name__)
+
+
+class RunWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is to do."""
+
+    pipeline: PipelineSettings
+    spark: SparkSettings
+    once: bool = False
+    live: bool = True
+    must_live: bool = False
+    """Without a policy that runs on Spark it is refused."""
+    by_hand: bool = True
+    """A person wants it to run, whatever was said before; a node keeps to what was said."""
+
+
+def run_pipeline(
+    directory: Path,
+    wanted: RunWanted,
+    *,
+    stop: threading.Event | None = None,
+    clock: Clock | None = None,
+    started: Callable[[], None] = lambda: None,
+) -> RunStatus:
+    """Runs a site's jobs until asked to end, with `once` until all that is there now is done.
+
+    Raises Conflict while another process does the same for the site, RapportErrors for what ends
+    it; jobs that fail while Spark runs are tried again. The status file says the same. `started` is
+    called when Spark is up: it takes Ctrl-C for itself, which the caller may take back then.
+    """
+    clock, asked = clock or SystemClock(), stop or threading.Event()
+    site = load_site(directory)
+    places = RunPlaces.of(site.data_directory)
+    with only_one(places):
+        if wanted.by_hand:
+            let_go_on(places)
+        status = RunStatus(
+            pid=os.getpid(),
+            site=site.name,
+            master=wanted.spark.master,
+            started=clock.now_ms(),
+            live=wanted.live,
+        )
+        saying = _Saying(places, status, clock)
+        saying.say("starting")
+        try:
+            with running_spark(wanted.spark) as spark:
+                status.spark_ui = web_page_of(spark)
+                started()
+                _Running(spark, site, wanted, saying, asked, clock).run()
+        except RapportError as error:
+            status.problem = problem_of(error)
+            saying.say("failed")
+            raise
+        saying.say("ended")
+        return status
+
+
+class _Saying:
+    """Writes the status now and then."""
+
+    def __init__(self, places: RunPlaces, status: RunStatus, clock: Clock) -> None:
+        self.places, self.status, self._clock = places, status, clock
+        self._one = threading.Lock()
+        self.reached = live_reached(places)
+        """How far live policies were before."""
+
+    def say(self, state: State | None = None) -> None:
+        with self._one:
+            if state is not None and state != self.status.state:
+                self.status.state = state
+                _log.info("pipeline", state=state, site=self.status.site, spark=self.status.master)
+            self.status.updated = self._clock.now_ms()
+            say(self.places, self.status)
+
+
+class _Running:
+    """One run on a session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        site: Site,
+        wanted: RunWanted,
+        saying: _Saying,
+        stop: threading.Event,
+        clock: Clock,
+    ) -> None:
+        self._site, self._wanted, self._saying = site, wanted, saying
+        self._stop, self._clock = stop, clock
+        lake = site.data_directory / "lake"
+        self._lag = Lag(site.directory, lake)
+        self._jobs = history_jobs(spark, site, lake, stop)
+        how = wanted.pipeline
+        self._paces = {
+            "export": Pace(how.every_ms),
+            "silver": Pace(how.every_ms),
+            "figures": Pace(how.figures_every_ms),
+        }
+        if not how.figures:
+            del self._jobs["figures"]
+        marks = {"export": lake, "silver": lake / "silver", "figures": lake / "gold"}
+        self._told = {name: JobStatus(job=name, checkpoint=str(marks[name])) for name in self._jobs}
+        self._counted, self._unmeasured = 0, ""
+        self._live = self._make_live(spark) if wanted.live else None
+        live = [self._live.status] if self._live else []
+        saying.status.jobs = [*live, *self._told.values()]
+
+    def _make_live(self, spark: SparkSession) -> LiveThread:
+        checkpoint = self._saying.places.live_checkpoint
+        settings = LiveSettings(buckets=self._wanted.pipeline.buckets)
+        directory = self._site.directory
+        return LiveThread(
+            spark,
+            directory,
+            checkpoint,
+            settings,
+            self._clock,
+            self._stop,
+            reached=self._saying.reached,
+        )
+
+    def run(self) -> None:
+        self._saying.say("running")
+        over = threading.Event()
+        telling = threading.Thread(target=self._tell_on, args=(over,), name="status", daemon=True)
+        telling.start()
+        try:
+            if self._wanted.once:
+                self._run_once()
+            else:
+                self._run_on()
+        finally:
+            over.set()
+            telling.join()
+        self._measure()
+
+    def _tell_on(self, over: threading.Event) -> None:
+        """Says now and then how things are, however long a job takes."""
+        while not over.wait(_SAY_EVERY_SECONDS):
+            self._measure()
+            self._saying.say()
+
+    def _run_once(self) -> None:
+        """What live policies find goes into the lake with the rest."""
+        if self._live is not None:
+            try:
+                self._live.run_once()
+            except RapportError as error:
+                if error.code not in NOTHING_TO_DO or self._wanted.must_live:
+                    raise
+                self._live.status.state = "off"
+        for name, job in self._jobs.items():
+            if self._is_asked_to_end():
+                return
+            self._run_job(name, job)
+            problem = self._told[name].problem
+            if self._told[name].state == "failed" and problem is not None:
+                raise RapportError(problem.message, code=problem.code, hint=problem.hint)
+
+    def _run_on(self) -> None:
+        if self._live is not None:
+            self._live.start()
+        while not self._is_asked_to_end():
+            for name, job in self._jobs.items():
+                if is_due(self._told[name], self._clock.now_ms()) and not self._is_asked_to_end():
+                    self._run_job(name, job)
+            if self._live is not None and self._live.fault is not None:
+                self._refuse_fatal(self._live.fault)
+            self._stop.wait(_LOOK_SECONDS)
+        self._saying.say("stopping")
+        self._stop.set()
+        if self._live is not None and not self._live.join(_LIVE_ENDS_SECONDS):
+            _log.warning("the live query did not end in time; it goes on from its checkpoint")
+
+    def _is_asked_to_end(self) -> bool:
+        if not self._stop.is_set() and self._saying.places.stop.exists():
+            self._stop.set()
+        return self._stop.is_set()
+
+    def _run_job(self, name: str, job: Job) -> None:
+        told, pace, began_ns = self._told[name], self._paces[name], self._clock.steady_ns()
+        begun(told, self._clock.now_ms())
+        self._saying.say()
+        try:
+            done = job()
+        except Stopped:
+            told.state = "waiting"
+            return
+        except RapportError as error:
+            self._refuse_fatal(error)
+            failed(told, pace, self._clock.now_ms(), problem_of(error))
+            _log.error("job failed", job=name, code=error.code, reason=error.message)
+            return
+        took_ms = (self._clock.steady_ns() - began_ns) / 1_000_000
+        ended(told, pace, self._clock.now_ms(), done.rows, took_ms)
+        told.problem = done.problem
+        if name == "figures":
+            self._counted = self._lag.exported()
+        _log.info("job done", job=name, rows=done.rows, ms=round(took_ms))
+
+    def _refuse_fatal(self, error: RapportError) -> None:
+        """Without Spark nothing can be done here: the process ends, to be started again."""
+        if error.code in FATAL:
+            self._stop.set()
+            raise error
+
+    def _measure(self) -> None:
+        """How far every job is, and how far behind."""
+        now_ms = self._clock.now_ms()
+        if self._live is not None:
+            self._live.look()
+        try:
+            behind = {"export": self._lag.of_export(now_ms), "silver": self._lag.of_silver(now_ms)}
+        except RapportError as error:
+            if error.message != self._unmeasured:
+                self._unmeasured = error.message
+                _log.warning("cannot tell how far jobs are", code=error.code, reason=error.message)
+            return
+        behind["figures"] = self._figures_behind(now_ms)
+        if self._live is not None and self._live.status.state != "off":
+            behind["live"] = self._lag.of_live(self._live.status.reached, now_ms)
+        for told in self._saying.status.jobs:
+            found = behind.get(told.job, Behind())
+            told.behind_events, told.behind_ms = found.events, found.ms
+
+    def _figures_behind(self, now_ms: int) -> Behind:
+        """What was exported since figures were made, and since when they are old."""
+        figures = self._told.get("figures")
+        if figures is None:
+            return Behind()
+        waiting = max(self._lag.exported() - self._counted, 0)
+        return Behind(waiting, now_ms - figures.ended if figures.ended and waiting else 0)

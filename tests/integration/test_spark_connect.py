@@ -1,0 +1,131 @@
+"""The lake asked through a Spark Connect server, by a client without a Java of its own. [PI-11]"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.export import export_channels
+from rapport.core.event import make_event
+from rapport.kernel.clock import ManualClock
+from rapport.pipeline.lake.silver import update_silver
+from rapport.site.site import load_site
+from rapport.testing.spark_cluster import ConnectServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+CHECKS = Path(__file__).parent.parent / "data" / "checks"
+BEGIN = 1_772_442_000_000
+QUESTION = (
+    "SELECT key, count(*) AS n, sum(x) AS x FROM person_position "
+    "GROUP BY key ORDER BY key DESC LIMIT 5"
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ConnectServer]:
+    with ConnectServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with a lake of two hundred readings."""
+    directory = tmp_path_factory.mktemp("site") / "site"
+    shutil.copytree(CHECKS / "secure-building", directory)
+    loaded = load_site(directory)
+    lake = loaded.data_directory / "lake"
+    events = [
+        make_event(
+            source="positions",
+            id=str(number),
+            type="person.position",
+            subject=f"person/{number % 7}",
+            time=BEGIN + number,
+            data={"key": str(number % 7), "value": [number, 1]},
+        )
+        for number in range(200)
+    ]
+
+    async def fill() -> None:
+        channels = open_embedded(loaded.data_directory / "log", ManualClock(BEGIN))
+        await channels.channel("events").append(events)
+        await export_channels(channels, lake)
+        await channels.close()
+
+    asyncio.run(fill())
+    update_silver(None, lake, loaded.ontology)
+    return directory
+
+
+def rapport(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, where no Java can be found."""
+    variables = {"PATH": str(Path(sys.executable).parent), "HOME": os.environ.get("HOME", "/")}
+    return subprocess.run(
+        [sys.executable, "-m", "rapport.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env=variables,
+        timeout=180,
+        check=False,
+    )
+
+
+def test_a_question_is_answered_by_the_server_as_by_duckdb(
+    server: ConnectServer, site: Path
+) -> None:
+    asked = ("pipeline", "query", QUESTION, "--site", str(site), "--format", "csv")
+    here = rapport(*asked, "--engine", "duckdb")
+    there = rapport(*asked, "--engine", "spark", "--master", server.url)
+    assert here.returncode == 0, here.stderr
+    assert there.returncode == 0, there.stderr
+    assert there.stdout == here.stdout
+    assert there.stdout.count("\n") == 6
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("DROP VIEW person_position", "lake.bad_sql"),
+        ("SET spark.sql.shuffle.partitions = 7", "lake.bad_sql"),
+        ("SELECT reflect('java.lang.System', 'nanoTime')", "lake.not_a_question"),
+        ("SELECT * FROM persn_position", "lake.unknown_table"),
+    ],
+)
+def test_what_is_no_question_is_refused_there_too(
+    server: ConnectServer, site: Path, sql: str, code: str
+) -> None:
+    asked = ("pipeline", "query", sql, "--site", str(site), "--engine", "spark")
+    said = rapport(*asked, "--master", server.url)
+    assert said.returncode == 2
+    assert f"error[{code}]" in said.stderr
+    assert said.stderr.count("\n") < 12, "a person reads this"
+
+
+def test_the_report_is_made_by_the_server(server: ConnectServer, site: Path) -> None:
+    said = rapport("pipeline", "report", "--site", str(site), "--master", server.url, "--json")
+    assert said.returncode == 0, said.stderr
+    assert json.loads(said.stdout)["readings"] == 200
+
+
+def test_what_needs_a_spark_of_its_own_says_so(server: ConnectServer, site: Path) -> None:
+    said = rapport("replay", "--site", str(site), "--engine", "spark", "--master", server.url)
+    assert said.returncode == 2
+    assert "error[spark.connect_unsupported]" in said.stderr
+    assert "--master local[*]" in said.stderr
+
+
+def test_a_server_that_is_not_there_is_told_at_once(site: Path) -> None:
+    asked = ("pipeline", "query", QUESTION, "--site", str(site), "--engine", "spark")
+    said = rapport(*asked, "--master", "sc://127.0.0.1:1")
+    assert said.returncode == 1
+    assert "error[spark.master_unreachable]" in said.stderr

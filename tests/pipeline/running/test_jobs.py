@@ -1,0 +1,70 @@
+"""Jobs over history: what they take, and what they leave to others."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from rapport.channel.export_manifest import take_lock
+from rapport.pipeline.running.jobs import SiteNow, Stopped, export_step, silver_step
+from rapport.pipeline.running.lag import Behind, Lag
+from rapport.site.site import load_site
+
+
+def test_an_export_that_another_process_does_is_left_to_it(directory: Path) -> None:
+    site = load_site(directory)
+    lake = site.data_directory / "lake"
+    held = take_lock(lake)
+    try:
+        assert export_step(site, lake).rows == 0
+    finally:
+        os.close(held)
+    assert export_step(site, lake).rows == 200
+
+
+def test_a_site_without_a_log_has_nothing_to_export(directory: Path, tmp_path: Path) -> None:
+    site = load_site(directory)
+    (site.data_directory / "log").rename(tmp_path / "moved")
+    lake = site.data_directory / "lake"
+    assert export_step(site, lake).rows == 0
+    assert Lag(directory, lake).of_export(0) == Behind()
+
+
+def test_silver_ends_between_two_steps_when_it_is_asked_to(directory: Path) -> None:
+    site, stop = load_site(directory), threading.Event()
+    lake = site.data_directory / "lake"
+    export_step(site, lake)
+    stop.set()
+    with pytest.raises(Stopped):
+        silver_step(None, site, lake, stop)
+    assert silver_step(None, site, lake, threading.Event()).rows == 0, "the step was kept"
+
+
+def test_lag_is_told_in_events_and_in_the_age_of_the_oldest(directory: Path) -> None:
+    site = load_site(directory)
+    lake = site.data_directory / "lake"
+    lag = Lag(directory, lake)
+    received = lag.of_export(0)
+    assert received.events == 200
+    far = 10**13
+    export = lag.of_export(far)
+    assert export.ms > 0
+    assert lag.of_live(150, far) == Behind(50, export.ms)
+    assert lag.of_live(200, far) == Behind(0, 0)
+    export_step(site, lake)
+    assert (lag.of_export(far), lag.of_silver(far)) == (Behind(), Behind(200, export.ms))
+    assert lag.exported() == 200
+
+
+def test_a_site_that_is_being_edited_is_taken_as_it_was(directory: Path) -> None:
+    now = SiteNow(load_site(directory))
+    file = directory / "site.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('lateness = "2s"', 'lateness = "7s"'), encoding="utf-8")
+    changed = now.site()
+    assert changed.lateness_ms == 7_000
+    file.write_text("[site", encoding="utf-8")
+    assert now.site() is changed
