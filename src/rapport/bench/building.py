@@ -108,10 +108,14 @@ def alone_within(metres: float) -> str:
     return ALONE.replace("5m", f"{metres:.4f}m")
 
 
-def walk(people: int, rooms_walked: int, events: int, seed: int) -> Workload:
-    """`events` positions of people who walk straight from one random place to the next."""
+def walk(
+    people: int, rooms_walked: int, events: int, seed: int, *, gap_ms: float = _MS_BETWEEN_EVENTS
+) -> Workload:
+    """`events` positions of people who walk straight from one random place to the next; one of them
+    is seen every `gap_ms` on average.
+    """
     chance = np.random.default_rng(seed + 1)
-    gaps = chance.exponential(_MS_BETWEEN_EVENTS, events)
+    gaps = chance.exponential(gap_ms, events)
     times = 1_000_000 + np.cumsum(gaps).astype(np.int64)
     who = chance.integers(0, people, events)
     extent = _METRES_PER_ROOM * np.ceil(np.sqrt(rooms_walked))

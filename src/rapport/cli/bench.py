@@ -14,21 +14,25 @@ from cyclopts import Parameter
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-NAMES = ("channel", "doors", "embedded", "history", "mediation", "peers", "policy", "soap")
-_WITH_FULL = ("channel", "embedded", "history")
+NAMES = ("channel", "doors", "embedded", "history", "mediation", "peers", "policy", "soap", "spark")
+_WITH_FULL = ("channel", "embedded", "history", "spark")
 
 
 def bench(
     name: str,
     *,
     quick: Annotated[bool, Parameter(help="Smaller amounts, for a first look.")] = False,
-    full: Annotated[
-        bool, Parameter(help="channel, embedded, history: up to 1e7 events, minutes.")
+    full: Annotated[bool, Parameter(help="Up to 1e7 events, spark up to 1e8; minutes.")] = False,
+    events: Annotated[
+        int | None, Parameter(help="spark: how many events of history, otherwise 1e7.")
+    ] = None,
+    year: Annotated[
+        bool, Parameter(help="spark: also a year of 131 million readings.", negative="")
     ] = False,
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history), mediation or
-    policy.
+    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history), mediation,
+    policy or spark.
     """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)
@@ -38,9 +42,16 @@ def bench(
             code="cli.bad_option",
             hint="leave out --full",
         )
+    if (events is not None or year) and name != "spark":
+        raise InvalidInput(
+            "--events and --year are for the benchmark spark",
+            code="cli.bad_option",
+            hint="leave them out",
+        )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
+    asked = {"full": full, "events": events, "year": year}
     measured = importlib.import_module(f"rapport.bench.{name}").run(
-        quick=quick, **({"full": True} if full else {})
+        quick=quick, **{option: value for option, value in asked.items() if value}
     )
     report = {
         "name": name,
