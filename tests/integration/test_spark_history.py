@@ -98,6 +98,7 @@ def test_a_replay_of_parquet_files_is_read_by_workers_and_tells_how_far_it_is(
     assert detection_lines(found.detections) == (site.directory / "expected.jsonl").read_bytes()
     local = replay(site.ontology, site.tables, plans_of(site), [recording], lateness_ms=2_000)
     assert (found.events, found.first, found.last) == (local.events, local.first, local.last)
+    assert found.suppressed == local.suppressed
     assert len(seen) > 1
     assert (seen, seen[-1]) == (sorted(seen), 20_000)
 
@@ -137,6 +138,7 @@ def test_every_kind_of_policy_over_readings_far_out_of_order(
     made = SparkReplay.of(found)
     assert detection_lines(made.detections) == detection_lines(expected)
     assert made.undecided == runner.take_undecided()
+    assert made.suppressed == runner.suppressed()
     assert made.late == runner.take_late()
 
 

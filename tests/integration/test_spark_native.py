@@ -15,9 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.bench import building
-from rapport.core.detection import Detection, detection_order
-from rapport.core.errors import Unsupported
+from rapport.core.detection import Detection, detection_lines, detection_order
+from rapport.core.errors import PolicyError, SiteError, Unsupported
 from rapport.kernel.chance import Chance
+from rapport.pipeline.history.feeds import GroupFacts
+from rapport.pipeline.history.files import readings_files, recorded_files
+from rapport.pipeline.history.lateness import groups_of
 from rapport.pipeline.history.native.choose import detected, interest_filter, prefiltered
 from rapport.pipeline.history.native.enrich import enriched
 from rapport.pipeline.history.native.grid import (
@@ -25,15 +28,23 @@ from rapport.pipeline.history.native.grid import (
     points_near_points,
     squared_distance,
 )
+from rapport.pipeline.history.native.running import detect_natively
+from rapport.pipeline.history.native.scanning import Judged
 from rapport.pipeline.history.native.whole import why_not_native
+from rapport.pipeline.history.run import run_history
 from rapport.pipeline.history.tasks import detections_from
 from rapport.policy.compiler.compile import compile_policy
+from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
+from rapport.policy.recorded import read_recorded
 from rapport.policy.relations import INSIDE, WITHIN
-from rapport.policy.runners.base import PullData
+from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.testing.trials import Trial, varied_trial
-from rapport.testing.worlds import readings_batch
+from rapport.testing.varied_policies import varied_policy
+from rapport.testing.varied_worlds import Site as VariedSite
+from rapport.testing.varied_worlds import varied_site
+from rapport.testing.worlds import WINDOW_MS, readings_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +85,128 @@ def test_plans_that_one_event_decides_give_the_detections_of_the_operators(
     found = detections_from(reduce(lambda one, other: one.unionAll(other), frames).toArrow())
     assert sorted(found, key=detection_order) == sorted(expected, key=detection_order)
     assert len({one.policy for one in expected}) > 6
+
+
+def some_plans(site: VariedSite, native: int, others: int) -> list[Plan]:
+    """Policies that Spark can decide by itself, and some that it cannot."""
+    found: list[Plan] = []
+    missing = {True: native, False: others}
+    for seed in range(400):
+        text = varied_policy(Chance(seed), site.ontology)
+        try:
+            plan = compile_policy(
+                text, name=f"p{seed}", ontology=site.ontology, window_ms=WINDOW_MS
+            ).plan
+        except PolicyError:  # of another site's attributes or units
+            continue
+        if missing[not why_not_native(plan)]:
+            missing[not why_not_native(plan)] -= 1
+            found.append(plan)
+    assert len(found) == native + others
+    return found
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_native_plans_beside_others_over_files_give_the_bytes_of_the_local_runner(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    """With readings that are late, that come twice, and in several files."""
+    chance = Chance(partitions)
+    site = varied_site(chance, events=80)
+    plans = some_plans(site, native=4, others=2)
+    arrived = sorted(site.readings, key=lambda item: item.time + chance.randint(0, 400))
+    arrived += [chance.choice(arrived) for _ in range(5)]
+    batch = readings_batch([*site.readings, *arrived], site.ontology)
+    runner = LocalRunner(plans, site.pull, lateness_ms=200, sources=site.ontology.sources)
+    expected = runner.feed(batch) + runner.finish()
+    late = runner.take_late()
+    paths = []
+    for first in range(0, len(batch), 60):
+        paths.append(tmp_path / f"r{first}.parquet")
+        pq.write_table(pa.table(batch.slice(first, 60)), paths[-1], row_group_size=11)
+    assert late
+    found = run_history(
+        spark,
+        plans,
+        site.pull,
+        readings_files(paths),
+        lateness_ms=200,
+        partitions=partitions,
+        sources=site.ontology.sources,
+        way="native",
+    )
+    assert sorted(choice.way == "native" for choice in found.choices) == [False] * 2 + [True] * 4
+    assert detection_lines(found.detections) == detection_lines(expected)
+    assert (found.late, found.undecided) == (late, runner.take_undecided())
+    assert (found.events, found.suppressed) == (len(batch), runner.suppressed())
+    native = {one.policy for one in found.choices if one.way == "native"}
+    assert native & {one.policy for one in expected}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_native_plans_over_recorded_files_with_faults_give_the_bytes_of_the_local_replay(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    """One file as Spark reads it, one with late rows, one with faulty ones, and one whose name
+    Spark would pass over.
+    """
+    source = building.ONTOLOGY.sources["positions"]
+    pull = building.Building(40, 9, 1)
+    rows = building.walk(40, 9, 2_000, 1).readings
+    parts = [f"{building.STREAM}.{part}" for part in ("x", "y")]
+    columns = [rows.column(name) for name in ("time", "id", "key", *parts)]
+    table = pa.table(columns, names=[source.time, source.id, source.key, *source.value])
+    cut = [table.slice(first, 500).to_pylist() for first in range(0, 2_000, 500)]
+    cut[1] = cut[1][250:] + cut[1][:250]
+    cut[2][7]["x"], cut[2][9]["id"] = math.nan, ""
+    cut[3].append(cut[3][100])
+    recordings = []
+    for name, own in zip(("plain", "late", "faulty", "_hidden"), cut, strict=True):
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.Table.from_pylist(own, schema=table.schema), path, row_group_size=200)
+        recordings.append(path)
+    plans = [
+        building.policy("  A is inside R\n", name="inside"),
+        building.policy("  A is inside R or B is inside R\n", name="either"),
+        building.policy(building.TOGETHER, name="together"),
+    ]
+    batches = [b for path in recordings for b in read_recorded_leniently(path, source)]
+    runner = LocalRunner(plans, pull, lateness_ms=300)
+    expected = [one for batch in batches for one in runner.feed(batch)] + runner.finish()
+    history = recorded_files(building.ONTOLOGY, [(source, recordings)])
+    found = run_history(
+        spark, plans, pull, history, lateness_ms=300, partitions=partitions, way="native"
+    )
+    assert [choice.way for choice in found.choices] == ["native", "native", "operators"]
+    assert detection_lines(found.detections) == detection_lines(expected)
+    assert (found.late, sum(one.count for one in found.faulty)) == (runner.late_readings, 2)
+    assert found.events == 1_999
+    assert {one.policy for one in expected} == {"inside", "either", "together"}
+    assert runner.late > 100
+
+
+def read_recorded_leniently(path: Path, source: PushSource) -> list[pa.RecordBatch]:
+    return list(read_recorded(path, source, building.ONTOLOGY, report=lambda problem: None))
+
+
+def test_files_that_change_under_spark_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    pq.write_table(pa.table(building.walk(9, 4, 100, 1).readings), path)
+    plan, pull = building.policy("  A is inside R\n"), building.Building(9, 4, 1)
+    history = readings_files([path])
+    (at,) = groups_of(history)
+    judged = Judged(
+        series=history.series,
+        groups=(at,),
+        shown={0: GroupFacts(0, 100, at.facts)},
+        lateness_ms=0,
+        end=END_OF_TIME,
+    )
+    assert detect_natively(spark, [plan], pull, judged).num_columns == 7
+    pq.write_table(pa.table(building.walk(9, 4, 90, 1).readings), path)
+    with pytest.raises(SiteError) as caught:
+        detect_natively(spark, [plan], pull, judged)
+    assert caught.value.code == "history.changed"
 
 
 def test_a_plan_that_needs_the_operators_is_refused(spark: SparkSession) -> None:

@@ -131,7 +131,9 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 async def _play(live: Beside, site: Path, doors: tuple[str, int], offer: Offer) -> Sent:
-    """Posts what is due at every beat, once the query has said that it is there."""
+    """Posts what is due at every beat, once the query has said that it is there; `seconds` is until
+    the last was acknowledged.
+    """
     await live.until(lambda: _last(site, CHANNEL) > 0, _WITHIN_MS, "the query reports")
     count = offer.per_second * offer.seconds
     gap_ms = 1_000 / offer.per_second
@@ -139,10 +141,12 @@ async def _play(live: Beside, site: Path, doors: tuple[str, int], offer: Offer) 
     began_ms = CLOCK.now_ms() + _PREPARE_MS
     steady = CLOCK.steady_ns() + _PREPARE_MS * 1_000_000
     requests = _requests(work.readings, began_ms)
-    for beat, request in requests:
-        await CLOCK.sleep((steady + beat * _BEAT_MS * 1_000_000 - CLOCK.steady_ns()) / 1e6)
-        await post_all(doors, [request], connections=1)
-        live.check()
+    async with asyncio.TaskGroup() as sensors:
+        for beat, request in requests:
+            await CLOCK.sleep((steady + beat * _BEAT_MS * 1_000_000 - CLOCK.steady_ns()) / 1e6)
+            # Sensors do not wait for each other's answers.
+            sensors.create_task(post_all(doors, [request], connections=1))
+            live.check()
     took = (CLOCK.steady_ns() - steady) / 1e9
     await live.until(lambda: _last(site, "events") >= count, _WITHIN_MS, "all are mediated")
     await live.until(lambda: live.running.counts.reached >= count, _WITHIN_MS, "all are taken")

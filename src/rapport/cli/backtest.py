@@ -16,8 +16,8 @@ from rapport.core.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from rapport.cli.backtest_run import Asked
-    from rapport.pipeline.drawing.calendar import Calendar
     from rapport.pipeline.backtest.making import Made
+    from rapport.pipeline.drawing.calendar import Calendar
 
 _EXPLAINED = 3
 _SHOWN_PROBLEMS = 20

@@ -11,7 +11,7 @@ import msgspec
 from rapport.core.times import format_time
 from rapport.pipeline.backtest.making import version_of
 from rapport.pipeline.backtest.run import streams_of, total_rows
-from rapport.pipeline.history.partitioning import explain_partitioning
+from rapport.pipeline.history.explaining import explain_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,7 +48,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     rows_read: int | None
     """Of these, in the parts that can matter for the period."""
     spreading: list[str]
-    """How each policy is spread over Spark."""
+    """How each policy is run on Spark, and why; several sentences for each."""
     files: list[PlannedFile]
 
 
@@ -67,12 +67,13 @@ def planned(prepared: Prepared) -> Planned:
         rows=work.history.rows(),
         rows_read=total_rows(work),
         spreading=[
-            explain_partitioning(
-                msgspec.structs.replace(one.plan, policy=one.label),
-                work.ontology.sources,
-                work.pull,
-            )
+            said
             for one in prepared.contenders
+            for said in explain_run(
+                msgspec.structs.replace(one.plan, policy=one.label),
+                work.pull,
+                work.ontology.sources,
+            )
         ],
         files=[
             PlannedFile(

@@ -16,12 +16,12 @@ from rapport.cli.terminal import stderr
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.pipeline.drawing.calendar import Calendar
 from rapport.pipeline.backtest.finding import check_history, find_history
 from rapport.pipeline.backtest.history import BEGIN_OF_TIME, Window
 from rapport.pipeline.backtest.making import Made, Wish, make
 from rapport.pipeline.backtest.policies import Contender, choose, opponents
 from rapport.pipeline.backtest.run import Found, Work, run_here, run_on_spark, total_rows
+from rapport.pipeline.drawing.calendar import Calendar
 from rapport.policy.runners.base import END_OF_TIME
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rapport.cli.explain_text import candidate_tree
-from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
 from rapport.pipeline.backtest.result import BackTest, Comparison, Example, Tally
+from rapport.pipeline.drawing.calendar import WEEKDAYS, Calendar, level, months, shades
 from rapport.policy.explaining.verdict import Answer
 from rapport.policy.explaining.wording import duration, who
 

@@ -38,13 +38,9 @@ def stage_text(site: Site, name: str, stage: Stage) -> str:
         case "json":
             return encode_plan(compiled.plan).decode()
         case "partitions":
-            from rapport.pipeline.history.native.choose import choose
-            from rapport.pipeline.history.partitioning import explain_partitioning
+            from rapport.pipeline.history.explaining import explain_run
 
-            sources = site.ontology.sources
-            wanted = choose(compiled.plan, site.tables, sources).wanted
-            told = explain_partitioning(compiled.plan, sources, site.tables)
-            return f"{told}\n{name}: operators are given {wanted}"
+            return "\n".join(explain_run(compiled.plan, site.tables, site.ontology.sources))
 
 
 def stage_drawing(site: Site, name: str, stage: Stage) -> str:

@@ -59,6 +59,7 @@ class EngineResult(msgspec.Struct, frozen=True, kw_only=True):
     late: list[Cause]
     events: int
     undecided: list[Undecided] = []
+    suppressed: dict[str, int] = {}
 
 
 Engine = Callable[[Sequence[Plan], PullData, Iterable[pa.RecordBatch]], EngineResult]
@@ -85,7 +86,7 @@ class ReplayResult(msgspec.Struct, frozen=True, kw_only=True):
     """True when `stop_after` ended it before the end of the events."""
     faulty: list[FaultyRows] = []
     suppressed: dict[str, int] = {}
-    """Of each policy what `at most once per` left out; of the local runner only."""
+    """Of each policy what `at most once per` left out."""
     first: int | None = None
     last: int | None = None
     """The smallest and the largest time of a reading."""
@@ -155,6 +156,7 @@ def replay(
             faulty=faults.by_reason(),
             events=made.events,
             undecided=each_once(made.undecided),
+            suppressed=made.suppressed,
             first=span.first,
             last=span.last,
         )

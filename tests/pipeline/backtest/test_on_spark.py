@@ -44,6 +44,11 @@ def test_spark_finds_what_this_process_finds(spark: Any, site: Site, week: Path)
         here.first,
         here.last,
     )
+    once = Work.of(site, [choose(site, "once", list).plan], work.history)
+    left_out = run_on_spark(spark, once, partitions=3).suppressed
+    assert left_out == run_here(once).suppressed
+    assert left_out
+    assert left_out["once"] > 0
     period = Window(parse_time("2025-01-03T12:00:00Z"), parse_time("2025-01-06T12:00:00Z"))
     part = work_of(site, week / "history", period)
     assert lines(run_on_spark(spark, part), part) == lines(run_here(part), part)

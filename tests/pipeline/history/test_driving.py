@@ -13,14 +13,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport import scenarios
+from rapport.bench import building
 from rapport.core.detection import Cause, Undecided, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.core.schema import PARTS
 from rapport.kernel.chance import Chance
-from rapport.pipeline.history.driving import Parts, drive
+from rapport.pipeline.history.driving import Parts, drive, plan_job
 from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files
 from rapport.pipeline.history.here import Here
+from rapport.pipeline.history.lateness import groups_of
+from rapport.pipeline.history.native.choose import interest_filter
 from rapport.pipeline.history.result import SparkReplay
+from rapport.pipeline.history.scattering import scatter
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
@@ -96,7 +100,7 @@ def run(case: Case, history: ReadingsFiles, way: tuple[int, int]) -> SparkReplay
     return SparkReplay.of(found)
 
 
-def locally(case: Case) -> tuple[bytes, list[Undecided], list[Cause]]:
+def locally(case: Case) -> tuple[bytes, list[Undecided], list[Cause], dict[str, int]]:
     runner = LocalRunner(
         case.plans, case.pull, lateness_ms=case.lateness_ms, sources=case.ontology.sources
     )
@@ -104,7 +108,8 @@ def locally(case: Case) -> tuple[bytes, list[Undecided], list[Cause]]:
     for first in range(0, len(case.arrived), 17):
         found += runner.feed(case.arrived.slice(first, 17))
     found += runner.finish()
-    return detection_lines(found), runner.take_undecided(), runner.take_late()
+    left_out = runner.suppressed()
+    return detection_lines(found), runner.take_undecided(), runner.take_late(), left_out
 
 
 @pytest.mark.slow
@@ -120,11 +125,11 @@ def test_readings_in_files_give_what_the_local_runner_gives(
     case = random_case(chance)
     folder = tmp_path_factory.mktemp("readings")
     history = readings_files(cut_into_files(pa.table(case.arrived), folder, "r", chance))
-    lines, undecided, late = locally(case)
+    lines, undecided, late, left_out = locally(case)
     for way in WAYS:
         found = run(case, history, way)
         assert detection_lines(found.detections) == lines, way
-        assert found.undecided == undecided
+        assert (found.undecided, found.suppressed) == (undecided, left_out)
         assert (found.late, found.late_count) == (late, len(late))
         assert found.events == len(case.arrived)
 
@@ -300,7 +305,7 @@ def test_footers_that_lie_are_found_out(small_policies: Site, tmp_path: Path) ->
     )
     files = (msgspec.structs.replace(file, groups=lying),)
     wrong = ReadingsFiles((msgspec.structs.replace(series, files=files),))
-    lines, _, late = locally(case)
+    lines, _, late, _ = locally(case)
     for way in WAYS:
         found = run(case, wrong, way)
         assert (detection_lines(found.detections), found.late) == (lines, late), way
@@ -360,10 +365,60 @@ def test_the_scenarios_give_what_the_local_runner_gives(name: str, tmp_path: Pat
     arrived = moving_about(site, Chance(7), 600)
     case = Case(site.ontology, site.tables, plans, arrived, 200)
     pq.write_table(pa.table(arrived), tmp_path / "r.parquet", row_group_size=41)
-    lines, undecided, late = locally(case)
+    lines, undecided, late, left_out = locally(case)
     assert lines
     assert late
     for way in WAYS:
         found = run(case, readings_files([tmp_path / "r.parquet"]), way)
         assert detection_lines(found.detections) == lines, way
         assert (found.undecided, found.late) == (undecided, late)
+        assert found.suppressed == left_out
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_at_most_once_per_leaves_out_is_counted_once_however_it_is_parted(
+    way: tuple[int, int], tmp_path: Path
+) -> None:
+    """Readings of employees go to every bucket of guests, so buckets find what others own."""
+    conditions = building.TOGETHER + "  at most once per 5 s\n"
+    plans = [
+        building.policy(conditions, name="guests"),
+        building.policy(conditions, name="anybody", who="badge!='3'"),
+        building.policy("  A is inside R\n  at most once per 20 s\n", name="inside"),
+        building.policy("  A is inside R\n", name="always"),
+    ]
+    pull = building.Building(20, 9, 1)
+    arrived = building.walk(20, 9, 3_000, 1).readings
+    case = Case(building.ONTOLOGY, pull, plans, arrived, 0)
+    pq.write_table(pa.table(arrived), tmp_path / "r.parquet", row_group_size=700)
+    lines, _, _, left_out = locally(case)
+    found = run(case, readings_files([tmp_path / "r.parquet"]), way)
+    assert detection_lines(found.detections) == lines
+    assert found.suppressed == left_out
+    assert min(left_out[name] for name in ("guests", "anybody", "inside")) > 5
+    assert left_out["always"] == 0
+
+
+def test_only_what_matters_goes_through_the_shuffle(tmp_path: Path) -> None:
+    """The same readings as the filter keeps, each once per slice that reads it."""
+    pull = building.Building(200, 100, 1)
+    readings = building.walk(200, 100, 6_000, 1).readings
+    pq.write_table(pa.table(readings), tmp_path / "r.parquet", row_group_size=1_000)
+    history = readings_files([tmp_path / "r.parquet"])
+    plan = building.policy("  A is inside R FOLLOWED-BY B is inside R\n", who="badge='6'")
+    job, layout = plan_job(
+        [plan],
+        pull,
+        history,
+        groups_of(history),
+        lateness_ms=0,
+        parts=Parts(3, 3),
+        sources={},
+    )
+    sent = pa.Table.from_batches(scatter(job, range(len(job.groups)), pull))
+    condition = interest_filter([plan], pull)
+    assert condition is not None
+    kept = readings.filter(condition)
+    assert set(sent["c1"].to_pylist()) == set(kept["id"].to_pylist())
+    assert layout.slices == 3
+    assert len(kept) <= len(sent) < 2 * len(kept) < len(readings) / 2

@@ -177,7 +177,7 @@ def run_on_spark(
         late=made.late_count if work.period is None else None,
         first=made.first,
         last=made.last,
-        suppressed=None,
+        suppressed=made.suppressed if work.period is None else None,
         faulty=made.faulty,
         problems=[one.problem for one in made.failed.values()],
     )
@@ -208,7 +208,7 @@ def _through_here(
         late=reader.late,
         first=reader.first,
         last=reader.last,
-        suppressed=None,
+        suppressed=made.suppressed if work.period is None else None,
         faulty=faults.by_reason(),
     )
 

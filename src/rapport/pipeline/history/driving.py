@@ -66,8 +66,11 @@ def drive(
     end: int = END_OF_TIME,
     most_late: int | None = None,
     needed_only: bool = False,
+    beside: Sequence[Plan] = (),
 ) -> HistoryFound:
-    """Runs plans over a history; see `run.run_history`."""
+    """Runs plans over a history; see `run.run_history`. The readings of the plans `beside` are
+    judged, but who decides these is not here.
+    """
     known = dict(sources or {})
     groups = groups_of(history)
     if not all(at.facts.is_known for at in groups):
@@ -84,6 +87,7 @@ def drive(
             end=end,
             most_late=most_late,
             needed_only=needed_only,
+            beside=beside,
         )
         is_shuffled = _is_crowded(job, parts)
         told = accepted(engine.reading(_judging(job, parts) if is_shuffled else job))
@@ -92,7 +96,11 @@ def drive(
         if not matters(seen, groups):
             if is_shuffled:
                 told = pa.concat_tables([told, accepted(engine.shuffled(job))])
-            return found_of(told, layout, history, shown)
+            found = found_of(told, layout, history, shown)
+            counted = {one.policy: 0 for one in (*plans, *beside)} | found.suppressed
+            for policy in found.failed:
+                counted.pop(policy, None)
+            return msgspec.structs.replace(found, suppressed=counted)
     # What a row group shows depends on its bytes alone: these were not the same twice.
     raise Unavailable(
         "the files of the history change while they are read",
@@ -113,6 +121,7 @@ def plan_job(
     end: int = END_OF_TIME,
     most_late: int | None = None,
     needed_only: bool = False,
+    beside: Sequence[Plan] = (),
 ) -> tuple[Job, Layout]:
     """The job, and how its tasks were laid out."""
     needs = Needs.of(plans, sources)
@@ -126,7 +135,13 @@ def plan_job(
         end=end,
     )
     readers = _readers(plans, sources, history, groups, layout.tasks)
-    layout = with_owners(layout, readers, 0 if needed_only else parts.slices)
+    others = Needs.of(beside, sources)
+    unread = {
+        number
+        for number, at in enumerate(groups)
+        if needed_only and not others.wants(history.series[at.series])
+    }
+    layout = with_owners(layout, readers, parts.slices, unread)
     job = Job(
         plans=[encode_plan(plan) for plan in plans],
         tasks=layout.tasks,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rapport.core.errors import Problem
 from rapport.pipeline.history.footers import RowGroup
 from rapport.pipeline.history.lateness import NEVER, GroupAt, Late, is_late
 from rapport.pipeline.history.reading import Reader
@@ -37,6 +38,10 @@ class GroupFacts(msgspec.Struct, frozen=True, array_like=True):
     usable: int
     """How many of its rows are readings."""
     facts: RowGroup
+    late: int = 0
+    """How many of these are late."""
+    faulty: int = 0
+    """How many rows could not be used."""
 
 
 class Judge:
@@ -68,6 +73,12 @@ class JudgedGroup:
     def __init__(self, judge: Judge, number: int, at: GroupAt) -> None:
         self._judge, self._number, self._at = judge, number, at
         self._usable, self._first, self._last = 0, END_OF_TIME, NEVER
+        self._late = self._faulty = 0
+
+    def report(self, problem: Problem) -> None:
+        """A row that cannot be used."""
+        self._faulty += 1
+        self._judge.report(problem)
 
     def take(self, rows: pa.RecordBatch, late: npt.NDArray[np.bool_] | None) -> None:
         """A batch of usable rows."""
@@ -76,7 +87,9 @@ class JudgedGroup:
         self._last = max(self._last, int(times.max()))
         if late is not None:
             first = self._at.position + self._usable
-            self._judge.note_late(rows, np.flatnonzero(late), self._at.series, first)
+            places = np.flatnonzero(late)
+            self._late += len(places)
+            self._judge.note_late(rows, places, self._at.series, first)
         self._usable += len(rows)
 
     def end(self) -> None:
@@ -84,7 +97,8 @@ class JudgedGroup:
         facts = RowGroup(self._at.facts.rows, self._first, self._last, True)
         if not self._usable:
             facts = RowGroup(self._at.facts.rows, None, None, True)
-        self._judge.facts.append(GroupFacts(self._number, self._usable, facts))
+        shown = GroupFacts(self._number, self._usable, facts, self._late, self._faulty)
+        self._judge.facts.append(shown)
 
 
 class Feed:
@@ -136,7 +150,7 @@ class Feed:
         while self._place < len(self._groups):
             number, at = self._groups[self._place]
             judged = JudgedGroup(self._judge, number, at) if number in self._own else None
-            for rows in self._reader.read(at, self._judge.report if judged else _ignore):
+            for rows in self._reader.read(at, judged.report if judged else _ignore):
                 yield self._wanted(rows, judged)
             if judged is not None:
                 judged.end()

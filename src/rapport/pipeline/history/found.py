@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -15,11 +16,21 @@ from rapport.pipeline.history.feeds import GroupFacts
 from rapport.pipeline.history.files import ReadingsFiles
 from rapport.pipeline.history.lateness import Late
 from rapport.pipeline.history.layout import Layout
-from rapport.pipeline.history.outcome import Failed, Faulty, LateCount, Refused, unpacked
+from rapport.pipeline.history.native.choose import Choice
+from rapport.pipeline.history.outcome import (
+    Failed,
+    Faulty,
+    LateCount,
+    Refused,
+    Suppressed,
+    unpacked,
+)
+from rapport.pipeline.history.tasks import detections_from
 from rapport.policy.replay_faults import FaultyRows
 
 _MOST_PROBLEMS = 1_000
 _MOST_LINES = 4
+_AT_ONCE = 8_192
 
 
 class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +48,18 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
     first: int | None
     last: int | None
     """The smallest and the largest time of a reading."""
+    suppressed: dict[str, int] = {}
+    """What `at most once per` left out, of policies of which it left out any."""
+    native: pa.Table | None = None
+    """Detections that Spark made by itself, as `tasks.py` has them."""
+    choices: list[Choice] = []
+    """How each policy was run, and why."""
 
     def detections(self) -> Iterator[Detection]:
         """All of them, read part by part; in the order of the output within each part."""
+        if self.native is not None:
+            for batch in self.native.to_batches(max_chunksize=_AT_ONCE):
+                yield from detections_from(pa.Table.from_batches([batch]))
         for item in unpacked(self.told, Detection):
             if item.policy not in self.failed or item.time < self.failed[item.policy].since:
                 yield item
@@ -64,14 +84,17 @@ def accepted(told: pa.Table) -> pa.Table:
 
 
 def in_output_order(found: list[Detection]) -> list[Detection]:
-    """Detections as every runner gives them out; most differ in time, and that is compared
-    quickly.
+    """Detections as every runner gives them out; most differ in time or policy, and that is
+    compared quickly.
     """
     times = np.fromiter((item.time for item in found), np.int64, len(found))
-    order = np.argsort(times, kind="stable")
-    edges = np.flatnonzero(np.diff(times[order], prepend=-(2**63))).tolist()
+    ranks = {name: rank for rank, name in enumerate(sorted({item.policy for item in found}))}
+    policies = np.fromiter((ranks[item.policy] for item in found), np.int64, len(found))
+    order = np.lexsort((policies, times))
+    changes = np.diff(times[order]).astype(np.bool_) | np.diff(policies[order]).astype(np.bool_)
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(found)]
     ordered = [found[place] for place in order.tolist()]
-    for first, end in pairwise([*edges, len(ordered)]):
+    for first, end in pairwise(edges):
         if end - first > 1:
             ordered[first:end] = sorted(ordered[first:end], key=detection_order)
     return ordered
@@ -91,6 +114,9 @@ def found_of(
         known = failed.get(one.policy)
         if known is None or one.since < known.since:
             failed[one.policy] = one
+    suppressed: Counter[str] = Counter()
+    for left_out in unpacked(told, Suppressed):
+        suppressed[left_out.policy] += left_out.count
     spans = [one.facts for one in shown if one.facts.first is not None]
     return HistoryFound(
         told=told,
@@ -101,6 +127,7 @@ def found_of(
         problems=_in_place(history, faulty),
         faulty=_joined(faulty),
         failed=failed,
+        suppressed=dict(suppressed),
         first=min((one.first for one in spans if one.first is not None), default=None),
         last=max((one.last for one in spans if one.last is not None), default=None),
     )

@@ -4,7 +4,7 @@ and who answers for which row group. [PI-5, PO-8]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -118,15 +118,24 @@ def lay_out_history(
     )
 
 
-def with_owners(layout: Layout, read_by: Sequence[Iterable[int]], more: int) -> Layout:
+def with_owners(
+    layout: Layout,
+    read_by: Sequence[Iterable[int]],
+    more: int,
+    unread: Collection[int] = frozenset(),
+) -> Layout:
     """The layout in which one task answers for each group: one that reads it anyway (`read_by`
-    says for each which do), else one of at most `more` further tasks that only judge.
+    says for each which do), else one of at most `more` further tasks that only judge. For those
+    `unread` that no task reads nobody answers.
     """
     own: list[list[int]] = [[] for _ in layout.tasks]
     left: list[int] = []
     for number, readers in enumerate(read_by):
         chosen = min(readers, key=lambda task: len(own[task]), default=None)
-        (left if chosen is None else own[chosen]).append(number)
+        if chosen is not None:
+            own[chosen].append(number)
+        elif number not in unread:
+            left.append(number)
     tasks = [
         msgspec.structs.replace(task, own=tuple(mine))
         for task, mine in zip(layout.tasks, own, strict=True)

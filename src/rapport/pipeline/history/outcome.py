@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pyarrow as pa
@@ -34,6 +34,13 @@ class Refused(msgspec.Struct, frozen=True, array_like=True):
     problem: Problem
 
 
+class Suppressed(msgspec.Struct, frozen=True, array_like=True):
+    """How many detections of a policy `at most once per` left out."""
+
+    policy: str
+    count: int
+
+
 class LateCount(msgspec.Struct, frozen=True, array_like=True):
     """How many readings of some groups were late."""
 
@@ -47,12 +54,11 @@ class Faulty(msgspec.Struct, frozen=True, array_like=True):
     by_reason: list[FaultyRows]
 
 
-Told = Detection | Undecided | Late | LateCount | GroupFacts | Failed | Faulty | Refused
+Told = (
+    Detection | Undecided | Late | LateCount | GroupFacts | Failed | Faulty | Refused | Suppressed
+)
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (Detection, Undecided, Late, LateCount, GroupFacts, Failed, Faulty, Refused)
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Told)}
 _READ = {name: msgspec.msgpack.Decoder(list[kind]) for name, kind in _KINDS.items()}  # type: ignore[valid-type]
 _WRITE = msgspec.msgpack.Encoder()
 

@@ -56,7 +56,7 @@ class Reader:
         newest = at.before
         try:
             if path.stat().st_size != file.size:
-                raise _changed(path)
+                raise changed(path)
             for rows in self._batches(series, path, at, report):
                 clock = clocks(rows.column(TIME).to_numpy(), newest)
                 newest = int(clock[-1])
@@ -229,7 +229,8 @@ def _source_of(series: Series, part: pa.RecordBatch) -> str:
     return part.column(series.source_column)[0].as_py() or series.source
 
 
-def _changed(path: Path) -> SiteError:
+def changed(path: Path) -> SiteError:
+    """The error of a file that is not what its footer said before."""
     problem = Problem(
         file=path.name,
         code="history.changed",

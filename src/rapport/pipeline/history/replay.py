@@ -93,6 +93,7 @@ def replay_recorded(
             late=made.late,
             events=made.events,
             undecided=made.undecided,
+            suppressed=made.suppressed,
         )
 
     result = replay(
@@ -119,6 +120,7 @@ def _replayed(made: SparkReplay) -> ReplayResult:
         faulty=made.faulty,
         events=made.events,
         undecided=made.undecided,
+        suppressed=made.suppressed,
         first=made.first,
         last=made.last,
     )

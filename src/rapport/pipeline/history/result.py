@@ -8,6 +8,7 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Problem
 from rapport.pipeline.history.found import HistoryFound
 from rapport.pipeline.history.layout import Layout
+from rapport.pipeline.history.native.choose import Choice
 from rapport.policy.replay_faults import FaultyRows
 
 
@@ -28,6 +29,10 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
     first: int | None = None
     last: int | None = None
     """The smallest and the largest time of a reading."""
+    suppressed: dict[str, int] = {}
+    """Of each policy what `at most once per` left out."""
+    choices: list[Choice] = []
+    """How each policy was run, and why."""
 
     @staticmethod
     def of(found: HistoryFound) -> SparkReplay:
@@ -43,4 +48,6 @@ class SparkReplay(msgspec.Struct, frozen=True, kw_only=True):
             faulty=found.faulty,
             first=found.first,
             last=found.last,
+            suppressed=found.suppressed,
+            choices=found.choices,
         )

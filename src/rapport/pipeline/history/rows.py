@@ -7,6 +7,7 @@ to the row), series, then the parts of the streams that matter.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow.parquet
 
 from rapport.core.schema import PARTS
 from rapport.pipeline.history.files import Series
+from rapport.pipeline.history.footers import cannot_read
 from rapport.pipeline.history.texts import Texts
 from rapport.policy.readings import part_type
 
@@ -63,7 +65,11 @@ def _parts_in_files(series: Series, streams: Collection[str]) -> dict[str, pa.Da
     """Of readings as they are the footers say which parts there are."""
     found: dict[str, pa.DataType] = {}
     for file in series.files:
-        for field in pyarrow.parquet.read_schema(file.path):
+        try:
+            schema = pyarrow.parquet.read_schema(file.path)
+        except (OSError, pa.ArrowException) as error:
+            raise cannot_read(Path(file.path), error) from None
+        for field in schema:
             if field.name.rpartition(".")[0] in streams:
                 found[field.name] = field.type
     return found

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.faults import spark_faults
+from rapport.pipeline.history.choosing import choose_ways
 from rapport.pipeline.history.driving import Parts, drive
 from rapport.pipeline.history.files import ReadingsFiles
 from rapport.pipeline.history.found import HistoryFound
+from rapport.pipeline.history.native.choose import Asked
+from rapport.pipeline.history.native.running import detect_natively, judged_history
 from rapport.pipeline.history.progress import Progress
 from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.spark_engine import SparkEngine
@@ -42,6 +47,7 @@ def run_history(
     progress: Callable[[int], None] | None = None,
     most_late: int | None = None,
     needed_only: bool = False,
+    way: Asked = "auto",
 ) -> SparkReplay:
     """What `LocalRunner` finds in the readings of `history` in arrival order, byte for byte.
 
@@ -52,6 +58,8 @@ def run_history(
         most_late: keep about so many late readings (all are counted); None: all of them.
         needed_only: streams that no plan reads are not even judged: their late and faulty rows are
             not told.
+        way: who decides plans that one event at a time decides: `native`, Spark by itself;
+            `operators`; `auto`, whoever is cheaper. The result does not depend on it.
 
     Raises what `make_operator` raises, SiteError for files that cannot be read, and RapportErrors
     for whatever goes wrong on Spark.
@@ -67,6 +75,7 @@ def run_history(
         progress=progress,
         most_late=most_late,
         needed_only=needed_only,
+        way=way,
     )
     return SparkReplay.of(found)
 
@@ -84,6 +93,7 @@ def find_in_history(
     most_late: int | None = None,
     needed_only: bool = False,
     end: int = END_OF_TIME,
+    way: Asked = "auto",
 ) -> HistoryFound:
     """The same for whoever does not want millions of detections in memory at once: they stay
     packed until they are asked for. Everything is decided up to before `end`.
@@ -92,19 +102,27 @@ def find_in_history(
     with spark_faults("running policies over history"):
         cores = int(spark.sparkContext.defaultParallelism)
         parts = parts_of(partitions, history.rows, cores)
-        engine = SparkEngine(spark, plans, pull, Progress(history.rows, progress))
-        return drive(
-            plans,
+        choices = choose_ways(plans, pull, history, sources, way)
+        own = [plan for plan, one in zip(plans, choices, strict=True) if one.way == "native"]
+        rest = [plan for plan, one in zip(plans, choices, strict=True) if one.way != "native"]
+        found = drive(
+            rest,
             pull,
             history,
-            engine,
+            SparkEngine(spark, rest, pull, Progress(history.rows, progress)),
             lateness_ms=lateness_ms,
             parts=parts,
             sources=sources,
             end=end,
             most_late=most_late,
             needed_only=needed_only,
+            beside=own,
         )
+        native = None
+        if own:
+            judged = judged_history(history, found.told, lateness_ms=lateness_ms, end=end)
+            native = detect_natively(spark, own, pull, judged)
+        return msgspec.structs.replace(found, native=native, choices=choices)
 
 
 def check_plans(

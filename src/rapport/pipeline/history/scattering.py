@@ -66,7 +66,7 @@ def scatter(job: Job, numbers: Iterable[int], pull: PullData) -> Iterator[pa.Rec
     """The rows of some row groups, each once per task that wants it."""
     codes = Codes.none()
     reader = Reader(job.series, _schema(job), codes)
-    interests = [_interest(job, task, pull, codes) for task in job.tasks]
+    interests = _interests(job, pull, codes)
     schema = scattered_schema(job)
     for number in numbers:
         if number == 0 and job.began is not None:
@@ -81,13 +81,15 @@ def scatter(job: Job, numbers: Iterable[int], pull: PullData) -> Iterator[pa.Rec
             times = rows.column(TIME).to_numpy()
             if not series.is_judged:
                 kept = ~is_late(times, rows.column(CLOCK).to_numpy(), job.lateness_ms)
-            for task_number, (task, interest) in enumerate(zip(job.tasks, interests, strict=True)):
+            for interest, tasks in interests:
                 if not interest.needs.wants(series):
                     continue
-                own = kept & (times >= task.read_from) & (times < task.read_until)
-                own &= interest.wanted(rows)
-                if own.any():
-                    yield _sent(rows, places, own, task_number, codes, schema)
+                wanted = kept & interest.wanted(rows)
+                for task_number in tasks if wanted.any() else ():
+                    task = job.tasks[task_number]
+                    own = wanted & (times >= task.read_from) & (times < task.read_until)
+                    if own.any():
+                        yield _sent(rows, places, own, task_number, codes, schema)
 
 
 def gathered(
@@ -140,11 +142,30 @@ class SortedRun:
             yield from found_rows(self.number, last)
         yield from found_rows(self.number, self._run.finish())
         yield from packed(self.number, list(self._run.failed.values()))
+        yield from packed(self.number, self._run.suppressed())
 
 
-def _interest(job: Job, task: Task, pull: PullData, codes: Codes) -> Interest:
-    plans = [decode_plan(job.plans[index]) for index in task.plans]
-    return Interest(plans, task, pull, job.sources, codes)
+def _interests(job: Job, pull: PullData, codes: Codes) -> list[tuple[Interest, list[int]]]:
+    """What tasks want, with their numbers: slices of time want the same of what lies in them, so
+    that is asked once for all.
+    """
+    alike: dict[Task, list[int]] = {}
+    for number, task in enumerate(job.tasks):
+        whole = Task(plans=task.plans, keys=task.keys, bucket=task.bucket, buckets=task.buckets)
+        alike.setdefault(whole, []).append(number)
+    return [
+        (
+            Interest(
+                [decode_plan(job.plans[index]) for index in task.plans],
+                task,
+                pull,
+                job.sources,
+                codes,
+            ),
+            numbers,
+        )
+        for task, numbers in alike.items()
+    ]
 
 
 def _schema(job: Job) -> pa.Schema:

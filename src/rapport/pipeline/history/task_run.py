@@ -19,7 +19,14 @@ from rapport.pipeline.history.files import Series
 from rapport.pipeline.history.interest import Interest, Needs
 from rapport.pipeline.history.lateness import GroupAt
 from rapport.pipeline.history.layout import BEGIN_OF_TIME, Task
-from rapport.pipeline.history.outcome import Failed, Faulty, LateCount, Refused, packed
+from rapport.pipeline.history.outcome import (
+    Failed,
+    Faulty,
+    LateCount,
+    Refused,
+    Suppressed,
+    packed,
+)
 from rapport.pipeline.history.reading import BATCH_ROWS, Reader
 from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
 from rapport.policy.ontology import PushSource
@@ -90,6 +97,7 @@ def _run(job: Job, number: int, pull: PullData) -> Iterator[pa.RecordBatch]:
         yield from found_rows(number, run.take(rows, watermark))
     yield from found_rows(number, run.finish())
     yield from packed(number, list(run.failed.values()))
+    yield from packed(number, run.suppressed())
     yield from packed(number, judge.facts)
     yield from packed(number, judge.late)
     if judge.late_count:
@@ -176,7 +184,7 @@ class PlanRun:
         needs = Needs.of(plans, sources)
         heard = {name: sources[name] for name in sorted(needs.sources)}
         self._silence = Silence(heard, began=began)
-        around = Surroundings(pull, self._silence, sources)
+        around = Surroundings(pull, self._silence, sources, self._owns)
         self._running = RunningPlans(around, began, _no_clock)
         for plan in plans:
             self._running.deploy(plan, BEGIN_OF_TIME)
@@ -217,6 +225,11 @@ class PlanRun:
         if not self._plans or self._watermark >= self._task.read_until:
             return []
         return self._process(None, self._task.read_until)
+
+    def suppressed(self) -> list[Suppressed]:
+        """What `at most once per` left out of that which the task owns."""
+        counts = self._running.suppressed()
+        return [Suppressed(policy, count) for policy, count in counts.items() if count]
 
     def _process(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
         readings = None if rows is None else as_readings(rows, self.codes)

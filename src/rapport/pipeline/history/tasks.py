@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -49,7 +49,9 @@ def encode_detections(detections: Sequence[Detection | Undecided]) -> pa.RecordB
 
 def detections_from(table: pa.Table) -> list[Detection]:
     """The detections that `encode_detections` wrote."""
-    return [_detection(row) for row in table.to_pylist() if row["silent"] is None]
+    silent = table.column("silent")
+    table = table if silent.null_count == len(table) else table.filter(silent.is_null())
+    return [one for batch in table.to_batches() for one in _detections(batch)]
 
 
 def undecided_from(table: pa.Table) -> list[Undecided]:
@@ -59,6 +61,35 @@ def undecided_from(table: pa.Table) -> list[Undecided]:
         for row in table.to_pylist()
         if row["silent"] is not None
     ]
+
+
+def _detections(batch: pa.RecordBatch) -> Iterator[Detection]:
+    """Column by column: rows as dictionaries would cost several times as much."""
+    bindings, times, ids = (batch.column(name) for name in ("bindings", "cause_times", "cause_ids"))
+    bound, (names, whose) = _parts(bindings.offsets, bindings.keys, bindings.items)
+    caused, (at,) = _parts(times.offsets, times.values)
+    _, (named,) = _parts(ids.offsets, ids.values)
+    causes = list(zip(at, named, strict=True))
+    columns = (batch.column(name).to_pylist() for name in ("policy", "version", "time"))
+    for place, (policy, version, time) in enumerate(zip(*columns, strict=True)):
+        first, end = bound[place], bound[place + 1]
+        yield Detection(
+            policy=policy,
+            version=version,
+            time=time,
+            bindings=dict(zip(names[first:end], whose[first:end], strict=True)),
+            causes=tuple(causes[caused[place] : caused[place + 1]]),
+        )
+
+
+def _parts(offsets: pa.Array, *values: pa.Array) -> tuple[list[int], list[list[Any]]]:
+    """Where the lists of a column begin and end, and what stands in them; of a slice only its own,
+    whatever else the memory behind it holds.
+    """
+    places: list[int] = offsets.to_pylist()
+    first, count = places[0], places[-1] - places[0]
+    own = [value.slice(first, count).to_pylist() for value in values]
+    return [place - first for place in places], own
 
 
 def _detection(row: Mapping[str, Any]) -> Detection:

@@ -42,6 +42,8 @@ pays from where about so much of them is left out.
 """
 
 Way = Literal["native", "filter", "operators"]
+Asked = Literal["auto", "native", "operators"]
+"""Who is to decide plans that Spark can decide by itself; `auto`: whoever is cheaper."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,19 +86,20 @@ def choose(
     sources: Mapping[str, PushSource] | None = None,
     *,
     sample: pa.RecordBatch | None = None,
+    without_native: str = "",
 ) -> Choice:
     """How a plan is best run: by its shape and the tables, and by how much of a sample of readings
-    matters to it where one is given.
+    matters to it where one is given. `without_native`: why Spark is not to decide it by itself.
     """
     interest = interest_of([plan], pull, sources)
-    reason = why_not_native(plan)
+    reason = why_not_native(plan) or without_native
     kept = None if sample is None else kept_share(interest, plan, sample)
-    way: Way = "native"
+    chosen: Way = "native"
     if reason:
         leaves_out = _can_leave_out(interest, plan, pull) if kept is None else 1 - kept
-        way = "filter" if leaves_out >= WORTH_LEAVING_OUT else "operators"
+        chosen = "filter" if leaves_out >= WORTH_LEAVING_OUT else "operators"
     return Choice(
-        policy=plan.policy, way=way, reason=reason, wanted=described(interest, pull), kept=kept
+        policy=plan.policy, way=chosen, reason=reason, wanted=described(interest, pull), kept=kept
     )
 
 

@@ -44,6 +44,7 @@ from rapport.policy.runners.operators.table import (
     take,
     with_blurs,
 )
+from rapport.policy.runners.operators.throttle import Counts
 from rapport.policy.runners.operators.window import Window
 from rapport.policy.runners.silence import Silence
 
@@ -87,9 +88,11 @@ class PlanOperator:
         *,
         members: Members | None = None,
         version: str = "",
+        counts: Counts | None = None,
     ) -> None:
         """`members`: of the family for which this is executed, `plan` being the one that lets most
-        through; `version`: what tells its state from others, the plan's if not given.
+        through; `version`: what tells its state from others, the plan's if not given;
+        `counts`: which of the detections left out are counted here, all if not given.
         """
         self.plan, self._members = plan, members
         self._version = version or plan.version()
@@ -108,9 +111,9 @@ class PlanOperator:
         self._report: Report | SharedReport
         """What was found; of a family by member."""
         if members is None:
-            self._report = Report(plan, self._shape, self._window, silence)
+            self._report = Report(plan, self._shape, self._window, silence, counts)
         else:
-            self._report = SharedReport(plan, self._shape, self._window, silence, members)
+            self._report = SharedReport(plan, self._shape, self._window, silence, members, counts)
         self._open: dict[int, Columns] = {}
         self._waiting: Columns | None = None
         self._next_due: int | None = None

@@ -15,7 +15,7 @@ from rapport.policy.runners.operators.members import Members
 from rapport.policy.runners.operators.report import detections_of
 from rapport.policy.runners.operators.shapes import Shape
 from rapport.policy.runners.operators.table import Array, Columns, Rows, take
-from rapport.policy.runners.operators.throttle import Throttle
+from rapport.policy.runners.operators.throttle import Counts, Throttle
 from rapport.policy.runners.operators.varying import VaryingProperty
 from rapport.policy.runners.operators.window import Window
 from rapport.policy.runners.silence import Silence
@@ -27,8 +27,16 @@ class SharedReport:
     """
 
     def __init__(
-        self, plan: Plan, shape: Shape, window: Window, silence: Silence | None, members: Members
+        self,
+        plan: Plan,
+        shape: Shape,
+        window: Window,
+        silence: Silence | None,
+        members: Members,
+        counts: Counts | None = None,
     ) -> None:
+        """`counts`: which of those left out are counted; None: all."""
+        self._counts = counts
         self._plan, self._window, self._members = plan, window, members
         self._doubt = make_doubt(plan, shape, silence, window.uncertainty_ms)
         self._throttles: dict[str, Throttle] = {}
@@ -113,7 +121,7 @@ class SharedReport:
 
     def _throttle(self, policy: str) -> Throttle:
         if policy not in self._throttles:
-            self._throttles[policy] = Throttle(self._plan.once_per_ms or 0)
+            self._throttles[policy] = Throttle(self._plan.once_per_ms or 0, self._counts)
         return self._throttles[policy]
 
     def _certain(

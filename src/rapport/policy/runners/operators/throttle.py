@@ -4,11 +4,13 @@ counted. [PO-3, PO-7]
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rapport.core.detection import Detection, detection_order
 
 Bindings = tuple[tuple[str, str], ...]
+Counts = Callable[[Detection], bool]
 
 
 class Throttle:
@@ -19,8 +21,9 @@ class Throttle:
     time can come. Remembers the bindings reported within `once_per_ms`.
     """
 
-    def __init__(self, once_per_ms: int) -> None:
-        self._once_per_ms = once_per_ms
+    def __init__(self, once_per_ms: int, counts: Counts | None = None) -> None:
+        """`counts`: whether one that is left out is to be counted here; None: all are."""
+        self._once_per_ms, self._counts = once_per_ms, counts
         self._held: list[Detection] = []
         self._reported: dict[Bindings, int] = {}
         self.suppressed = 0
@@ -72,7 +75,7 @@ class Throttle:
         key = tuple(sorted(item.bindings.items()))
         last = self._reported.get(key)
         if last is not None and item.time - last < self._once_per_ms:
-            self.suppressed += 1
+            self.suppressed += self._counts is None or self._counts(item)
             return False
         # Taken out first, so that the oldest come first.
         self._reported.pop(key, None)

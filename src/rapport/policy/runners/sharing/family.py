@@ -14,6 +14,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.members import Member, Members
 from rapport.policy.runners.operators.operator import PlanOperator
+from rapport.policy.runners.operators.throttle import Counts
 from rapport.policy.runners.operators.varying import Choice, VaryingProperty, VaryingTerm
 from rapport.policy.runners.sharing.sides import replace, with_sides
 from rapport.policy.runners.sharing.slots import (
@@ -39,6 +40,8 @@ class Surroundings(NamedTuple):
     pull: PullData
     silence: Silence | None
     sources: Mapping[str, PushSource]
+    counts: Counts | None = None
+    """Which of the detections that `at most once per` leaves out are counted; None: all."""
 
 
 class Family:
@@ -71,6 +74,7 @@ class Family:
             began,
             members=self._members,
             version=content_id(family_key(self.sample, slot).decode())[:12],
+            counts=around.counts,
         )
         self.admit(plans)
 

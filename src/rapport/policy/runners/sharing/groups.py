@@ -70,7 +70,9 @@ class Group:
 
 def start_alone(plan: Plan, around: Surroundings, since: int | None, began: int) -> Group:
     """A plan on its own. `since`: from when silence counts; `began`: the watermark now."""
-    operator = PlanOperator(plan, around.pull, around.silence, around.sources, since)
+    operator = PlanOperator(
+        plan, around.pull, around.silence, around.sources, since, counts=around.counts
+    )
     return Group(operator, {plan.policy: plan}, None, began)
 
 
