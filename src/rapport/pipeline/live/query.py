@@ -14,6 +14,7 @@ import pyarrow as pa
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.live.job import LiveJob
 from rapport.pipeline.live.working import OUTPUT, PARCELS
+from rapport.pipeline.sources.register import register_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +30,15 @@ LIVE_OPTIONS = {
 
 
 def live_session(spark: SparkSession, buckets: int) -> SparkSession:
-    """A session of the same Spark with the options of live queries; others are not touched."""
-    session = spark.newSession()
+    """A session of the same Spark with the options of live queries, which knows the source of
+    channels; the options of others are not touched.
+    """
+    from pyspark.sql import SparkSession
+
+    # A copy, since a new session can neither see the source that another one has registered nor
+    # register it again.
+    register_sources(spark)
+    session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     for name, value in LIVE_OPTIONS.items():
         session.conf.set(name, value)
     session.conf.set("spark.sql.shuffle.partitions", str(buckets))

@@ -25,7 +25,6 @@ from rapport.pipeline.live.query import bucket_keys, found_by, live_session
 from rapport.pipeline.sources.options import PlaceOptions
 from rapport.pipeline.sources.place import Opened, Place, place_of
 from rapport.pipeline.sources.planning import Piece, begin_at
-from rapport.pipeline.sources.register import register_sources
 from rapport.policy.engine import ALLOWED_SKEW_MS
 from rapport.policy.life.changes import CHANNEL as POLICIES
 from rapport.site.site import Site, load_site
@@ -174,7 +173,6 @@ class LiveRun:
         self, site: Site, job: LiveJob, made: LiveCheckpoint, *, once: bool
     ) -> StreamingQuery:
         session = live_session(self._spark, made.buckets)
-        register_sources(session)
         source = session.readStream.format("rapport").schema(LIVE_ROWS)
         rows = source.options(**self._read_from(made)).load()
         versions = {plan.policy: plan.version() for plan in job.plans()}
