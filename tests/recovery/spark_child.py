@@ -1,5 +1,6 @@
 """The driver that test_spark_faults.py kills: live policies, export and silver of a site, in small
-steps: `spark_child.py SITE CHECKPOINT`.
+steps: `spark_child.py SITE CHECKPOINT [hold]`. With `hold` it waits in the middle of silver
+until it is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from rapport.testing.spark import TEST_SETTINGS
 STEP = 4_000
 
 
-def main(directory: Path, checkpoint: Path) -> None:
+def hold(taken: int, everything: int) -> None:
+    if 0 < taken < everything:
+        threading.Event().wait()
+
+
+def main(directory: Path, checkpoint: Path, *, holds: bool) -> None:
     site = load_site(directory)
     lake = site.data_directory / "lake"
     with running_spark(TEST_SETTINGS) as spark:
@@ -31,8 +37,9 @@ def main(directory: Path, checkpoint: Path) -> None:
             stop=threading.Event(),
         )
         export_step(site, lake)
-        update_silver(spark, lake, site.ontology, rows_per_step=STEP)
+        progress = hold if holds else None
+        update_silver(spark, lake, site.ontology, rows_per_step=STEP, progress=progress)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), holds=sys.argv[3:] == ["hold"])

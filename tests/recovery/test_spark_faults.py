@@ -98,8 +98,8 @@ class Place:
         files = sorted((self.lake / "silver").rglob("*.parquet"))
         return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
 
-    def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(CHILD), str(self.directory), str(self.checkpoint)]
+    def start(self, *how: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(CHILD), str(self.directory), str(self.checkpoint), *how]
         return subprocess.Popen(command, stderr=subprocess.PIPE)
 
     def silver_taken(self) -> int:
@@ -133,7 +133,7 @@ def test_a_driver_killed_in_live_policies_and_in_silver_comes_to_the_same_output
     assert not (commits / "4").exists(), "it was killed in the middle"
     assert not place.lake.exists()
 
-    child = place.start()
+    child = place.start("hold")
     assert wait_until(lambda: place.silver_taken() > 0 or ended(child), PATIENCE_SECONDS)
     kill_driver(child)
     assert 0 < place.silver_taken() < whole, "it was killed in the middle"
