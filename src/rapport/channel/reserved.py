@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 OF_THE_NODE = (
+    "auth",
     "control",
     "dead_letters",
     "detections",
+    "info",
+    "input",
     "intercepted",
     "log",
     "pipeline",
@@ -22,11 +25,13 @@ passes no interceptor.
 """
 OUTPUT = "output."
 """Before the names of channels in which deliveries wait for their adapter."""
+REQUEST = "request."
+"""Before the names of channels in which pull adapters are asked to look."""
 
 
 def is_of_the_node(channel: str) -> bool:
     """Nobody else appends to it, not even a neighbour."""
-    return channel in OF_THE_NODE or channel.startswith(OUTPUT)
+    return channel in OF_THE_NODE or channel.startswith((OUTPUT, REQUEST))
 
 
 def is_reserved(channel: str) -> bool:

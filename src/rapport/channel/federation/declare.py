@@ -23,14 +23,14 @@ import msgspec
 
 from rapport.channel.checking import check_channel_name
 from rapport.channel.query.kinds import make_query
-from rapport.channel.reserved import OF_THE_NODE, OUTPUT
+from rapport.channel.reserved import OF_THE_NODE, OUTPUT, REQUEST
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _KEYS = ("url", "token", "receive", "send", "query", "rename", "interpretation")
 
-NOT_SHARED = (*OF_THE_NODE, f"{OUTPUT}*")
+NOT_SHARED = (*OF_THE_NODE, f"{OUTPUT}*", f"{REQUEST}*")
 """Channels whose events would be acted on twice, or mean something only where they arose: they are
 received under another name, or not at all.
 """
