@@ -32,7 +32,7 @@ from rapport.pipeline.history.native.running import detect_natively
 from rapport.pipeline.history.native.scanning import Judged
 from rapport.pipeline.history.native.whole import why_not_native
 from rapport.pipeline.history.run import run_history
-from rapport.pipeline.history.tasks import detections_from
+from rapport.pipeline.history.detection_columns import detections_from
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan

@@ -12,10 +12,10 @@ from rapport.bench import building
 from rapport.core.detection import detection_order
 from rapport.pipeline.history import choosing
 from rapport.pipeline.history.choosing import choose_ways, is_cheaper_natively
+from rapport.pipeline.history.detection_columns import detections_from, encode_detections
 from rapport.pipeline.history.explaining import explain_run
 from rapport.pipeline.history.files import ReadingsFiles, readings_files, recorded_files
 from rapport.pipeline.history.native.scanning import why_not_scanned
-from rapport.pipeline.history.tasks import detections_from, encode_detections
 from rapport.policy.runners.local import LocalRunner
 
 PULL = building.Building(200, 100, 1)

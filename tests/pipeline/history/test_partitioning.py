@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from rapport.core.detection import Detection, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
+from rapport.pipeline.history.detection_columns import detections_from
 from rapport.pipeline.history.files import readings_files
 from rapport.pipeline.history.here import Here
 from rapport.pipeline.history.lateness import groups_of
 from rapport.pipeline.history.layout import lay_out_history
-from rapport.pipeline.history.outcome import unpacked
+from rapport.pipeline.history.outcome import unpacked_columns
 from rapport.pipeline.history.partitioning import (
     explain_partitioning,
     look_ahead_ms,
@@ -86,7 +87,8 @@ def run(
             lateness_ms=0,
             sources=sources or {},
         )
-        return list(unpacked(Here(pull).reading(job), Detection))
+        told = Here(pull).reading(job)
+        return [one for part in unpacked_columns(told) for one in detections_from(part)]
 
 
 def meeting_at(cuts: Iterable[int]) -> tuple[int, ...]:

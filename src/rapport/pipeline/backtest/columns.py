@@ -1,6 +1,4 @@
-"""Detections as columns: millions of them are counted, compared and written without a struct each.
-[PI-9]
-"""
+"""What a back-test found, policy by policy: rows in the order of the fixed output. [PI-9]"""
 
 from __future__ import annotations
 
@@ -19,58 +17,18 @@ from rapport.core.detection import (
     detection_order,
     identity_order,
 )
+from rapport.pipeline.history.detection_columns import detections_from, encode_detections, joined
 
 _CHUNK = 10_000
-_SCHEMA = pa.schema(
-    [
-        ("policy", pa.string()),
-        ("version", pa.string()),
-        ("time", pa.int64()),
-        ("bindings", pa.map_(pa.string(), pa.string())),
-        ("cause_times", pa.list_(pa.int64())),
-        ("cause_ids", pa.list_(pa.string())),
-        ("silent", pa.list_(pa.string())),
-    ]
-)
-"""`silent` is null for detections and names the silent sources of what is undecided."""
 
 Numbers = npt.NDArray[np.int64]
-
-
-def as_columns(found: Sequence[Detection | Undecided]) -> pa.Table:
-    """Detections and what is undecided as columns."""
-    columns = [
-        [one.policy for one in found],
-        [one.version for one in found],
-        [one.time for one in found],
-        [list(one.bindings.items()) for one in found],
-        [[time for time, _id in one.causes] for one in found],
-        [[id for _time, id in one.causes] for one in found],
-        [one.silent if isinstance(one, Undecided) else None for one in found],
-    ]
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=_SCHEMA)
-
-
-def as_detections(rows: pa.Table) -> list[Detection]:
-    """The structs of some rows."""
-    return [
-        Detection(
-            policy=row["policy"],
-            version=row["version"],
-            time=row["time"],
-            bindings=dict(row["bindings"]),
-            causes=tuple(zip(row["cause_times"], row["cause_ids"], strict=True)),
-        )
-        for row in rows.to_pylist()
-    ]
 
 
 class DetectionColumns:
     """Takes what a policy found, piece by piece; holds about 100 bytes for each."""
 
     def __init__(self) -> None:
-        self._table = as_columns([])
+        self._tables: list[pa.Table] = []
         self._waiting: list[Detection | Undecided] = []
 
     def add(self, found: Iterable[Detection | Undecided]) -> None:
@@ -80,14 +38,19 @@ class DetectionColumns:
             if len(self._waiting) >= _CHUNK:
                 self._pack()
 
+    def add_columns(self, rows: pa.Table) -> None:
+        """Takes more that are columns already."""
+        self._tables.append(rows)
+
     @property
     def table(self) -> pa.Table:
         """All rows, as they came."""
         self._pack()
-        return self._table
+        self._tables = [joined(self._tables)]
+        return self._tables[0]
 
     def __len__(self) -> int:
-        return int(self._table.num_rows) + len(self._waiting)
+        return sum(len(rows) for rows in self._tables) + len(self._waiting)
 
     def of(self, policy: str, begin: int | None, end: int | None) -> Findings:
         """What one policy found in [begin, end), sorted, each once."""
@@ -103,7 +66,7 @@ class DetectionColumns:
 
     def _pack(self) -> None:
         if self._waiting:
-            self._table = pa.concat_tables([self._table, as_columns(self._waiting)])
+            self._tables.append(pa.Table.from_batches([encode_detections(self._waiting)]))
             self._waiting = []
 
 
@@ -135,11 +98,11 @@ class Findings:
 
     def first(self, count: int) -> list[Detection]:
         """The first few as structs."""
-        return as_detections(self.rows.slice(0, max(count, 0)))
+        return detections_from(self.rows.slice(0, max(count, 0)))
 
     def at(self, places: Sequence[int]) -> list[Detection]:
         """Those in some rows as structs."""
-        return as_detections(self.rows.take(pa.array(places, pa.int64())))
+        return detections_from(self.rows.take(pa.array(places, pa.int64())))
 
     def silent(self) -> list[str]:
         """The sources whose silence left something undecided, sorted."""
@@ -151,7 +114,7 @@ class Findings:
         last = b""
         for start in range(0, len(self), _CHUNK):
             piece: list[bytes] = []
-            for one in as_detections(self.rows.slice(start, _CHUNK)):
+            for one in detections_from(self.rows.slice(start, _CHUNK)):
                 line = detection_line(msgspec.structs.replace(one, policy=policy))
                 if line != last:  # rests on other readings of the same names
                     piece.append(line + b"\n")
@@ -182,7 +145,7 @@ def _untied(
     for start, end in zip(edges, [*edges[1:], len(order)], strict=True):
         group = order[start:end]
         if len(group) > 1:
-            found = as_detections(rows.take(pa.array(group)))
+            found = detections_from(rows.take(pa.array(group)))
             keyed = {detection_order(one): place for one, place in zip(found, group, strict=True)}
             group = np.array([keyed[key] for key in sorted(keyed)], np.int64)
         kept.append(group)

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from rapport.pipeline.backtest.columns import as_detections
 from rapport.pipeline.backtest.making import Made
+from rapport.pipeline.history.detection_columns import detections_from
 
 _CHUNK = 10_000
 _BOTH, _FIRST, _SECOND = 0, 1, 2
@@ -47,7 +47,7 @@ def _compared(made: Made) -> Iterator[bytes]:
     order = np.argsort(rows.column("time").to_numpy(), kind="stable")
     for start in range(0, len(order), _CHUNK):
         places = order[start : start + _CHUNK]
-        found = as_detections(rows.take(pa.array(places)))
+        found = detections_from(rows.take(pa.array(places)))
         lines = [
             _Line(
                 made.names[1 if by == _SECOND else 0],

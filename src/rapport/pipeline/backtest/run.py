@@ -168,7 +168,7 @@ def run_on_spark(
         most_late=0,
     )
     columns = DetectionColumns()
-    columns.add(made.detections())
+    columns.add_columns(made.columns())
     columns.add(made.undecided())
     return Found(
         columns=columns,

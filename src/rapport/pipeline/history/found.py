@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
 from rapport.core.errors import Problem, SiteError
+from rapport.pipeline.history.detection_columns import detections_from, joined
 from rapport.pipeline.history.feeds import GroupFacts
 from rapport.pipeline.history.files import ReadingsFiles
 from rapport.pipeline.history.lateness import Late
@@ -24,8 +26,8 @@ from rapport.pipeline.history.outcome import (
     Refused,
     Suppressed,
     unpacked,
+    unpacked_columns,
 )
-from rapport.pipeline.history.tasks import detections_from
 from rapport.policy.replay_faults import FaultyRows
 
 _MOST_PROBLEMS = 1_000
@@ -51,18 +53,31 @@ class HistoryFound(msgspec.Struct, frozen=True, kw_only=True):
     suppressed: dict[str, int] = {}
     """What `at most once per` left out, of policies of which it left out any."""
     native: pa.Table | None = None
-    """Detections that Spark made by itself, as `tasks.py` has them."""
+    """Detections that Spark made by itself, as `detection_columns.py` has them."""
     choices: list[Choice] = []
     """How each policy was run, and why."""
 
+    def columns(self) -> pa.Table:
+        """All detections as `detection_columns.SCHEMA`; in the order of the output within each
+        part.
+        """
+        native = [] if self.native is None else [self.native]
+        return joined([*native, *self._counted()])
+
     def detections(self) -> Iterator[Detection]:
-        """All of them, read part by part; in the order of the output within each part."""
-        if self.native is not None:
-            for batch in self.native.to_batches(max_chunksize=_AT_ONCE):
+        """All of them as structs, read part by part."""
+        native = [] if self.native is None else [self.native]
+        for table in chain(native, self._counted()):
+            for batch in table.to_batches(max_chunksize=_AT_ONCE):
                 yield from detections_from(pa.Table.from_batches([batch]))
-        for item in unpacked(self.told, Detection):
-            if item.policy not in self.failed or item.time < self.failed[item.policy].since:
-                yield item
+
+    def _counted(self) -> Iterator[pa.Table]:
+        """What tasks found, part by part, without what failed policies found after they failed."""
+        for table in unpacked_columns(self.told):
+            for policy, failed in self.failed.items():
+                before = pc.less(table.column("time"), failed.since)
+                table = table.filter(pc.or_(before, pc.not_equal(table.column("policy"), policy)))
+            yield table
 
     def in_order(self) -> list[Detection]:
         """All of them in the order of the output."""

@@ -26,6 +26,7 @@ from rapport.pipeline.history.outcome import (
     Refused,
     Suppressed,
     packed,
+    packed_detections,
 )
 from rapport.pipeline.history.reading import BATCH_ROWS, Reader
 from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
@@ -129,7 +130,7 @@ def start_plans(job: Job, number: int, pull: PullData) -> PlanRun:
 def found_rows(number: int, found: Sequence[Found]) -> Iterator[pa.RecordBatch]:
     """Detections and what is undecided, as tasks send them back."""
     certain = [item for item in found if isinstance(item, Detection)]
-    yield from packed(number, certain)
+    yield from packed_detections(number, certain)
     if len(certain) < len(found):
         yield from packed(number, [item for item in found if isinstance(item, Undecided)])
 

@@ -41,7 +41,8 @@ def detect_natively(
     spark: SparkSession, plans: Sequence[Plan], pull: PullData, judged: Judged
 ) -> pa.Table:
     """The detections of plans of which `why_not_native` says nothing, as rows of
-    `tasks.DETECTIONS`, in any order. Every plan is a scan of its files: made for few plans.
+    `detection_columns.COLUMNS`, in any order. Every plan is a scan of its files: made for few
+    plans.
 
     Raises SiteError when a file is not what it was when it was judged.
     """

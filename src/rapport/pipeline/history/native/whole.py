@@ -51,8 +51,9 @@ def why_not_native(plan: Plan) -> str:
 
 
 def detected(rows: DataFrame, plan: Plan, pull: PullData) -> DataFrame:
-    """The detections of a plan in readings that are not late, as rows of `tasks.DETECTIONS`, each
-    once, in any order. Only these are shuffled. Raises Unsupported with `why_not_native`.
+    """The detections of a plan in readings that are not late, as rows of
+    `detection_columns.COLUMNS`, each once, in any order. Only these are shuffled. Raises
+    Unsupported with `why_not_native`.
     """
     reason = why_not_native(plan)
     if reason:

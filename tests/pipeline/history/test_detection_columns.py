@@ -5,7 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
-from rapport.pipeline.history.tasks import detections_from, encode_detections, undecided_from
+from rapport.pipeline.history.detection_columns import (
+    detections_from,
+    encode_detections,
+    undecided_from,
+)
 
 
 def test_detections_come_back_as_they_were() -> None:
