@@ -22,7 +22,7 @@ from rapport.bench.building import STREAM, Building, walk
 from rapport.bench.door_clients import post_all, post_request
 from rapport.bench.policy_parts import CLOCK, SEED, say
 from rapport.bench.results import Result, share
-from rapport.bench.spark_parts import CORES, Goals, require
+from rapport.bench.spark_parts import Goals, require
 from rapport.bench.spark_site import (
     beats_in,
     detections_in,
@@ -76,8 +76,7 @@ def latency(spark: SparkSession, directory: Path, offer: Offer, goals: Goals) ->
     with NodeProcess(site, program=Path(spark_node.__file__)) as node:
         node.start()
         assert node.doors is not None
-        settings = LiveSettings(buckets=CORES)
-        running = LiveRun(spark, site, directory / "checkpoint", settings, CLOCK)
+        running = LiveRun(spark, site, directory / "checkpoint", LiveSettings(), CLOCK)
         with Beside(running) as live:
             sent = asyncio.run(_play(live, site, node.doors, offer))
     return _judged(load_site(site), sent, offer, goals)

@@ -17,6 +17,7 @@ from rapport.bench.spark_parts import CORES, Goals, Took, cpu_seconds, require
 from rapport.bench.spark_site import detections_in, expected_in, log_of, write_site
 from rapport.bench.spark_workload import building
 from rapport.channel.backends.embedded import open_embedded
+from rapport.pipeline.live.query import usual_buckets
 from rapport.pipeline.live.run import LiveRun, LiveSettings
 from rapport.site.site import load_site
 
@@ -39,7 +40,7 @@ def steady_state(
     readings = walk(PEOPLE, ROOMS, batch * batches, SEED).readings
     site = write_site(directory / "site", building(), port=1)
     asyncio.run(_append(site, readings))
-    settings = LiveSettings(buckets=CORES, most_rows=batch)
+    settings = LiveSettings(most_rows=batch)
     running = LiveRun(spark, site, directory / "checkpoint", settings, CLOCK)
     marks = _run(running)
     found = {one.event.id: one.event for one in detections_in(site)}
@@ -49,8 +50,8 @@ def steady_state(
     (began, spent, first), (ended, all_spent, last) = marks[_LEFT_OUT - 1], marks[-1]
     took = Took((ended - began) / 1e9, all_spent - spent)
     name = (
-        f"live query, steady state, micro-batches of {batch:,} events, {CORES} buckets, from a log "
-        "on disk to detections in it"
+        f"live query, steady state, micro-batches of {batch:,} events, "
+        f"{usual_buckets(CORES)} bucket(s), from a log on disk to detections in it"
     )
     say(f"{name}: {took.text(last - first)}; the same {len(found):,} detections")
     slowest = max(b[0] - a[0] for a, b in pairwise(marks[_LEFT_OUT - 1 :])) / 1e9

@@ -39,7 +39,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = True
     """Policies that the site lets run on Spark run there."""
     buckets: int = 0
-    """Parts in which they run; 0: one per core. Settled by the first start."""
+    """Parts in which they run; 0: one for two cores. Settled by the first start."""
 
 
 def pipeline_settings(file: TomlFile) -> tuple[PipelineSettings, list[Problem]]:

@@ -21,7 +21,7 @@ from rapport.pipeline.live.checkpoint import LiveCheckpoint, read_checkpoint, wr
 from rapport.pipeline.live.decoding import DETECTIONS, EVENTS, LIVE_ROWS
 from rapport.pipeline.live.job import LiveJob, make_job
 from rapport.pipeline.live.policies import plans_on_spark
-from rapport.pipeline.live.query import bucket_keys, found_by, live_session
+from rapport.pipeline.live.query import bucket_keys, found_by, live_session, usual_buckets
 from rapport.pipeline.sources.options import PlaceOptions
 from rapport.pipeline.sources.place import Opened, Place, place_of
 from rapport.pipeline.sources.planning import Piece, begin_at
@@ -47,7 +47,7 @@ class LiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The node's door, where its log cannot be read as files."""
     key_file: str = ""
     buckets: int = 0
-    """In how many parts policies are run; 0: one per core. Settled by the first start."""
+    """In how many parts policies are run; 0: one for two cores. Settled by the first start."""
     start: object = "start"
     """Where the first start begins: `start`, `end`, or positions."""
     most_rows: int = 100_000
@@ -147,7 +147,8 @@ class LiveRun:
 
     def _begun(self, site: Site) -> LiveCheckpoint:
         """A new checkpoint: where it begins is settled now."""
-        buckets = self._settings.buckets or int(self._spark.sparkContext.defaultParallelism)
+        cores = int(self._spark.sparkContext.defaultParallelism)
+        buckets = self._settings.buckets or usual_buckets(cores)
         with self._place.opened() as opened:
             spans = {name: opened.span(name) for name in CHANNELS}
             start = begin_at(self._settings.start, spans)

@@ -13,6 +13,7 @@ from rapport.kernel.clock import Clock
 from rapport.pipeline.lake.catalogue import lake_tables
 from rapport.pipeline.live.checkpoint import read_checkpoint
 from rapport.pipeline.live.policies import plans_on_spark
+from rapport.pipeline.live.query import usual_buckets
 from rapport.pipeline.live.sharing import share_out
 from rapport.pipeline.running.holding import live_reached
 from rapport.pipeline.running.lag import Behind, Lag
@@ -85,7 +86,8 @@ def _policies(site: Site, wanted: RunWanted, lag: Lag, now_ms: int) -> tuple[lis
     plans = plans_on_spark(site, place_of(PlaceOptions(site=str(site.directory))))
     places = RunPlaces.of(site.data_directory)
     made = read_checkpoint(places.live_checkpoint, site.name)
-    buckets = made.buckets if made else wanted.pipeline.buckets or _cores(wanted.spark.master)
+    usual = usual_buckets(_cores(wanted.spark.master))
+    buckets = made.buckets if made else wanted.pipeline.buckets or usual
     shares = share_out(plans, site.tables, site.ontology.sources, buckets)
     behind = lag.of_live(max(live_reached(places), made.after if made else 0), now_ms)
     return shares.explain(), behind
