@@ -108,6 +108,21 @@ def test_care_of_the_lake(site: Path, capsysbinary: pytest.CaptureFixture[bytes]
     assert b"silver has not taken all of it" in told.err
 
 
+def test_how_long_the_lake_is_kept_may_stand_in_the_site_file(
+    site: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    ask(site, "export")
+    assert ask(site, "silver", "--engine", "local") == 0
+    capsysbinary.readouterr()
+    assert ask(site, "expire") == 2
+    assert b"lake.no_rules" in capsysbinary.readouterr().err
+    with (site / "site.toml").open("a", encoding="utf-8") as file:
+        file.write('\n[pipeline.keep]\n"bronze/*" = 0\n')
+    assert ask(site, "expire", "--json") == 0
+    assert msgspec.json.decode(capsysbinary.readouterr().out)["files"] == 1
+    assert not list((data_directory(site) / "lake/bronze").rglob("*.parquet"))
+
+
 def test_a_damaged_file_is_named_and_the_rest_is_done(
     site: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

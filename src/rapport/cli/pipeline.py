@@ -21,6 +21,7 @@ for _path, _help in (
     ("pipeline_lake:silver", "Take new events of the lake into silver and gold."),
     ("pipeline_lake:compact", "Merge small files of the lake into large ones."),
     ("pipeline_lake:expire", "Let go of old days of the lake."),
+    ("pipeline_mediate:mediate", "Give raw history its meaning, by the interpretations of now."),
     ("pipeline_query:tables", "List the tables of the lake, or the columns of one."),
     ("pipeline_query:query", "Ask the lake a question in SQL."),
     ("pipeline_report:report", "Tell what happened: figures, tables, a page with plots."),

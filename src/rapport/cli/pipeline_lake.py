@@ -80,9 +80,12 @@ def expire(
     *,
     site: SiteOption = None,
     keep: Annotated[
-        list[str],
-        Parameter(help="Table or layer and days, such as bronze/raw.*=30; may be given often."),
-    ],
+        list[str] | None,
+        Parameter(
+            help="Table or layer and days, such as bronze/raw.*=30; may be given often. Otherwise "
+            "what [pipeline.keep] of the site says."
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -90,11 +93,27 @@ def expire(
     from rapport.pipeline.lake.retention import expire as expire_lake
     from rapport.pipeline.lake.retention import read_rules
 
-    lake = lake_directory(site_directory(site))
-    done = expire_lake(lake, read_rules(keep), dry_run=dry_run)
+    directory = site_directory(site)
+    rules = read_rules(keep) if keep else _kept_by_site(directory)
+    done = expire_lake(lake_directory(directory), rules, dry_run=dry_run)
     _tell(done, json=json)
     for table, why in done.waiting.items():
         stderr().print(f"{table} stays: {why}", soft_wrap=True)
+
+
+def _kept_by_site(directory: Path) -> dict[str, int]:
+    from rapport.core.errors import InvalidInput
+    from rapport.site.pipeline import pipeline_settings
+    from rapport.site.site import load_site
+
+    rules = pipeline_settings(load_site(directory).file)[0].keep
+    if not rules:
+        raise InvalidInput(
+            "nothing says how long to keep what",
+            code="lake.no_rules",
+            hint="add --keep bronze/raw.*=30, or [pipeline.keep] to the site file",
+        )
+    return rules
 
 
 def lake_directory(site: Path) -> Path:

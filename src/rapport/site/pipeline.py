@@ -18,7 +18,8 @@ from rapport.site.parts import SiteParts
 
 State = Literal["starting", "running", "stopping", "ended", "failed"]
 JobState = Literal["waiting", "running", "failed", "off"]
-_KEYS = ("on", "every", "figures", "figures_every", "live", "buckets")
+_KEYS = ("on", "every", "figures", "figures_every", "live", "buckets", "keep")
+_LAYERS = ("bronze", "silver", "gold")
 _SILENT_MS = 30_000
 FORMAT = 1
 BY_NODE = "RAPPORT_PIPELINE_BY_NODE"
@@ -40,6 +41,8 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Policies that the site lets run on Spark run there."""
     buckets: int = 0
     """Parts in which they run; 0: one for two cores. Settled by the first start."""
+    keep: dict[str, int] = {}
+    """Days that tables or layers of the lake are kept, such as `bronze/raw.*`; all others stay."""
 
 
 def pipeline_settings(file: TomlFile) -> tuple[PipelineSettings, list[Problem]]:
@@ -54,8 +57,22 @@ def pipeline_settings(file: TomlFile) -> tuple[PipelineSettings, list[Problem]]:
         figures_every_ms=fields.duration_ms("figures_every", default.figures_every_ms, least=1),
         live=fields.flag("live", default=True),
         buckets=fields.number("buckets", 0, low=0, high=1_000),
+        keep=_keep(Fields(file.section("pipeline", "keep"), problems)),
     )
     return settings, problems
+
+
+def _keep(fields: Fields) -> dict[str, int]:
+    """`[pipeline.keep]`: days by table or layer."""
+    for name in fields.section.values:
+        if name.split("/")[0] not in _LAYERS:
+            fields.fault(
+                name,
+                "lake.bad_rule",
+                f"{name!r} is no layer or table of the lake",
+                hint='write "bronze/raw.*" = 30, or silver = 365',
+            )
+    return {name: fields.number(name, 0, low=0, high=100_000) for name in fields.section.values}
 
 
 def check_pipeline(parts: SiteParts) -> list[Problem]:

@@ -21,6 +21,7 @@ from rapport.core.codec import decode_cloudevent
 from rapport.core.errors import InvalidInput, Problem, RapportError, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.core.times import parse_time
+from rapport.kernel.toml import TomlFile
 from rapport.mediation.formats.csv_dialect import split_row
 from rapport.mediation.formats.csv_options import SNIFFED
 from rapport.mediation.formats.files import values_of
@@ -49,6 +50,12 @@ class Naming(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     id: str = ""
     time: str = ""
+
+
+def naming_of(file: TomlFile, source: str) -> Naming:
+    """What the site file says about a source's fields."""
+    said = file.section("sources").section(source).values
+    return Naming(source=source, id=str(said.get("id", "")), time=str(said.get("time", "")))
 
 
 class RawFile:

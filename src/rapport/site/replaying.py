@@ -32,7 +32,7 @@ from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import meanings_in_site
 from rapport.site.raw_columns import Columns, QuickFile, is_columnar, is_plain
 from rapport.site.raw_csv import CsvLayout
-from rapport.site.raw_files import Naming, RawFile
+from rapport.site.raw_files import RawFile, naming_of
 
 if TYPE_CHECKING:
     from rapport.site.site import Site
@@ -102,10 +102,7 @@ class _Reading:
     def __init__(
         self, site: Site, item: Recording, in_force: InForce, meaning: Meaning, report: Report
     ) -> None:
-        said = site.file.section("sources").section(item.source.name).values
-        self._naming = Naming(
-            source=item.source.name, id=str(said.get("id", "")), time=str(said.get("time", ""))
-        )
+        self._naming = naming_of(site.file, item.source.name)
         self._site, self._item, self._in_force = site, item, in_force
         self._meaning, self._report = meaning, report
         choice = in_force.format_of(item.source.interpretation)

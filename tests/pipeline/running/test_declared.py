@@ -28,6 +28,15 @@ def test_a_site_says_nothing_or_all_of_it(tmp_path: Path) -> None:
     )
 
 
+def test_how_long_the_lake_is_kept(tmp_path: Path) -> None:
+    text = '[pipeline.keep]\n"bronze/raw.*" = 30\nsilver = 365'
+    settings, problems = declared(tmp_path, text)
+    assert settings.keep == {"bronze/raw.*": 30, "silver": 365}
+    assert problems == []
+    _, problems = declared(tmp_path, '[pipeline.keep]\niron = 3\nsilver = "long"')
+    assert problems == ["2: lake.bad_rule", "3: site.wrong_type"]
+
+
 def test_every_mistake_stands_at_its_line(tmp_path: Path) -> None:
     text = '[pipeline]\non = "yes"\nevery = "soon"\nfigures_every = "0s"\nbuckets = -1\neach = 1'
     settings, problems = declared(tmp_path, text)

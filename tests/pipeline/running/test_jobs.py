@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.export_manifest import take_lock
-from rapport.pipeline.running.jobs import SiteNow, Stopped, export_step, silver_step
+from rapport.pipeline.running.jobs import SiteNow, Stopped, expire_step, export_step, silver_step
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.site.site import load_site
 
@@ -31,6 +31,20 @@ def test_a_site_without_a_log_has_nothing_to_export(directory: Path, tmp_path: P
     lake = site.data_directory / "lake"
     assert export_step(site, lake).rows == 0
     assert Lag(directory, lake).of_export(0) == Behind()
+
+
+def test_only_what_the_site_says_and_silver_has_taken_is_let_go_of(directory: Path) -> None:
+    site = load_site(directory)
+    lake = site.data_directory / "lake"
+    export_step(site, lake)
+    assert expire_step(site, lake).rows == 0, "the site says nothing"
+    with (directory / "site.toml").open("a", encoding="utf-8") as file:
+        file.write("\n[pipeline.keep]\nbronze = 0\n")
+    site = load_site(directory)
+    assert expire_step(site, lake).rows == 0, "silver waits for it"
+    silver_step(None, site, lake, threading.Event())
+    assert expire_step(site, lake).rows > 0
+    assert not list((lake / "bronze").rglob("*.parquet"))
 
 
 def test_silver_ends_between_two_steps_when_it_is_asked_to(directory: Path) -> None:

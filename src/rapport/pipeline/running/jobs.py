@@ -1,4 +1,4 @@
-"""The jobs over a site's history, one after the other: export, silver, figures.
+"""The jobs over a site's history, one after the other: export, silver, figures, expire.
 [PI-3, PI-6, PI-12]
 """
 
@@ -20,7 +20,9 @@ from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.figures.reports import make_report
+from rapport.pipeline.lake.retention import expire
 from rapport.pipeline.lake.silver import update_silver
+from rapport.site.pipeline import pipeline_settings
 from rapport.site.site import Site, load_site
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def history_jobs(
         "export": lambda: export_step(site, lake),
         "silver": lambda: silver_step(spark, now.site(), lake, stop),
         "figures": lambda: figures_step(spark, lake),
+        "expire": lambda: expire_step(now.site(), lake),
     }
 
 
@@ -117,3 +120,9 @@ def figures_step(spark: SparkSession, lake: Path) -> JobDone:
     """The report's tables in gold, anew."""
     made = make_report(spark, lake)
     return JobDone(made.readings)
+
+
+def expire_step(site: Site, lake: Path) -> JobDone:
+    """Days of the lake that are older than the site says go; what silver waits for stays."""
+    rules = pipeline_settings(site.file)[0].keep
+    return JobDone(expire(lake, rules).files if rules and lake.is_dir() else 0)

@@ -17,7 +17,7 @@ from rapport.pipeline.live.query import usual_buckets
 from rapport.pipeline.live.sharing import share_out
 from rapport.pipeline.running.holding import live_reached
 from rapport.pipeline.running.lag import Behind, Lag
-from rapport.pipeline.running.run import RunWanted
+from rapport.pipeline.running.run import EXPIRE_EVERY_MS, RunWanted
 from rapport.pipeline.sources.options import PlaceOptions
 from rapport.pipeline.sources.place import place_of
 from rapport.site.pipeline import RunPlaces
@@ -66,6 +66,10 @@ def plan_run(site: Site, wanted: RunWanted, clock: Clock) -> RunPlan:
     if how.figures:
         done = lag.exported()
         jobs.append(PlannedJob(job="figures", every=figures, events=done, into=("gold",)))
+    if how.keep:
+        kept = tuple(f"{table}: {days} days" for table, days in sorted(how.keep.items()))
+        often = "once" if wanted.once else format_duration(EXPIRE_EVERY_MS)
+        jobs.append(PlannedJob(job="expire", every=often, events=0, into=kept))
     if policies:
         into = ("detections", "quarantine")
         kind = "once" if wanted.once else "as events come"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 _SAY_EVERY_SECONDS = 2.0
 _LIVE_ENDS_SECONDS = 60
+EXPIRE_EVERY_MS = 3_600_000
 _log = get_logger(__name__)
 
 
@@ -139,11 +140,15 @@ class _Running:
             "export": Pace(how.every_ms),
             "silver": Pace(how.every_ms),
             "figures": Pace(how.figures_every_ms),
+            "expire": Pace(EXPIRE_EVERY_MS),
         }
-        if not how.figures:
-            del self._jobs["figures"]
-        marks = {"export": lake, "silver": lake / "silver", "figures": lake / "gold"}
-        self._told = {name: JobStatus(job=name, checkpoint=str(marks[name])) for name in self._jobs}
+        for name, is_wanted in (("figures", how.figures), ("expire", bool(how.keep))):
+            if not is_wanted:
+                del self._jobs[name]
+        marks = {"silver": lake / "silver", "figures": lake / "gold"}
+        self._told = {
+            name: JobStatus(job=name, checkpoint=str(marks.get(name, lake))) for name in self._jobs
+        }
         self._counted, self._unmeasured = 0, ""
         self._live = self._make_live(spark) if wanted.live else None
         live = [self._live.status] if self._live else []
