@@ -206,11 +206,6 @@ class MediationReader:
         """The tables in use."""
         return self._lookups
 
-    def use_bindings(self, bindings: Iterable[SourceBinding]) -> None:
-        """Sources speak as these say from the next batch on."""
-        self._bindings = {binding.source: binding for binding in bindings}
-        self._tables_generation += 1
-
     def _build(
         self,
         source: str,

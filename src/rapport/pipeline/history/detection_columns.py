@@ -69,14 +69,6 @@ def detections_from(table: pa.Table) -> list[Detection]:
     return [one for batch in table.to_batches() for one in _detections(batch)]
 
 
-def undecided_from(table: pa.Table) -> list[Undecided]:
-    """What is undecided of that which `encode_detections` wrote."""
-    doubtful = table.filter(table.column("silent").is_valid())
-    silent = doubtful.column("silent").to_pylist()
-    found = [one for batch in doubtful.to_batches() for one in _detections(batch)]
-    return [Undecided.of(one, tuple(names)) for one, names in zip(found, silent, strict=True)]
-
-
 def as_bytes(batch: pa.RecordBatch) -> bytes:
     """Columns as they travel."""
     sink = pa.BufferOutputStream()

@@ -80,16 +80,6 @@ def bronze_rows(path: Path, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         raise bad_file(path, error) from None
 
 
-def check_bronze_file(path: Path) -> int:
-    """The number of rows by the footer; raises FileFault when it is damaged or not ours."""
-    try:
-        with pq.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow)
-            return int(file.metadata.num_rows)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError) as error:
-        raise bad_file(path, error) from None
-
-
 def _check_columns(path: Path, schema: pa.Schema) -> None:
     missing = [name for name in CHANNEL_SCHEMA.names if name not in schema.names]
     if missing:

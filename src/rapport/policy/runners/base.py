@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -83,11 +83,3 @@ class Runner(Protocol):
 
     def restore(self, snapshot: bytes) -> None:
         """Takes over a snapshot made with the same plans; raises Corrupt otherwise."""
-
-
-class MakeRunner(Protocol):
-    """How a runner is made; registered under `rapport.runners`."""
-
-    def __call__(
-        self, plans: Sequence[Plan], pull: PullData, *, lateness_ms: int, streams: Mapping[str, str]
-    ) -> Runner: ...
