@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.actions import Action, OwnAction, nothing_said
+from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.inbox import InboxAdapter
 from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.handling import Route, nobody_else
 from rapport.communication.history import Ledger
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.tracking import Retry
@@ -66,11 +67,14 @@ class Room:
                 urgent=True,
                 done_when="answered",
                 answer_within_ms=60 * SECOND,
-                escalate_to=(Identifier("collective", "security-leads"),),
+                escalate=(EscalationStep(Identifier("collective", "security-leads")),),
             )
         }
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
         self.own_action: OwnAction = nothing_said
+        self.route: Route = nobody_else
+        self.direct = False
+        """Whether dispatches hand outcomes straight to the engine."""
         self.retry = Retry(attempts=4, first_ms=2 * SECOND, longest_ms=10 * SECOND)
 
     async def start(self) -> None:
@@ -85,10 +89,18 @@ class Room:
             adapters=tuple(self.adapters),
             retry=self.retry,
             own_action=self.own_action,
+            route=self.route,
         )
         await self.engine.open()
         self.dispatches = [
-            Dispatch(adapter, self.channels, self.channels.records, self.clock)
+            Dispatch(
+                adapter,
+                self.channels,
+                self.channels.records,
+                self.clock,
+                report=self.engine.take_outcomes if self.direct else None,
+                is_decided=self.engine.is_decided,
+            )
             for adapter in self.adapters.values()
         ]
         for dispatch in self.dispatches:

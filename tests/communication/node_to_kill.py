@@ -1,7 +1,8 @@
 """A process that raises alarms and delivers them until killed; `finish` ends the work instead.
 
-Started by test_kill9.py. Prints the id of each detection once it is acknowledged. The medium is a
-file to which every sent delivery adds a line.
+Started by test_kill9.py. Prints the id of each detection once it is acknowledged, or, with
+`messages` as the last word, of each message of an application; then outcomes are handed straight to
+the engine. The medium is a file to which every sent delivery adds a line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.detection import Detection
-from rapport.core.message import Identifier
+from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
 
 
@@ -38,7 +39,7 @@ class FileMedium:
         os.close(self._file)
 
 
-async def main(directory, round_name, finish):
+async def main(directory, round_name, finish, messages):
     clock = SystemClock()
     channels = open_embedded(directory / "log", clock)
     peers = {name: Peer(name=name, addresses=(f"file:{name}",)) for name in ("ana", "ben", "lea")}
@@ -56,7 +57,10 @@ async def main(directory, round_name, finish):
         phrases={"p": ("alarm",)},
         adapters=("file",),
     )
-    dispatch = Dispatch(medium, channels, channels.records, clock)
+    report = engine.take_outcomes if messages else None
+    dispatch = Dispatch(
+        medium, channels, channels.records, clock, report=report, is_decided=engine.is_decided
+    )
     if finish:
         await engine.open()
         await dispatch.open()
@@ -64,7 +68,8 @@ async def main(directory, round_name, finish):
             continue
         await channels.close()
         return
-    await asyncio.gather(engine.run(), dispatch.run(), raise_alarms(channels, clock, round_name))
+    work = send_messages if messages else raise_alarms
+    await asyncio.gather(engine.run(), dispatch.run(), work(channels, clock, round_name))
 
 
 async def raise_alarms(channels, clock, round_name):
@@ -79,5 +84,29 @@ async def raise_alarms(channels, clock, round_name):
         await clock.sleep(1)
 
 
+async def send_messages(channels, clock, round_name):
+    """Three to single peers, one to all of them, and so on."""
+    number = 0
+    while True:
+        batch = []
+        for receiver in ("peer:ana", "peer:ben", "peer:lea", "collective:guards"):
+            number += 1
+            message = Message(
+                type="TASK",
+                subtype="REQUEST",
+                sender=Identifier("component", "app"),
+                id=f"{round_name}-{number}",
+                receiver=Identifier.parse(receiver),
+                content="look",
+            )
+            batch.append(message.to_event(source="application", time=clock.now_ms()))
+        await channels.channel("input").append(batch)
+        for event in batch:
+            print(event.id, flush=True)
+        await clock.sleep(1)
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[2] == "finish"))
+    asyncio.run(
+        main(Path(sys.argv[1]), sys.argv[2], sys.argv[2] == "finish", "messages" in sys.argv[3:])
+    )

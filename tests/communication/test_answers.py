@@ -70,3 +70,16 @@ def test_the_same_click_twice_in_one_moment_is_one_answer():
         assert channels.channel("control").last_position() == 1
 
     asyncio.run(scenario())
+
+
+def test_a_recorded_answer_says_that_it_was_proven_without_its_token():
+    async def scenario():
+        channels = open_memory(ManualClock(1))
+        token = answer_token(SECRET, "m", "ana")
+        data = AnswerData(message="m", peer="ana", text="yes", token=token)
+        await record_answer(channels, SECRET, data, now_ms=5)
+        [stored] = await channels.channel("control").read_after(0)
+        assert stored.event.headers["proof"] == "answer"
+        assert token.encode() not in stored.event.data
+
+    asyncio.run(scenario())

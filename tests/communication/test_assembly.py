@@ -94,7 +94,7 @@ def test_adapters_of_plug_ins_get_their_table_and_serve_their_addresses(tmp_path
         assert pager.sent == ["12"]
         assert pager.settings == {"speed": 7}
         assert pager.link_for("m", "ana").startswith("http://node/answer/m/ana/")
-        assert set(assembly.work()) == {"communication", "adapter.pager"}
+        assert {"communication", "adapter.pager"} <= set(assembly.work())
         await assembly.close()
 
     asyncio.run(scenario())
@@ -130,6 +130,74 @@ def test_what_waits_for_an_adapter_that_is_no_more_fails_and_the_next_address_is
     asyncio.run(scenario())
 
 
-def detection():
-    found = Detection(policy="p", time=1_000, bindings={"A": "5"}, causes=((1_000, "e"),))
+def detection(guest="5"):
+    found = Detection(policy="p", time=1_000, bindings={"A": guest}, causes=((1_000, "e"),))
     return found.to_event(source="policy")
+
+
+def test_an_adapter_that_is_removed_is_used_no_more_and_one_that_comes_back_is(tmp_path):
+    async def scenario():
+        plugins = Plugins()
+        plugins.add("adapters", "pager", Pager)
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        text = SITE.replace('"mail:ana@example.org", ', "")
+        declared = declare(text, tmp_path, plugins)
+        assembly = Assembly(
+            channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins
+        )
+        await assembly.engine.open()
+        first = assembly.adapters["pager"]
+        assert await assembly.outputs.remove("pager")
+        await channels.channel("detections").append([detection("5")])
+        await assembly.engine.settle()
+        again = Pager({}, assembly.link_for)
+        await assembly.outputs.use(again)
+        await channels.channel("detections").append([detection("6")])
+        await assembly.engine.settle()
+        await channels.channel("output.pager").wait_after(0)
+        await assembly.outputs.remove("pager")
+        await assembly.engine.settle()
+        ledger = Ledger(channels)
+        await ledger.refresh()
+        assert (first.sent, again.sent) == ([], ["12"])
+        assert sorted(row.state for row in ledger.rows()) == ["failed", "handed"]
+        await assembly.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_input_of_the_site_brings_messages_in_and_ends_with_the_node(tmp_path):
+    async def scenario():
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        (tmp_path / "secret").write_text("0123456789abcdef0123456789abcdef")
+        text = SITE_WITH_INPUT
+        declared = declare(text, tmp_path, Plugins())
+        assembly = Assembly(channels, channels.records, clock, declared, phrases={})
+        running = asyncio.create_task(assembly.work()["communication.inputs"]())
+        await clock.advance(0)
+        (status,) = assembly.inputs.status()
+        assert (status.name, status.kind, status.owner) == ("gateway", "push", "component:site")
+        body = b'{"type":"TEXT","subtype":"SMS","sender":"peer:ana","content":"on my way"}'
+        (arrived,) = await assembly.web_inputs["gateway"].take(
+            {"content-type": "application/json"}, body
+        )
+        assert arrived.accepted
+        (stored,) = await channels.channel("input").read_after(0)
+        assert stored.event.headers["adapter"] == "gateway"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert assembly.inputs.status() == []
+        await assembly.close()
+
+    asyncio.run(scenario())
+
+
+SITE_WITH_INPUT = """
+[peers.ana]
+addresses = ["inbox:"]
+[inputs.gateway]
+adapter = "webhook"
+secret = "file:secret"
+"""

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rapport.communication.actions import EscalationStep
 from rapport.communication.declare import check_actions, communication_from_site
+from rapport.communication.privacy import quiet_rule
+from rapport.communication.privacy_hours import DaySpan
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 
@@ -68,13 +71,15 @@ def test_a_whole_site_is_read_with_all_its_settings(tmp_path, monkeypatch):
     alarm = declared.actions["raise alarm"]
     assert alarm.done_when == "answered"
     assert alarm.answer_within_ms == 60_000
-    assert alarm.escalate_to == (Identifier("collective", "security-leads"),)
+    assert alarm.escalate == (EscalationStep(Identifier("collective", "security-leads")),)
     assert declared.actions["write it down"].done_when == "sent"
     assert declared.actions["write it down"].ttl_ms == 3_600_000
     assert declared.mail.password == "hunter2"
     assert declared.webhook.secret == "s3cret"
-    assert declared.peers["ana"].privacy.zone == "Europe/Vienna"
-    assert declared.peers["lea"].privacy.on_quiet == "refuse"
+    night = (DaySpan(22 * 60, 7 * 60),)
+    assert declared.peers["ana"].privacy == (quiet_rule(night, "Europe/Vienna"),)
+    assert declared.peers["lea"].privacy == (quiet_rule(night, "UTC", "refuse"),)
+    assert declared.peers["ben"].privacy == ()
     assert declared.peers["ben"].fallback
     assert "hunter2" not in repr(declared)
 
@@ -264,4 +269,4 @@ def test_the_site_shown_in_the_documentation_has_no_mistakes(tmp_path):
     shown = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
     declared, problems = read(shown, tmp_path)
     assert problems == []
-    assert declared.actions["raise alarm"].escalate_to
+    assert declared.actions["raise alarm"].escalate

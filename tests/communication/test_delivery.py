@@ -1,94 +1,21 @@
-"""The truth tables of the delivery policies: peer x collective x done-when x what happens."""
+"""How a message reaches people, one rule at a time; the tables are in test_truth_tables.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from rapport.communication.delivery import next_step
-from rapport.communication.privacy import PrivacyPolicy
-from rapport.communication.steps import Answer, Ask, Escalate, Note, Outcome, Queue, Tell, Tick
-from rapport.communication.tracking import Member, Retry, Tracking, Try
+from rapport.communication.privacy import Allowed, Hold, Refuse
+from rapport.communication.steps import Escalate, Note, Queue
+from rapport.communication.tracking import Member, NextReceiver
+from rapport.testing.delivery_play import INBOX as B
+from rapport.testing.delivery_play import MAIL as A
+from rapport.testing.delivery_play import NOW, Play
+from rapport.testing.delivery_play import member as peer
 
-NOW = 1_000_000
-A, B = "mail:x@example.org", "inbox:"
-
-
-class Play:
-    """One message under test: inputs in, queued sends, notes and what the sender was told out."""
-
-    def __init__(self, **settings):
-        settings.setdefault("retry", Retry(attempts=3, first_ms=1_000, longest_ms=4_000))
-        self.tracking = Tracking(message="m", **settings)
-        self.now = NOW
-        self.steps = []
-
-    def take(self, input):
-        before = repr(self.tracking)
-        tracking, steps = next_step(self.tracking, input, self.now)
-        assert repr(self.tracking) == before, "the given state must not change"
-        self.tracking = tracking
-        self.steps += steps
-        return steps
-
-    def ask(self, *members, delivery="to-any", receiver="collective:guards"):
-        return self.take(Ask(receiver, list(members), delivery))
-
-    def sent(self, peer="ana", address=A, attempt=1, state="handed"):
-        return self.take(Outcome(peer, address, attempt, state))
-
-    def failed(self, peer="ana", address=A, attempt=1, retry=False):
-        return self.take(Outcome(peer, address, attempt, "failed", reason="no", retry=retry))
-
-    def after(self, milliseconds):
-        self.now += milliseconds
-        return self.take(Tick())
-
-    @property
-    def result(self):
-        return self.tracking.result
-
-    def queued(self):
-        return [(step.peer, step.address) for step in self.steps if isinstance(step, Queue)]
-
-    def told(self):
-        return [step.subtype for step in self.steps if isinstance(step, Tell)]
-
-    def notes(self, state):
-        return [step.peer for step in self.steps if isinstance(step, Note) and step.state == state]
+LEADS = NextReceiver("collective:leads", 60_000)
 
 
-def peer(name="ana", *addresses, delivery="at-least-one", privacy=None):
-    tries = [Try(address=address) for address in (addresses or (A,))]
-    return Member(peer=name, tries=tries, delivery=delivery, privacy=privacy)
-
-
-# --- peer level, done when sent ---
-
-
-@pytest.mark.parametrize(
-    ("delivery", "first", "second", "result"),
-    [
-        ("to-all-channels", "ok", "ok", "done"),
-        ("to-all-channels", "ok", "no", "failed"),
-        ("to-all-channels", "no", "ok", "failed"),
-        ("to-all-channels", "no", "no", "failed"),
-        ("at-least-one", "ok", "ok", "done"),
-        ("at-least-one", "ok", "no", "done"),
-        ("at-least-one", "no", "ok", "done"),
-        ("at-least-one", "no", "no", "failed"),
-    ],
-)
-@pytest.mark.parametrize("collective", ["to-any", "to-all-members"])
-def test_a_peer_with_two_addresses_is_reached_as_its_policy_says(
-    delivery, first, second, result, collective
-):
-    play = Play()
-    play.ask(peer("ana", A, B, delivery=delivery), delivery=collective)
-    assert play.queued() == [("ana", A), ("ana", B)]
-    for address, outcome in ((A, first), (B, second)):
-        play.sent(address=address) if outcome == "ok" else play.failed(address=address)
-    assert play.result == result
-    assert play.told() == (["ack"] if result == "done" else ["comerror"])
+# --- when the media have their say ---
 
 
 def test_at_least_one_fails_only_with_the_last_address():
@@ -116,30 +43,6 @@ def test_preferred_without_fallback_fails_with_its_address():
     assert play.result == "failed"
 
 
-# --- collective level, done when sent ---
-
-
-@pytest.mark.parametrize(
-    ("delivery", "ana", "ben", "result"),
-    [
-        ("to-any", "ok", "ok", "done"),
-        ("to-any", "ok", "no", "done"),
-        ("to-any", "no", "ok", "done"),
-        ("to-any", "no", "no", "failed"),
-        ("to-all-members", "ok", "ok", "done"),
-        ("to-all-members", "ok", "no", "failed"),
-        ("to-all-members", "no", "ok", "failed"),
-        ("to-all-members", "no", "no", "failed"),
-    ],
-)
-def test_a_collective_is_reached_as_its_policy_says(delivery, ana, ben, result):
-    play = Play()
-    play.ask(peer("ana"), peer("ben"), delivery=delivery)
-    for name, outcome in (("ana", ana), ("ben", ben)):
-        play.sent(name) if outcome == "ok" else play.failed(name)
-    assert play.result == result
-
-
 def test_to_all_members_reports_the_first_failure_at_once_and_still_tries_everybody():
     play = Play()
     play.ask(peer("ana"), peer("ben"), delivery="to-all-members")
@@ -160,7 +63,7 @@ def test_deciding_a_collective_gives_up_what_still_waits_for_the_others():
     play.failed("ben", retry=True)
     play.sent("ana")
     assert play.result == "done"
-    assert play.tracking.next_due_ms() is None
+    assert play.due() is None
     assert "ben" in play.notes("closed")
     assert not [step for step in play.after(60_000) if isinstance(step, Queue)]
 
@@ -197,11 +100,11 @@ def test_a_failed_attempt_is_repeated_with_growing_pauses_until_the_attempts_are
     play = Play()
     play.ask(peer())
     play.failed(retry=True)
-    assert play.tracking.next_due_ms() == NOW + 1_000
+    assert play.due() == NOW + 1_000
     assert play.after(999) == []
     play.after(1)
     play.failed(attempt=2, retry=True)
-    assert play.tracking.next_due_ms() == play.now + 2_000
+    assert play.due() == play.now + 2_000
     play.after(2_000)
     play.failed(attempt=3, retry=True)
     assert play.result == "failed"
@@ -246,7 +149,7 @@ def test_a_medium_may_confirm_what_it_took_before():
 def test_an_attempt_of_unknown_fate_may_still_turn_out_well():
     play = Play()
     play.ask(peer())
-    play.take(Outcome("ana", A, 1, "unknown"))
+    play.sent(state="unknown")
     assert play.result == ""
     play.sent()
     assert play.result == "done"
@@ -265,31 +168,42 @@ def test_being_sent_is_not_being_answered():
 
 
 def test_the_first_answer_closes_to_any_and_later_ones_are_noted_but_change_nothing():
-    play = Play(done_when="answered", answer_within=60_000)
-    play.ask(peer("ana"), peer("ben"))
+    play = Play(done_when="answered")
+    play.ask(peer("ana"), peer("ben"), answer_within=60_000)
     play.sent("ana")
-    play.take(Answer("ana", "coming"))
+    play.answer("ana", "coming")
     assert play.result == "done"
     closed = play.notes("closed")
-    play.take(Answer("ben", "me too"))
-    play.take(Answer("ana", "again"))
+    play.answer("ben", "me too")
+    play.answer("ana", "again")
     assert play.notes("answered") == ["ana", "ben", "ana"]
     assert play.notes("closed") == closed
     assert play.told() == ["ack"]
 
 
-def test_to_all_members_waits_for_every_answer():
+def test_at_least_three_waits_for_the_third_answer():
     play = Play(done_when="answered")
-    play.ask(peer("ana"), peer("ben"), delivery="to-all-members")
-    play.take(Answer("ana"))
-    assert play.result == ""
-    play.take(Answer("ben"))
+    play.ask(*map(peer, ("ana", "ben", "eva", "lea")), delivery="at-least", least=3)
+    for name in ("ana", "ana", "lea"):
+        play.answer(name)
+        assert play.result == ""
+    play.answer("ben")
     assert play.result == "done"
 
 
+def test_at_least_three_of_two_can_never_be_met_and_the_sender_hears_it_at_once():
+    play = Play(done_when="answered")
+    play.ask(peer("ana"), peer("ben"), delivery="at-least", least=3)
+    assert play.told() == ["comerror"]
+    assert play.queued() == [("ana", A), ("ben", A)], "everybody is tried all the same"
+    play.answer("ana")
+    play.answer("ben")
+    assert play.result == "failed"
+
+
 def test_without_anybody_to_escalate_to_a_missed_deadline_closes_as_timed_out():
-    play = Play(done_when="answered", answer_within=60_000)
-    play.ask(peer("ana"), peer("ben"))
+    play = Play(done_when="answered")
+    play.ask(peer("ana"), peer("ben"), answer_within=60_000)
     play.sent("ana")
     play.after(60_000)
     assert play.result == "timed_out"
@@ -298,10 +212,10 @@ def test_without_anybody_to_escalate_to_a_missed_deadline_closes_as_timed_out():
 
 
 def test_a_late_answer_is_noted_and_does_not_reopen():
-    play = Play(done_when="answered", answer_within=60_000)
-    play.ask(peer("ana"))
+    play = Play(done_when="answered")
+    play.ask(peer("ana"), answer_within=60_000)
     play.after(60_000)
-    play.take(Answer("ana", "sorry"))
+    play.answer("ana", "sorry")
     assert play.result == "timed_out"
     assert play.notes("answered") == ["ana"]
 
@@ -309,54 +223,72 @@ def test_a_late_answer_is_noted_and_does_not_reopen():
 def test_an_answer_from_a_stranger_is_none():
     play = Play(done_when="answered")
     play.ask(peer("ana"))
-    assert play.take(Answer("eve", "hello")) == []
+    assert play.answer("eve", "hello") == []
 
 
 def test_an_answer_on_one_medium_stops_attempts_on_the_others():
     play = Play(done_when="answered")
     play.ask(peer("ana", A, B), peer("ben"), delivery="to-all-members")
     play.failed(address=A, retry=True)
-    play.take(Answer("ana"))
-    assert play.tracking.next_due_ms() is None
+    play.answer("ana")
+    assert play.due() is None
     assert play.after(60_000) == []
+
+
+def test_what_waited_for_its_medium_when_it_was_decided_is_given_up_and_said_so():
+    play = Play(done_when="answered")
+    play.ask(peer("ana"), peer("ben"))
+    play.answer("ana")
+    steps = play.sent("ben", state="dropped")
+    assert [(step.state, step.peer, step.address) for step in steps] == [("closed", "ben", A)]
+    assert play.sent("ben") == [], "it was not sent, so nothing more can come of it"
 
 
 # --- escalation ---
 
 
-def test_a_missed_deadline_asks_the_next_and_gives_it_the_same_time():
-    play = Play(done_when="answered", answer_within=60_000, escalate_to=["collective:leads"])
-    play.ask(peer("ana"))
+def test_a_missed_deadline_asks_the_next_with_a_time_of_their_own():
+    play = Play(done_when="answered", escalate=[NextReceiver("collective:leads", 300_000)])
+    play.ask(peer("ana"), answer_within=60_000)
     steps = play.after(60_000)
-    assert Escalate("collective:leads") in steps
-    play.ask(peer("lea"), receiver="collective:leads")
+    assert Escalate("collective:leads", 300_000) in steps
+    play.ask(peer("lea"), receiver="collective:leads", answer_within=300_000)
     assert play.queued() == [("ana", A), ("lea", A)]
-    assert play.tracking.next_due_ms() == play.now + 60_000
-    play.after(60_000)
+    assert play.due() == play.now + 300_000
+    play.after(300_000)
     assert play.result == "timed_out"
     assert play.notes("timed_out") == ["ana", "lea"]
 
 
 def test_an_answer_of_the_first_ones_after_escalation_still_counts():
-    play = Play(done_when="answered", answer_within=60_000, escalate_to=["collective:leads"])
-    play.ask(peer("ana"))
+    play = Play(done_when="answered", escalate=[LEADS])
+    play.ask(peer("ana"), answer_within=60_000)
     play.after(60_000)
     play.ask(peer("lea"), receiver="collective:leads")
-    play.take(Answer("ana"))
+    play.answer("ana")
     assert play.result == "done"
 
 
 def test_when_nobody_can_be_reached_the_next_is_asked_without_waiting():
-    play = Play(done_when="answered", answer_within=60_000, escalate_to=["collective:leads"])
-    play.ask(peer("ana"), peer("ben"))
+    play = Play(done_when="answered", escalate=[LEADS])
+    play.ask(peer("ana"), peer("ben"), answer_within=60_000)
     play.failed("ana")
-    assert Escalate("collective:leads") in play.failed("ben")
+    assert Escalate("collective:leads", 60_000) in play.failed("ben")
+
+
+def test_too_few_answers_by_the_deadline_ask_the_next_and_all_of_them_count_for_their_own():
+    play = Play(done_when="answered", escalate=[LEADS])
+    play.ask(*map(peer, ("ana", "ben", "eva")), delivery="at-least", least=2, answer_within=60_000)
+    play.answer("ana")
+    assert Escalate("collective:leads", 60_000) in play.after(60_000)
+    play.ask(peer("lea"), receiver="collective:leads")
+    play.answer("ben")
+    assert play.result == "done"
 
 
 def test_an_empty_collective_is_passed_over_in_the_chain():
-    play = Play(
-        done_when="answered", answer_within=1_000, escalate_to=["collective:b", "collective:c"]
-    )
+    chain = [NextReceiver("collective:b"), NextReceiver("collective:c")]
+    play = Play(done_when="answered", escalate=chain)
     play.ask()
     assert Escalate("collective:b") in play.steps
     assert Escalate("collective:c") in play.ask(receiver="collective:b")
@@ -365,48 +297,116 @@ def test_an_empty_collective_is_passed_over_in_the_chain():
 
 
 def test_who_was_asked_before_is_not_asked_again():
-    play = Play(done_when="answered", answer_within=1_000, escalate_to=["collective:leads"])
-    play.ask(peer("ana"))
+    play = Play(done_when="answered", escalate=[LEADS])
+    play.ask(peer("ana"), answer_within=1_000)
     play.after(1_000)
     play.ask(peer("ana"), peer("lea"), receiver="collective:leads")
     assert play.queued() == [("ana", A), ("lea", A)]
 
 
+# --- repeating ---
+
+
+def test_a_message_is_repeated_to_who_took_it_until_somebody_answers():
+    play = Play(done_when="answered", repeat_every=120_000)
+    play.ask(peer("ana", A, B), peer("ben"))
+    play.sent("ana", A)
+    play.after(120_000)
+    assert play.queued()[3:] == [("ana", A)], "what waits or failed is not doubled"
+    repeats = [step.repeat for step in play.steps if isinstance(step, Queue)]
+    assert repeats == [0, 0, 0, 1]
+    play.sent("ana", A, attempt=2)
+    play.after(120_000)
+    assert play.queued()[4:] == [("ana", A)]
+    play.answer("ben")
+    assert play.result == "done"
+    play.after(1_000_000)
+    assert len(play.queued()) == 5
+
+
+def test_a_message_is_repeated_at_most_as_often_as_was_said():
+    play = Play(done_when="answered", repeat_every=10_000, repeat_most=2)
+    play.ask(peer("ana"))
+    for attempt in (1, 2, 3):
+        play.sent(attempt=attempt)
+        play.after(10_000)
+    assert len(play.queued()) == 3
+    assert play.due() is None
+
+
+def test_a_repetition_that_fails_is_tried_again_like_the_first():
+    play = Play(done_when="answered", repeat_every=100_000)
+    play.ask(peer("ana"))
+    play.sent()
+    play.after(100_000)
+    play.failed(attempt=2, retry=True)
+    play.after(1_000)
+    play.sent(attempt=3)
+    assert len(play.queued()) == 3
+
+
+def test_nobody_is_reminded_once_the_next_were_asked():
+    play = Play(done_when="answered", repeat_every=50_000, escalate=[LEADS])
+    play.ask(peer("ana"), answer_within=60_000)
+    play.sent()
+    play.after(50_000)
+    play.sent(attempt=2)
+    play.after(10_000)
+    play.ask(peer("lea"), receiver="collective:leads")
+    play.after(50_000)
+    assert [name for name, _ in play.queued()] == ["ana", "ana", "lea"]
+
+
+def test_a_reminder_waits_for_the_end_of_quiet_hours():
+    play = Play(
+        done_when="answered",
+        repeat_every=10_000,
+        verdicts={"ana": lambda now: Allowed() if now < NOW + 5_000 else Hold(NOW + 90_000)},
+    )
+    play.ask(peer("ana"))
+    play.sent()
+    play.after(10_000)
+    assert len(play.queued()) == 1
+    assert play.due() == NOW + 90_000
+
+
 # --- privacy ---
 
-ALWAYS_QUIET = PrivacyPolicy(0, 1439, "UTC")
-REFUSES = PrivacyPolicy(0, 1439, "UTC", "refuse")
+
+def quiet(now):
+    return Hold(NOW + 3_600_000) if now < NOW + 3_600_000 else Allowed()
 
 
 def test_a_held_member_counts_as_pending_and_is_asked_when_the_hold_ends():
-    play = Play(done_when="answered", answer_within=60_000)
-    play.ask(peer("ana", privacy=ALWAYS_QUIET))
+    play = Play(done_when="answered", verdicts={"ana": quiet})
+    play.ask(peer("ana"), answer_within=60_000)
     assert play.queued() == []
     assert play.result == ""
     assert play.notes("held") == ["ana"]
-    until = play.tracking.next_due_ms()
-    play.after(until - play.now)
+    play.after(play.due() - play.now)
     assert play.queued() == [("ana", A)]
-    assert play.tracking.next_due_ms() == play.now + 60_000, "the deadline starts with the asking"
-
-
-def test_urgent_is_not_held():
-    play = Play(urgent=True)
-    play.ask(peer("ana", privacy=ALWAYS_QUIET))
-    assert play.queued() == [("ana", A)]
+    assert play.due() == play.now + 60_000, "the deadline starts with the asking"
 
 
 def test_a_refusal_fails_the_peer_and_tells_the_sender():
-    play = Play()
-    play.ask(peer("ana", privacy=REFUSES))
+    play = Play(verdicts={"ana": lambda now: Refuse("not at night")})
+    play.ask(peer("ana"))
     assert play.notes("refused") == ["ana"]
     assert (play.result, play.told()) == ("failed", ["comerror"])
 
 
 def test_a_hold_is_given_up_when_another_member_decided_it():
-    play = Play()
-    play.ask(peer("ana", privacy=ALWAYS_QUIET), peer("ben"))
+    play = Play(verdicts={"ana": quiet})
+    play.ask(peer("ana"), peer("ben"))
     play.sent("ben")
     assert play.result == "done"
+    assert play.notes("closed") == ["ana", ""]
     play.after(86_400_000)
     assert play.queued() == [("ben", A)]
+
+
+def test_a_message_whose_time_is_over_is_not_even_begun():
+    play = Play(expires=NOW)
+    play.ask(peer("ana"))
+    assert (play.result, play.told(), play.queued()) == ("timed_out", ["timeout"], [])
+    assert [step.result for step in play.steps if isinstance(step, Note)] == ["timed_out"]

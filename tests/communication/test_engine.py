@@ -9,7 +9,7 @@ import pytest
 
 from rapport.communication.actions import Action
 from rapport.communication.peers import Peer
-from rapport.communication.privacy import PrivacyPolicy
+from rapport.communication.privacy import parse_hours, quiet_rule
 from rapport.core.detection import Detection
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
@@ -148,8 +148,8 @@ def test_an_answer_that_came_in_time_counts_even_when_it_is_read_after_the_deadl
 def test_a_message_that_may_wait_is_held_in_quiet_hours_and_sent_once_in_the_morning(new_room):
     async def scenario():
         room = new_room(now_ms=parse_time("2026-03-28T22:00:00Z"))  # the clock goes forward
-        night = PrivacyPolicy(22 * 60, 7 * 60, "Europe/Vienna")
-        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=night)
+        night = quiet_rule([parse_hours("22:00-07:00")], "Europe/Vienna")
+        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=(night,))
         room.actions["note"] = Action(
             phrase="note", send_to=Identifier("peer", "ana"), text="{A} seen in {R}"
         )
@@ -178,8 +178,8 @@ def test_a_message_that_may_wait_is_held_in_quiet_hours_and_sent_once_in_the_mor
 def test_an_urgent_alarm_breaks_through_quiet_hours(new_room):
     async def scenario():
         room = new_room(now_ms=parse_time("2026-03-28T23:30:00Z"))
-        night = PrivacyPolicy(22 * 60, 7 * 60, "Europe/Vienna")
-        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=night)
+        night = quiet_rule([parse_hours("22:00-07:00")], "Europe/Vienna")
+        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=(night,))
         await room.start()
         await room.detect()
         await room.settle()
@@ -322,8 +322,8 @@ def test_a_closed_message_is_let_go_of_after_a_month_but_its_lines_stay(room):
         assert records.get("communication.messages", message.message)
         room.clock.set_ms(room.clock.now_ms() + 2 * 86_400_000)
         await room.settle()
-        assert not records.find("communication.messages")
-        assert not records.find("timers")
+        for table in ("messages", "members", "letters", "due", "chores"):
+            assert not records.find(f"communication.{table}"), table
         assert await room.states() == lines
 
     asyncio.run(scenario())

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec import structs
+
 from rapport.communication.history import Ledger
 from rapport.communication.peers import Peer
+from rapport.communication.privacy import quiet_rule
+from rapport.communication.privacy_hours import parse_hours
 from rapport.core.event import make_event
+from rapport.core.message import Identifier
 
 
 def test_the_states_of_media_and_of_people_are_kept_apart(room, scripted):
@@ -87,16 +92,47 @@ def test_an_inbox_holds_open_messages_until_they_are_answered(room):
     asyncio.run(scenario())
 
 
-def test_only_the_newest_messages_are_kept_in_memory(room):
+def test_of_many_rows_those_that_changed_last_are_given_oldest_first(room):
     async def scenario():
         await room.start()
         for number in range(10):
             await room.detect(guest=str(number), event=f"e{number}")
         await room.settle()
-        ledger = Ledger(room.channels, most_messages=3)
+        ledger = await room.ledger()
+        assert [row.text[6] for row in ledger.messages(limit=3)] == ["9", "8", "7"]
+        rows = ledger.rows(limit=4)
+        assert [row.first for row in rows] == sorted(row.first for row in rows)
+        assert {row.message for row in rows} <= {m.message for m in ledger.messages(limit=3)}
+        assert len(ledger.rows()) == 20
+
+    asyncio.run(scenario())
+
+
+def test_a_hold_is_over_once_the_message_is_queued_for_the_person(new_room):
+    async def scenario():
+        room = new_room(now_ms=1_772_492_400_000)  # 2026-03-02T23:00:00Z
+        quiet = quiet_rule([parse_hours("22:00-07:00")])
+        room.peers["ana"] = Peer(name="ana", addresses=("inbox:",), privacy=(quiet,))
+        room.actions["raise alarm"] = structs.replace(
+            room.actions["raise alarm"],
+            send_to=Identifier("peer", "ana"),
+            urgent=False,
+            answer_within_ms=0,
+            escalate=(),
+        )
+        await room.start()
+        await room.detect()
+        await room.settle()
+        ledger = await room.ledger()
+        (held,) = ledger.rows(state="held")
+        assert (held.peer, held.address) == ("ana", "")
+        room.clock.set_ms(held.until)
+        await room.settle()
         await ledger.refresh()
-        assert [row.text[6] for row in ledger.messages()] == ["9", "8", "7"]
-        assert {row.message for row in ledger.rows()} <= {m.message for m in ledger.messages()}
+        assert ledger.rows(state="held") == []
+        assert [row.address for row in ledger.rows(peer="ana")] == ["inbox:"]
+        states = [line.state for line in await ledger.timeline(held.message)]
+        assert states.index("held") < states.index("queued")
 
     asyncio.run(scenario())
 

@@ -20,9 +20,9 @@ NODE = Path(__file__).with_name("node_to_kill.py")
 ROUNDS = 5
 
 
-def run_and_kill(directory, round_number, after):
+def run_and_kill(directory, round_number, after, *words):
     """Kills the node once it has acknowledged that many alarms; returns their ids."""
-    command = [sys.executable, str(NODE), str(directory), f"round{round_number}"]
+    command = [sys.executable, str(NODE), str(directory), f"round{round_number}", *words]
     acknowledged = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as node:
         for line in node.stdout:
@@ -73,3 +73,33 @@ def test_killing_the_node_again_and_again_loses_no_alarm_and_doubles_no_line(tmp
     assert len(sent) == 3 * len(messages), "everything went out"
     twice = sum(sent.values()) - len(sent)
     assert twice <= sum(unknown.values()), "sent again only where the ledger says unknown"
+
+
+@pytest.mark.slow
+def test_killing_the_node_loses_no_message_and_every_one_is_closed_once(tmp_path):
+    chance = Chance(11)
+    acknowledged = set()
+    for round_number in range(ROUNDS):
+        after = chance.randint(20, 400)
+        acknowledged.update(run_and_kill(tmp_path, round_number, after, "messages"))
+    command = [sys.executable, str(NODE), str(tmp_path), "finish", "messages"]
+    subprocess.run(command, check=True, timeout=60)
+
+    log, _ = asyncio.run(what_was_kept(tmp_path))
+    messages = [event for event in log if event.type == MESSAGE]
+    assert len({event.id for event in messages}) == len(messages), "each is logged once"
+    assert acknowledged <= {event.id for event in messages}
+    lines = [
+        (event.type.rpartition(".")[2], event.payload())
+        for event in log
+        if event.type.startswith("rapport.delivery.")
+    ]
+    results = Counter((line["message"], line["result"]) for _, line in lines if line.get("result"))
+    assert results == Counter({(event.id, "done"): 1 for event in messages})
+    handed = Counter((line["message"], line["peer"]) for state, line in lines if state == "handed")
+    assert set(handed.values()) == {1}
+
+    sent = Counter((tmp_path / "medium").read_text().splitlines())
+    assert len(sent) == len(handed), "everything went out"
+    unknown = sum(state == "unknown" for state, _ in lines)
+    assert sum(sent.values()) - len(sent) <= unknown, "again only where the ledger says unknown"

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.peers import Peer
+from rapport.communication.peers import Collective, Peer
+from rapport.communication.wishes import Wishes, with_wishes
+from rapport.core.message import Identifier, Message
 
 BEGIN = 1_772_452_800_000
 
@@ -177,6 +180,92 @@ def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing_in_the_ledger(new
             assert len({delivery.key for delivery in mails}) == 1
             assert len(mails) <= 2 + sum(unknown.values()), "sent again only when nobody could know"
         assert kills > 30, "the wire should have reached every write of the walk"
+
+    asyncio.run(scenario())
+
+
+# --- messages of applications, with outcomes handed over directly ---
+
+
+async def send_messages(room):
+    """To one peer by a mail that fails once, to one whom nothing goes wrong for, to a collective,
+    and one that is answered."""
+    receivers = [Identifier("peer", "ana"), Identifier("peer", "ben")]
+    receivers += [Identifier("collective", "guards"), Identifier("collective", "security-leads")]
+    events = []
+    for number, receiver in enumerate(receivers):
+        message = Message(
+            type="TASK",
+            subtype="REQUEST",
+            sender=Identifier("peer", "lea"),
+            id=f"m{number}",
+            receiver=receiver,
+            content="look",
+        )
+        event = message.to_event(source="test", time=room.clock.now_ms())
+        events.append(msgspec.structs.replace(event, headers={"proof": "application"}))
+    events[-1] = with_wishes(events[-1], Wishes(done_when="answered", answer_within=60_000))
+    await room.channels.channel("input").append(events)
+
+
+async def walk_messages(room):
+    await room.settle()
+    await room.pass_time(BEGIN + 10_000 - room.clock.now_ms())
+    reply = Message(
+        type="TASK", subtype="REPLY", sender=Identifier("peer", "lea"), id="r1", refers_to="m3"
+    )
+    event = reply.to_event(source="test", time=BEGIN)
+    event = msgspec.structs.replace(event, headers={"proof": "session"})
+    await room.channels.channel("input").append([event])
+    await room.pass_time(BEGIN + 20_000 - room.clock.now_ms())
+
+
+async def kept_of(room):
+    """The ledger as people read it, and what went out by the inbox."""
+    ledger = await room.ledger()
+    rows = {row.key: row.state for row in ledger.rows()}
+    messages = {row.message: (row.state, row.result, row.answered_by) for row in ledger.messages()}
+    inbox = await room.channels.channel("output.inbox").read_after(0, limit=1_000)
+    return rows, messages, Counter(stored.event.id for stored in inbox)
+
+
+async def messages_killed_at(new_room, trip_at, after):
+    room = new_room(now_ms=BEGIN)
+    room.direct = True
+    channels, mail = room.channels, people(room)
+    guards = Collective(name="guards", members=("ana", "ben"), delivery="to-all-members")
+    room.collectives["guards"] = guards
+    await send_messages(room)
+    wire = Wire(trip_at, after=after)
+    room.channels = WiredChannels(channels, wire)
+    try:
+        await room.start()
+        await walk_messages(room)
+    except (Killed, BaseExceptionGroup):
+        assert wire.tripped
+    room.channels = channels
+    await room.restart()
+    await walk_messages(room)
+    return await kept_of(room), mail.sent, wire.tripped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+def test_a_kill_at_any_write_loses_no_message_and_no_outcome(new_room, after):
+    async def scenario():
+        expected, _, tripped = await messages_killed_at(new_room, 1_000_000, after)
+        assert not tripped
+        assert expected[1]["m3"] == ("closed", "done", "lea")
+        assert {result for state, result, _ in expected[1].values() if state == "closed"} == {
+            "done"
+        }
+        kills, tripped = 0, True
+        while tripped:
+            kept, mails, tripped = await messages_killed_at(new_room, kills + 1, after)
+            kills += tripped
+            assert kept == expected, f"killed at write {kills}"
+            assert len({delivery.key for delivery in mails}) == 2, "ana is told two messages"
+        assert kills > 20, "the wire should have reached every write of the walk"
 
     asyncio.run(scenario())
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rapport.channel.dead_letter_office import DeadLetterOffice, Wanted
+from rapport.communication.acting import Acting
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.cases import Cases
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event
 
@@ -29,7 +29,7 @@ def test_a_detection_that_failed_is_handled_again_once_it_was_mended(room) -> No
         await room.start()
         office = DeadLetterOffice(room.channels, room.clock)
         with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(Cases, "take", failing("not yet"))
+            broken.setattr(Acting, "take", failing("not yet"))
             await room.detect()
             await room.settle()
             (letter,) = await office.letters(Wanted())

@@ -9,6 +9,7 @@ from rapport.communication.adapters.email import MailAdapter
 from rapport.communication.adapters.inbox import InboxAdapter
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
 from rapport.communication.adapters.webhook import WebhookAdapter
+from rapport.testing.adapters import ManyAdapter
 from rapport.testing.mail import LocalMailServer
 from rapport.testing.suites.adapter import AdapterSuite, Medium
 from rapport.testing.webhook import WebhookSink
@@ -59,6 +60,19 @@ class TestInbox(AdapterSuite):
 
         async def received():
             return [(delivery.key, delivery.text) for delivery in adapter.taken]
+
+        medium.received = received
+        yield medium
+
+
+class TestMany(AdapterSuite):
+    @asynccontextmanager
+    async def open_medium(self):
+        adapter = ManyAdapter()
+        medium = Medium(adapter, "many:ana", can_fail=False)
+
+        async def received():
+            return [(one.key, one.text) for call in adapter.calls for one in call]
 
         medium.received = received
         yield medium

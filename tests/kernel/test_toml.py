@@ -68,3 +68,15 @@ def test_a_number_of_thousands_of_digits_is_a_fault_with_a_place_like_any_other(
     with pytest.raises(SiteError) as caught:
         TomlFile.parse(b"a = " + b"9" * 5_000, name="site.toml")
     assert caught.value.problems_found()[0].file == "site.toml"
+
+
+def test_tables_of_a_list_know_their_own_lines() -> None:
+    text = (
+        "[[rule]]\na = 1\n\n[[rule]]\nb = 2\n[rule.more]\nc = 3\n[other]\na = 4\n[[rule]]\na = 5\n"
+    )
+    file = TomlFile.parse(text.encode(), name="x.toml")
+    places = [file.place_of(("rule", f"[{at}]", "a"))[0] for at in range(3)]
+    assert places == [2, 4, 11]
+    assert file.place_of(("rule", "[1]", "b")) == (5, 1)
+    assert file.place_of(("rule",)) == (1, 1)
+    assert file.place_of(("rule", "a")) == (2, 1)

@@ -95,13 +95,18 @@ def test_readers_start_from_the_last_stage_to_the_first_and_stop_the_other_way(s
         await node.start()
         began = [task.get_name() for task in running_tasks(node)]
         assert sorted(began[:3]) == ["adapter.inbox", "adapter.mail", "adapter.webhook"]
-        later = ["communication", "policy", "policy.words", "policy.load", "policy.second_look"]
-        assert began[3:8] == later
-        assert all(name.startswith("mediation.") for name in began[8:])
+        later = ["policy", "policy.words", "policy.load", "policy.second_look"]
+        first = began.index("policy")
+        assert began[3] == "communication"
+        services = ("communication.", "message info")
+        assert all(name.startswith(services) for name in began[4:first])
+        assert began[first : first + 4] == later
+        last = first + 4
+        assert all(name.startswith("mediation.") for name in began[last:])
         for task in running_tasks(node):
             task.add_done_callback(lambda done: ended.append(done.get_name()))
         await node.stop()
-        assert ended == [*reversed(began[8:]), *reversed(began[:8])]
+        assert ended == [*reversed(began[last:]), *reversed(began[:last])]
         with pytest.raises(ChannelUnavailable, match="closed"):
             await node.append("raw.readers", [badge("1", 0)])
 

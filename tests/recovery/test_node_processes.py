@@ -59,7 +59,7 @@ def workers_of(site: Path) -> list[str]:
             command = entry.read_bytes().decode("utf-8", "replace")
         except OSError:
             continue  # it ended while we looked
-        if "rapport.mediation.worker" in command and str(site) in command:
+        if "rapport.kernel.worker" in command and str(site) in command:
             found.append(entry.parent.name)
     return found
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
@@ -71,11 +72,48 @@ def test_a_policy_that_says_all_needs_no_entry_of_the_site(people: Communication
     action = OwnActions(people, lambda _name, _version: text).find("watch", "1", "call them")
     assert action is not None
     assert (action.send_to, action.text) == (Identifier("collective", "guards"), "{A}")
-    assert action.escalate_to == (Identifier("peer", "ana"),)
+    assert action.escalate == (EscalationStep(Identifier("peer", "ana")),)
     assert (action.done_when, action.answer_within_ms) == ("answered", 5_000)
     faults = Faults("watch", text)
     check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
     assert faults.problems() == ()
+
+
+def own_action(people: Communication, *lines: str) -> Action:
+    action = OwnActions(people, lambda _name, _version: policy(*lines)).find(
+        "watch", "1", "raise alarm"
+    )
+    assert action is not None
+    return action
+
+
+def test_how_many_how_often_and_by_which_way(people: Communication) -> None:
+    action = own_action(
+        people,
+        "at least 2 answer",
+        "repeat every 2 min at most 5 times",
+        "then ana within 5 min",
+        "on all channels",
+    )
+    assert (action.least, action.reach, action.done_when) == (2, None, "answered")
+    assert (action.repeat_every_ms, action.repeat_most) == (120_000, 5)
+    assert action.escalate == (EscalationStep(Identifier("peer", "ana"), 300_000),)
+    assert action.peer_delivery == "to-all-channels"
+
+
+def test_a_line_about_how_many_leaves_nothing_of_what_the_site_says_about_it(
+    tmp_path: Path,
+) -> None:
+    site = PEOPLE.replace('ttl = "1h"', 'least = 1\nrepeat_every = "2s"\nrepeat_most = 3')
+    people, problems = communication_from_site(
+        TomlFile.parse(site.encode(), name="site.toml"), tmp_path
+    )
+    assert problems == []
+    silent = own_action(people, "urgent")
+    assert (silent.least, silent.reach, silent.repeat_most) == (1, None, 3)
+    everybody = own_action(people, "everybody answers", "repeat every 9 s")
+    assert (everybody.least, everybody.reach) == (0, "to-all-members")
+    assert (everybody.repeat_every_ms, everybody.repeat_most) == (9_000, 0)
 
 
 def test_each_version_has_its_own_and_is_read_once(people: Communication) -> None:
@@ -130,6 +168,21 @@ def test_what_cannot_be_delivered_is_told_at_its_place(
     (problem,) = faults.problems()
     assert (problem.code, problem.line) == (code, line)
     assert hint in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("any 2 answer", "action.least_too_many"), ("repeat every 5 min", "action.repeat_too_late")],
+)
+def test_what_cannot_come_true_is_a_warning_at_its_line(
+    people: Communication, line: str, code: str
+) -> None:
+    text = policy("urgent", line)
+    faults = Faults("watch", text)
+    check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults)
+    (problem,) = faults.problems()
+    assert (problem.code, problem.line, problem.severity) == (code, 9, "warning")
+    assert problem.hint
 
 
 def test_checking_a_site_looks_at_the_lines_below_actions(tmp_path: Path) -> None:

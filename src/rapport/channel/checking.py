@@ -82,10 +82,21 @@ def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
     if not sound:
         raise _SomethingWrong
     headers = [event.headers for event in events]
-    if any(headers) or not set(map(type, headers)) <= {dict}:
-        for event in events:
-            _check_headers(event)
+    if not set(map(type, headers)) <= {dict}:
+        raise _SomethingWrong
+    if any(headers):
+        _check_headers_together(headers)
     return _check_sizes(list(map(len, data)), max_data_bytes)
+
+
+def _check_headers_together(headers: Sequence[dict[str, str]]) -> None:
+    texts = list(chain.from_iterable(map(dict.items, headers)))
+    together = "".join(chain.from_iterable(texts))
+    together.encode()  # refuses lone surrogates, which no reader could decode again
+    if len(together) > MAX_HEADER_CHARACTERS:
+        most = max(sum(len(name) + len(text) for name, text in each.items()) for each in headers)
+        if most > MAX_HEADER_CHARACTERS:
+            raise _SomethingWrong
 
 
 def _check_sizes(sizes: Sequence[int], max_data_bytes: int) -> int:

@@ -15,13 +15,13 @@ import msgspec
 
 from rapport.channel.backends.reaching import declared_stores, reach_store
 from rapport.channel.declared import channels_from_site
+from rapport.channel.mqtt.client import reach_broker
 from rapport.channel.mqtt.declare import Bridge, bridges_from_site
 from rapport.cli.local import data_directory
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
-from rapport.node.mqtt.client import reach_broker
 
 REACH_SECONDS = 2
 _WRITES, _WRITE_BYTES = 20, 4096
@@ -105,5 +105,5 @@ def _asked(part: str, reach: Callable[[], str], hint: str = "") -> Finding:
 
 def _reach_bridge(bridge: Bridge, site: Path) -> str:
     password = read_secret(bridge.password, site) if bridge.password else ""
-    reach_broker(bridge, password, seconds=REACH_SECONDS)
+    reach_broker(bridge.broker, password, seconds=REACH_SECONDS)
     return f"the broker at {bridge.host}:{bridge.port} answers"

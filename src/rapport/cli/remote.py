@@ -83,6 +83,14 @@ class Remote:
         """Sends a body; returns the decoded answer."""
         return self._ask(path, body, content_type)
 
+    def put(self, path: str, body: bytes) -> Any:
+        """Sends JSON that is to stand there; returns the decoded answer."""
+        return self._ask(path, body, "application/json", method="PUT")
+
+    def patch(self, path: str, body: bytes) -> Any:
+        """Sends JSON that is to be changed there; returns the decoded answer."""
+        return self._ask(path, body, "application/json", method="PATCH")
+
     def get(self, path: str) -> Any:
         """Returns the decoded answer."""
         return self._ask(path, None, "")

@@ -9,13 +9,20 @@ import msgspec
 
 from rapport.communication.effects import Effect, EffectTemplate
 from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
-from rapport.communication.tracking import CollectiveDelivery, DoneWhen
+from rapport.communication.tracking import CollectiveDelivery, DoneWhen, PeerDelivery
 from rapport.core.detection import Detection
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_time
 
 SENDER = Identifier("component", "policy")
+
+
+class EscalationStep(msgspec.Struct, frozen=True):
+    """Who is asked next, and how long they have to answer; 0 = as long as the action says."""
+
+    receiver: Identifier
+    answer_within_ms: int = 0
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +36,21 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     done_when: DoneWhen = "sent"
     answer_within_ms: int = 0
     """How long a receiver has to answer before the next is asked; 0 = no deadline."""
-    escalate_to: tuple[Identifier, ...] = ()
+    escalate: tuple[EscalationStep, ...] = ()
+    """Who is asked next, one after the other."""
+    repeat_every_ms: int = 0
+    """Who has not answered is told again after so long; 0 = not."""
+    repeat_most: int = 0
+    """How often it is said again; 0 = until the message is done or over."""
     ttl_ms: int = 0
     """After this nobody needs the message any more; 0 = never."""
     reach: CollectiveDelivery | None = None
-    """How many of a collective have to be reached; None = what the collective says."""
+    """How many of the collective `send_to` have to be reached; None = what it says itself. Who is
+    asked next always goes by their own collective."""
+    least: int = 0
+    """AT_LEAST(k) of the collective `send_to`; 0 = as `reach` or the collective says."""
+    peer_delivery: PeerDelivery | None = None
+    """By which of their addresses people are told; None = what each of them says."""
     effect: EffectTemplate | None = None
 
     def texts(self) -> Iterator[tuple[str, str]]:

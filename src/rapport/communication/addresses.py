@@ -6,12 +6,19 @@ import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from rapport.channel.mqtt.topics import is_topic
+from rapport.communication.adapters.settings_files import is_place_name
+from rapport.communication.adapters.settings_notify import LONGEST_TARGET, is_service_address
 from rapport.communication.peers import adapter_of
+from rapport.communication.sealing import SEALED_MARK
 from rapport.core.errors import InvalidInput
 from rapport.kernel.fields import suggest
 
 # Deliberately narrow: one plain address, nothing that a mail header could read as more than one.
 _MAIL = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})\Z")
+
+_UNSEALED = ("apprise", "folder", "ftp", "inbox", "mail", "ws")
+"""People read what these carry: a sealed text would be of no use to them."""
 
 
 def address_fault(address: str, adapters: Collection[str]) -> InvalidInput | None:
@@ -29,13 +36,29 @@ def address_fault(address: str, adapters: Collection[str]) -> InvalidInput | Non
             code="adapter.unknown",
             hint=suggest(adapter, adapters),
         )
+    if address.endswith(SEALED_MARK) and adapter in _UNSEALED:
+        return InvalidInput(
+            f"the {adapter} adapter carries no sealed texts",
+            code="peer.cannot_seal",
+            hint=f"webhook: and mqtt: do; leave {SEALED_MARK} out, or use one of them",
+        )
     if adapter == "mail" and not _MAIL.match(rest):
         return _bad(address, "mail:someone@example.org")
     if adapter == "webhook" and not _is_web_address(rest):
         return _bad(address, "webhook:https://example.org/hook")
-    if adapter == "inbox" and rest:
-        return _bad(address, "inbox:")
+    if adapter in ("inbox", "ws") and rest:
+        return _bad(address, f"{adapter}:")
+    if adapter in ("folder", "ftp") and not is_place_name(rest):
+        return _bad(address, f"{adapter}:NAME, a {adapter} that the site declares")
+    if adapter == "mqtt" and not is_topic(rest):
+        return _bad(address, "mqtt:panels/ana/show")
+    if adapter == "apprise" and not (is_service_address(rest) or _is_target(rest)):
+        return _bad(address, "apprise:ntfy://example.org/topic, or apprise:NAME of a target")
     return None
+
+
+def _is_target(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_TARGET and text.isprintable() and "://" not in text
 
 
 def _is_web_address(text: str) -> bool:

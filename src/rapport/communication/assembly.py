@@ -4,26 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from rapport.channel.channel import Appended, Channels
 from rapport.communication.actions import OwnAction, Phrases, nothing_said
-from rapport.communication.adapters.absent import AbsentAdapter
 from rapport.communication.adapters.append import Append, AppendAdapter
-from rapport.communication.adapters.base import OutputAdapter
 from rapport.communication.adapters.build import make_adapters
+from rapport.communication.adapters.build_inputs import (
+    AllPeople,
+    InputSurroundings,
+    SiteInputs,
+    web_inputs_of,
+)
 from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.answers import answer_link, answer_secret
+from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.outcomes import OutcomeData
+from rapport.communication.adapters.outputs import Outputs
+from rapport.communication.adapters.page import OpenPages
+from rapport.communication.adapters.sealed import with_seals
+from rapport.communication.answers import answer_link, answer_secret, answer_token
+from rapport.communication.arriving import Arrivals
+from rapport.communication.aside import run_aside
+from rapport.communication.authenticating import Authenticating
 from rapport.communication.declare import Communication
+from rapport.communication.declare_sessions import Entrance
+from rapport.communication.directory import StoredDirectory
+from rapport.communication.directory_cache import CachedDirectory
+from rapport.communication.directory_changes import DirectoryChanges
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.logins import Logins
+from rapport.communication.passwords import Passwords
 from rapport.communication.peers import SiteDirectory
+from rapport.communication.privacy_functions import WorkerPrivacyFunctions
+from rapport.communication.services import MessageServices, ServicesDeclared
+from rapport.communication.sessions import Sessions
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.core.event import Event
+from rapport.core.message import Identifier
+from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.store.base import RecordStore
-
-_OUTPUT = "output."
 
 
 def _nowhere() -> str:
@@ -47,34 +69,123 @@ class Assembly:
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
         append: Append | None = None,
+        site: Path = Path(),
+        entrance: Entrance | None = None,
+        services: ServicesDeclared | None = None,
     ) -> None:
         """`phrases` gives the action phrases of a policy's version; `public_url` is asked at each
         sending: a node knows its address only when its doors are open; empty = no link in messages.
-        `append` is how actions append their events; None = straight into the channel.
+        `append` is how actions append their events; None = straight into the channel. `site` is the
+        site's directory, where privacy functions lie.
 
         Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an
         adapter that is not installed.
         """
         self.secret = answer_secret(records)
         self._public_url = public_url
-        self.adapters = make_adapters(declared, self.link_for, plugins or Plugins())
+        self.pages = OpenPages()
+        self.adapters = make_adapters(
+            declared,
+            self.link_for,
+            plugins or Plugins(),
+            proof_for=partial(answer_token, self.secret),
+            pages=self.pages,
+            clock=clock,
+        )
         if declared.appends():
             self.adapters[AppendAdapter.name] = AppendAdapter(append or partial(_append, channels))
+        self.outputs = Outputs(
+            channels,
+            records,
+            clock,
+            report=self._report,
+            is_decided=self._is_decided,
+            settings=declared.sending,
+        )
+        entrance = entrance or Entrance()
+        sessions = Sessions(records, clock, entrance.sessions)
+        for adapter in self.adapters.values():
+            self.outputs.hold(with_seals(adapter, sessions, clock))
+        self.outputs.hold_absent()
+        self.directory = StoredDirectory(
+            SiteDirectory(declared.peers, declared.collectives), records, site=site
+        )
+        cached = CachedDirectory(self.directory, clock)
+        self.people = DirectoryChanges(
+            self.directory,
+            records,
+            channels,
+            clock,
+            new_id=Ids(clock, Chance.from_machine()).new,
+            adapters=lambda: self.outputs.names,
+        )
+        self.people.changed += [cached.forget, self.outputs.peer_changed]
+        passwords = Passwords(records, entrance.passwords)
+        self.authenticating = Authenticating(
+            channels,
+            records,
+            clock,
+            sessions,
+            passwords.check,
+            is_peer=self._is_peer,
+        )
+        self.logins = Logins(
+            passwords,
+            self.authenticating,
+            self._is_peer,
+            unknown=partial(self.directory.unknown, "peer"),
+        )
+        self.people.changed.append(self.logins.peer_changed)
+        self.arrivals = Arrivals(
+            channels,
+            records,
+            clock,
+            self.authenticating,
+            secret=self.secret,
+            settings=entrance.arriving,
+        )
+        self.inputs = Inputs(self.arrivals.publish, channels, records, clock)
+        self._site_inputs = SiteInputs(
+            self.inputs,
+            declared.inputs,
+            InputSurroundings(channels, clock, AllPeople(self.directory), self.secret),
+        )
+        self.web_inputs = web_inputs_of(self._site_inputs)
+        """Inputs by HTTP, by name: the web room opens a door for each."""
+        self.services = MessageServices(
+            channels, records, clock, services or ServicesDeclared(), send=self.arrivals.send
+        )
+        self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
         self.engine = CommunicationEngine(
             channels,
             records,
             clock,
-            directory=SiteDirectory(declared.peers, declared.collectives),
+            directory=cached,
             actions=declared.actions,
             phrases=phrases,
-            adapters=tuple(self.adapters),
+            adapters=self.outputs.names,
             retry=retry,
             facts=facts,
             own_action=own_action,
+            functions=self.privacy,
+            route=self.services.routing.recipients,
         )
-        served: list[OutputAdapter] = [*self.adapters.values()]
-        served += [AbsentAdapter(name) for name in _unserved(channels, self.adapters)]
-        self.dispatches = [Dispatch(adapter, channels, records, clock) for adapter in served]
+
+    @property
+    def dispatches(self) -> list[Dispatch]:
+        """What carries deliveries to the adapters, as there are now."""
+        return self.outputs.dispatches()
+
+    async def _report(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Hands outcomes over without a channel between: adapters and engine are in one process."""
+        await self.engine.opened.wait()
+        await self.engine.take_outcomes(outcomes)
+
+    def _is_decided(self, message: str) -> bool:
+        return self.engine.is_decided(message)
+
+    def _is_peer(self, name: str) -> bool:
+        return self.directory.has(Identifier("peer", name))
 
     def link_for(self, message: str, peer: str) -> str:
         """The page on which this peer answers this message; empty when the node has no address."""
@@ -85,23 +196,22 @@ class Assembly:
         """The tasks to run, by name, the last stage first; each may be started again after a
         failure.
         """
-        found: dict[str, Callable[[], Awaitable[None]]] = {}
-        for dispatch in self.dispatches:
-            found[dispatch.reader] = dispatch.run
-        found["communication"] = self.engine.run
-        return found
+        return {
+            **self.outputs.work(),
+            "communication": self.engine.run,
+            "communication.inputs": self._site_inputs.run,
+            "communication.arrivals": self.arrivals.run,
+            **self.services.work(),
+        }
 
     async def close(self) -> None:
-        """Lets go of the adapters' connections; called after the tasks have ended."""
-        for adapter in self.adapters.values():
-            await adapter.close()
+        """Lets go of the adapters' connections and of the process that privacy functions run in;
+        called after the tasks have ended.
+        """
+        await self.inputs.close()
+        await self.outputs.close()
+        await run_aside(self.privacy.close)
 
 
 async def _append(channels: Channels, name: str, events: Sequence[Event]) -> Appended:
     return await channels.channel(name).append(events)
-
-
-def _unserved(channels: Channels, adapters: Mapping[str, OutputAdapter]) -> list[str]:
-    """Adapters that something was queued for and that are no more."""
-    queued = [name.removeprefix(_OUTPUT) for name in channels.names() if name.startswith(_OUTPUT)]
-    return [name for name in queued if name not in adapters]

@@ -1,272 +1,341 @@
 """Every message's case: loads it, lets `delivery.next_step` decide, and writes what follows.
-[CO-7, CO-8, PO-10]
+[CO-7, CO-8, CO-10]
 
 Synchronous and without a clock: called by the engine inside one transaction, with the time as an
-argument.
+argument. Cost of an input: one read and one write of the message's record and of one member's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable
+from copy import copy
 
-import msgspec
-
-from rapport.communication.actions import (
-    SENDER,
-    Action,
-    OwnAction,
-    Phrases,
-    message_for,
-    nothing_said,
-    same_phrase,
-)
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.outcomes import OUTCOME, OutcomeData
-from rapport.communication.answers import ANSWER, AnswerData, is_answer_token
-from rapport.communication.delivery import next_step
-from rapport.communication.effects import Effect, effect_of
-from rapport.communication.ledger import (
-    SOURCE,
-    Case,
-    line_event,
-    refused_answer_event,
-    told_event,
-    unmapped_event,
-)
-from rapport.communication.peers import PeerDirectory, adapter_of, resolve, shown_address
+from rapport.communication.adapters.outcomes import OutcomeData
+from rapport.communication.case_records import Case, CaseRecords, Letter, shown_key
+from rapport.communication.chores import SLICE, Chore, Chores
+from rapport.communication.delivery import Judge, next_step
+from rapport.communication.judging import Judging
+from rapport.communication.ledger import line_event
+from rapport.communication.members import Members
+from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.steps import (
+    AllBegun,
     Answer,
     Ask,
+    Begin,
     Escalate,
     Input,
+    MemberTick,
     Note,
     Outcome,
     Queue,
     Step,
+    Stop,
     Tell,
     Tick,
+    TimeUp,
+    Walk,
+    WalkKind,
 )
-from rapport.communication.templates import Facts, nothing_known
-from rapport.communication.tracking import Member, Retry, Tracking, Try
+from rapport.communication.telling import tell_sender
+from rapport.communication.tracking import Member
 from rapport.communication.transaction import Transaction
-from rapport.core.detection import DETECTED, Detection
-from rapport.core.event import Event
-from rapport.core.message import Identifier, Message
-from rapport.core.release import LATE
-from rapport.kernel.timers import Timers
+from rapport.core.message import Identifier
 
-TABLE = "communication.messages"
 KEEP_CLOSED_MS = 30 * 86_400_000
 """How long a closed message can still be answered for the record; its ledger lines stay."""
 
 
+class Course:
+    """One case while something happens to it: a private copy, saved at the end."""
+
+    def __init__(
+        self, before: Case | None, case: Case, letter: Letter, judge: Judge, now_ms: int, cause: str
+    ) -> None:
+        self.before, self.case, self.letter, self.judge = before, case, letter, judge
+        self.now_ms, self.cause = now_ms, cause
+        self.queued = False
+        self.begun: list[Member] = []
+        """Only while it is new: forgotten again when it fails at once."""
+
+
 class Cases:
-    """The cases of all messages, one record each; cost of an input is one read and one write."""
+    """The cases of all messages."""
 
     def __init__(
         self,
         transaction: Transaction,
-        timers: Timers,
+        records: CaseRecords,
+        chores: Chores,
+        judging: Judging,
+        members: Members,
         *,
-        directory: PeerDirectory,
-        actions: Mapping[str, Action],
-        phrases: Phrases,
-        adapters: Collection[str],
-        retry: Retry,
-        secret: bytes,
-        facts: Facts = nothing_known,
-        own_action: OwnAction = nothing_said,
+        on_closed: Callable[[str], None] = lambda _message: None,
     ) -> None:
-        self._transaction, self._timers = transaction, timers
-        self._directory, self._adapters, self._retry = directory, adapters, retry
-        self._actions, self._phrases = actions, phrases
-        self._secret, self._facts, self._own_action = secret, facts, own_action
+        """`on_closed` hears the key of every case that is decided."""
+        self._transaction, self.records, self._chores = transaction, records, chores
+        self._judging, self._members, self._on_closed = judging, members, on_closed
 
-    def take(self, channel: str, event: Event, now_ms: int, *, hops: int = 0) -> None:
-        """Acts on one event of `detections` or `control`; other types are passed over. `hops`: how
-        many actions led to it.
+    # --- what happens ---
 
-        Raises InvalidInput when the event's data cannot be read.
-        """
-        if channel == "detections" and event.type == DETECTED:
-            self._take_detection(event, now_ms, hops)
-        elif channel == "control" and event.type == OUTCOME:
-            self._take_outcome(event, now_ms)
-        elif channel == "control" and event.type == ANSWER:
-            self._take_answer(event, now_ms)
-
-    def pass_time(self, message: str, now_ms: int) -> None:
-        """A message's timer is due."""
-        case = self._load(message)
-        if case is not None and not case.tracking.closed:
-            self._move(case, Tick(), now_ms, cause="")
-        elif case is None or case.forget_at <= now_ms:
-            self._transaction.delete(TABLE, message)
-            self._timers.done(message)
-
-    # --- inputs ---
-
-    def _take_detection(self, event: Event, now_ms: int, hops: int) -> None:
-        detection = Detection.from_event(event)
-        for phrase in self._phrases(detection.policy, detection.version):
-            action = self._own_action(detection.policy, detection.version, phrase)
-            action = action or self._actions.get(same_phrase(phrase))
-            if action is None:
-                line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
-                self._transaction.emit("log", line)
-            else:
-                effect = self._effect(action, detection, now_ms, hops)
-                self._begin(action, detection, event, now_ms, effect)
-
-    def _effect(
-        self, action: Action, detection: Detection, now_ms: int, hops: int
-    ) -> Effect | None:
-        if action.effect is None:
-            return None
-        return effect_of(
-            action.effect, action.phrase, detection, self._facts, now_ms=now_ms, hops=hops
-        )
-
-    def _begin(
-        self,
-        action: Action,
-        detection: Detection,
-        event: Event,
-        now_ms: int,
-        effect: Effect | None,
-    ) -> None:
-        event_id, is_late = event.id, LATE in event.headers
-        message = message_for(action, detection, self._facts, is_late=is_late, effect=effect)
-        if self._load(message.id) is not None:
-            return
-        case = self._new_case(action, detection, message, event_id, now_ms)
-        case.effect = effect
-        told = message.to_event(
-            source=SOURCE,
-            time=now_ms,
-            causes=(event_id,),
-            policy=detection.policy,
-            detection=event_id,
-            happened=detection.time,
-        )
-        self._transaction.emit("log", told)
-        self._move(case, self._ask(action), now_ms, cause=event_id)
-
-    def _ask(self, action: Action) -> Ask:
-        """Whom to tell now; an effect has one address and nobody behind it."""
-        receiver = str(action.send_to)
-        if action.effect is not None:
-            return Ask(receiver, [Member(peer=receiver, tries=[Try(action.effect.address)])])
-        ask = resolve(action.send_to, self._directory, self._adapters)
-        if action.reach is None or action.send_to.kind != "collective":
-            return ask
-        return msgspec.structs.replace(ask, delivery=action.reach)
-
-    def _new_case(
-        self, action: Action, detection: Detection, message: Message, event_id: str, now_ms: int
+    def begin(
+        self, case: Case, letter: Letter, ask: Ask, *, now_ms: int, cause: str, only: Member | None
     ) -> Case:
-        tracking = Tracking(
-            message=message.id,
-            done_when=action.done_when,
-            urgent=action.urgent,
-            acknowledge=message.delivery_policy == "acknowledged",
-            answer_within=action.answer_within_ms,
-            escalate_to=[str(receiver) for receiver in action.escalate_to],
-            expires=now_ms + action.ttl_ms if action.ttl_ms else 0,
-            retry=self._retry,
-        )
-        return Case(
-            tracking=tracking,
-            text=message.content,
-            policy=detection.policy,
-            detection=event_id,
-            sender=str(SENDER),
-            time=detection.time,
-        )
-
-    def _take_outcome(self, event: Event, now_ms: int) -> None:
-        data: OutcomeData = event.payload_as(OutcomeData)
-        case = self._load(data.message)
-        member = case.tracking.member(data.peer) if case else None
-        entries = member.tries if member else []
-        # Outcomes carry the shown form, since `control` is read by people too.
-        address = next((e.address for e in entries if shown_address(e.address) == data.address), "")
-        if case is None or not address:
-            return
-        outcome = Outcome(
-            data.peer, address, data.attempt, data.state, reason=data.reason, retry=data.retry
-        )
-        self._move(case, outcome, now_ms, cause=event.id)
-
-    def _take_answer(self, event: Event, now_ms: int) -> None:
-        data: AnswerData = event.payload_as(AnswerData)
-        case = self._load(data.message)
-        if not is_answer_token(self._secret, data.message, data.peer, data.token):
-            reason = "the token is wrong"
-        elif case is None or case.tracking.member(data.peer) is None:
-            reason = "nothing was sent to this peer"
+        """Begins a new case and returns it as it stands; one that fails at once leaves no record.
+        `only` is told instead of the receiver's members.
+        """
+        self.records.save_letter(case.key, letter)
+        course = self._course(None, case, letter, now_ms, cause)
+        if only is None:
+            self._ask(course, ask)
         else:
-            self._move(case, Answer(data.peer, data.text), now_ms, cause=event.id)
-            return
-        self._transaction.emit(
-            "log",
-            refused_answer_event(data.message, data.peer, reason, cause=event.id, now_ms=now_ms),
+            self._give(course, None, ask)
+            self._give(course, None, Begin(only))
+            self._give(course, None, AllBegun(0, 1))
+        self._finish(course)
+        return course.case
+
+    def hear_outcome(self, data: OutcomeData, *, now_ms: int, cause: str) -> bool:
+        """What a medium said; False when there is no case or no such address of a member."""
+        key = data.case or data.message
+        case = self.records.case(key)
+        member = self.records.member(key, data.peer) if case else None
+        if case is None or member is None:
+            return False
+        # Outcomes carry the shown form, since `control` is read by people too.
+        addresses = [e.address for e in member.tries if shown_address(e.address) == data.address]
+        if not addresses:
+            return False
+        state, reason = data.state, data.reason
+        outcome = Outcome(
+            data.peer, addresses[0], data.attempt, state, reason=reason, retry=data.retry
         )
+        self._move(case, member, outcome, now_ms, cause)
+        return True
+
+    def hear_answer(self, key: str, peer: str, text: str, *, now_ms: int, cause: str) -> bool:
+        """A person answered; False when nothing was sent to them."""
+        case = self.records.case(key)
+        member = self.records.member(key, peer) if case else None
+        if case is None or member is None:
+            return False
+        self._move(case, member, Answer(peer, text), now_ms, cause)
+        return True
+
+    def pass_time(self, key: str, peer: str, now_ms: int) -> None:
+        """A message's or a member's time has come."""
+        case = self.records.case(key)
+        if case is None:
+            return
+        if peer:
+            member = self.records.member(key, peer)
+            if member is not None:
+                self._move(case, member, MemberTick(), now_ms, "")
+        elif not case.tracking.closed:
+            self._move(case, None, Tick(), now_ms, "")
+        elif case.forget_at <= now_ms:
+            self.records.drop_case(case)
+            self._chores.put(Chore(case=key, kind="forget"))
+
+    # --- chores ---
+
+    def work_on(self, chore: Chore, now_ms: int) -> None:
+        """Does one slice of a chore."""
+        if chore.kind == "forget":
+            self._forget(chore)
+            return
+        case = self.records.case(chore.case)
+        if case is None:
+            self._chores.done(chore)
+            return
+        course = self._course(case, copy(case), self.records.letter(case.key), now_ms, "")
+        if chore.kind == "begin":
+            self._begin_page(course, chore)
+        else:
+            self._walk(course, chore.kind, chore.stage, chore.after)
+        self._finish(course)
+
+    def _begin_page(self, course: Course, chore: Chore) -> None:
+        names = self._chores.take_page(chore)
+        if names is None:
+            self._chores.done(chore)
+            self._give(course, None, AllBegun(chore.stage, chore.found))
+            return
+        self._begin_names(course, chore.stage, names)
+        following = Chore(
+            case=chore.case,
+            kind="begin",
+            stage=chore.stage,
+            page=chore.page + 1,
+            found=chore.found,
+        )
+        self._chores.put(following)
+
+    def _forget(self, chore: Chore) -> None:
+        members = list(self.records.members(chore.case, limit=SLICE))
+        for member in members:
+            self.records.drop_member(chore.case, member)
+        if len(members) < SLICE:
+            self._chores.done(chore)
+
+    # --- a receiver and its members ---
+
+    def _ask(self, course: Course, ask: Ask) -> None:
+        self._give(course, None, ask)
+        if course.case.tracking.closed:
+            return
+        stage = len(course.case.tracking.stages) - 1
+        receiver = Identifier.parse(ask.receiver)
+        names = self._members.names(receiver, limit=SLICE)
+        self._begin_names(course, stage, names)
+        if len(names) < SLICE or receiver.kind != "collective":
+            self._give(course, None, AllBegun(stage, len(names)))
+        else:
+            self._keep_names(course.case.key, stage, receiver, names[-1])
+
+    def _keep_names(self, key: str, stage: int, receiver: Identifier, after: str) -> None:
+        """Keeps who else is in a large collective now, to be begun slice by slice."""
+        chore = Chore(case=key, kind="begin", stage=stage, page=1)
+        page, found = 1, SLICE
+        while names := self._members.names(receiver, after=after, limit=SLICE):
+            self._chores.put_page(chore, page, names)
+            page, found, after = page + 1, found + len(names), names[-1]
+        self._chores.put(Chore(case=key, kind="begin", stage=stage, page=1, found=found))
+
+    def _begin_names(self, course: Course, stage: int, names: list[str]) -> None:
+        key, delivery = course.case.key, course.letter.peer_delivery
+        for name in names:
+            if course.case.tracking.closed:
+                return
+            if stage and self.records.member(key, name) is not None:
+                continue  # asked before
+            member = self._members.member(name, course.now_ms, stage=stage, delivery=delivery)
+            self._give(course, None, Begin(member))
+
+    def _walk(self, course: Course, kind: WalkKind, stage: int, after: str = "") -> None:
+        """Does one slice of a walk over the members; what is left becomes a chore."""
+        input: Input = TimeUp() if kind == "time_out" else Stop()
+        chore = Chore(case=course.case.key, kind=kind, stage=stage, after=after)
+        members = list(self.records.members(course.case.key, after=after, limit=SLICE))
+        for member in members:
+            if stage < 0 or member.stage == stage:
+                self._give(course, member, input)
+        if len(members) == SLICE:
+            last = members[-1].peer
+            self._chores.put(Chore(case=course.case.key, kind=kind, stage=stage, after=last))
+        elif after:
+            self._chores.done(chore)
 
     # --- what follows ---
 
-    def _move(self, case: Case, input: Input, now_ms: int, *, cause: str) -> None:
-        inputs: list[Input] = [input]
-        while inputs:
-            case.tracking, steps = next_step(case.tracking, inputs.pop(0), now_ms)
-            for step in steps:
-                if isinstance(step, Escalate):
-                    receiver = Identifier.parse(step.receiver)
-                    inputs.append(resolve(receiver, self._directory, self._adapters))
-                else:
-                    self._take_step(case, step, now_ms, cause)
-        self._save(case, now_ms)
+    def _course(
+        self, before: Case | None, case: Case, letter: Letter, now_ms: int, cause: str
+    ) -> Course:
+        judge = self._judging.judge(letter, urgent=case.tracking.urgent, now_ms=now_ms)
+        return Course(before, case, letter, judge, now_ms, cause)
 
-    def _take_step(self, case: Case, step: Step, now_ms: int, cause: str) -> None:
+    def _move(
+        self, case: Case, member: Member | None, input: Input, now_ms: int, cause: str
+    ) -> None:
+        course = self._course(case, copy(case), self.records.letter(case.key), now_ms, cause)
+        self._give(course, member, input)
+        self._finish(course)
+
+    def _give(self, course: Course, member: Member | None, input: Input) -> None:
+        case = course.case
+        case.tracking, after, steps = next_step(
+            case.tracking, member, input, course.now_ms, course.judge
+        )
+        if after is not None and after != member:
+            self.records.save_member(case.key, member, after)
+            if course.before is None:
+                course.begun.append(after)
+        for step in steps:
+            self._take_step(course, step)
+
+    def _take_step(self, course: Course, step: Step) -> None:
         match step:
             case Note():
-                event = line_event(case, step, now_ms=now_ms, cause=cause)
-                self._transaction.emit("log", event)
+                self._note(course, step)
             case Queue():
-                event = _delivery(case, step, now_ms).to_event()
-                self._transaction.emit(f"output.{adapter_of(step.address)}", event)
+                self._queue(course, step)
+            case Escalate():
+                receiver = Identifier.parse(step.receiver)
+                self._ask(course, self._members.ask(receiver, step.answer_within))
+            case Walk():
+                self._walk(course, step.kind, step.stage)
             case Tell():
-                self._transaction.emit("control", told_event(case, step, now_ms=now_ms))
+                self._tell(course, step)
 
-    def _load(self, message: str) -> Case | None:
-        kept = self._transaction.get(TABLE, message)
-        return msgspec.msgpack.decode(kept, type=Case) if kept else None
+    def _note(self, course: Course, note: Note) -> None:
+        case = course.case
+        if case.routed and not note.peer:
+            return  # an additional receiver decides nothing about the message
+        case.lines += 1
+        event = line_event(case, note, number=case.lines, now_ms=course.now_ms, cause=course.cause)
+        self._transaction.emit("log", event)
 
-    def _save(self, case: Case, now_ms: int) -> None:
-        message = case.tracking.message
+    def _queue(self, course: Course, step: Queue) -> None:
+        course.queued = True
+        if step.attempt == 1 and step.place == 0:
+            self._judging.told(step.peer, course.now_ms)
+        event = _delivery(course, step).to_event()
+        self._transaction.emit(f"output.{adapter_of(step.address)}", event)
+
+    def _tell(self, course: Course, tell: Tell) -> None:
+        case = course.case
+        receiver = case.tracking.stages[0].receiver
+        reason = f"routed to {receiver}: {tell.reason}" if case.routed else tell.reason
+        tell_sender(
+            self._transaction,
+            case.sender,
+            case.message,
+            tell.subtype,
+            reason,
+            now_ms=course.now_ms,
+            about=shown_key(case.key),
+        )
+
+    def _finish(self, course: Course) -> None:
+        case, before = course.case, course.before
         if case.tracking.closed and not case.forget_at:
-            case.forget_at = now_ms + KEEP_CLOSED_MS
-        self._transaction.put(TABLE, message, msgspec.msgpack.encode(case))
-        due_ms = case.forget_at or case.tracking.next_due_ms()
-        if due_ms is None:
-            self._timers.cancel(message)
+            case.forget_at = course.now_ms + KEEP_CLOSED_MS
+            self._on_closed(case.key)
+        if before is None and case.tracking.closed and not course.queued:
+            self._leave_nothing(course)
         else:
-            self._timers.set(message, due_ms)
+            self.records.save_case(before, case)
+
+    def _leave_nothing(self, course: Course) -> None:
+        """Nobody could be told: what was written about it is in the ledger."""
+        for member in course.begun:
+            self.records.drop_member(course.case.key, member)
+        self.records.drop_case(course.case)
 
 
-def _delivery(case: Case, step: Queue, now_ms: int) -> Delivery:
+def _delivery(course: Course, step: Queue) -> Delivery:
+    case, letter = course.case, course.letter
     return Delivery(
-        message=case.tracking.message,
+        message=case.message,
         peer=step.peer,
         address=step.address,
         attempt=step.attempt,
-        text=case.text,
+        text=letter.text,
         policy=case.policy,
         detection=case.detection,
-        time=case.time,
-        queued=now_ms,
+        time=letter.time,
+        queued=course.now_ms,
         expires=case.tracking.expires,
         urgent=case.tracking.urgent,
         wants_answer=case.tracking.done_when == "answered",
-        effect=case.effect,
+        effect=letter.effect,
+        type=letter.type,
+        subtype=letter.subtype,
+        sender=letter.sender,
+        conversation=letter.conversation,
+        language=letter.language,
+        refers_to=letter.refers_to,
+        repeat=step.repeat,
+        case=case.key if case.routed else "",
     )

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from rapport.communication.actions import Action, same_phrase
 from rapport.communication.adapters.build import BUILT_IN
-from rapport.communication.adapters.declare import read_adapters
+from rapport.communication.adapters.declare import read_adapters, read_media
+from rapport.communication.adapters.declare_inputs import InputDeclared, read_inputs
+from rapport.communication.adapters.declare_sending import read_sending
+from rapport.communication.adapters.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
-from rapport.communication.addresses import address_fault
 from rapport.communication.declare_actions import ACTION_KEYS, read_action
+from rapport.communication.declare_people import (
+    COLLECTIVE_KEYS,
+    PEER_KEYS,
+    read_collective,
+    read_peer,
+)
 from rapport.communication.peers import Collective, Peer, adapter_of
-from rapport.communication.privacy import OnQuiet, PrivacyPolicy, is_zone, parse_quiet
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
-from rapport.communication.tracking import CollectiveDelivery, PeerDelivery
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
-
-PEER_DELIVERIES = ("to-all-channels", "at-least-one", "preferred")
-COLLECTIVE_DELIVERIES = ("to-any", "to-all-members")
-
-PEER_KEYS = ("addresses", "delivery", "fallback", "zone", "quiet", "on_quiet")
-COLLECTIVE_KEYS = ("members", "delivery")
 
 
 class Communication(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,11 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     actions: dict[str, Action]
     mail: MailSettings
     webhook: WebhookSettings
+    media: dict[str, Any] = {}
+    """Settings of the other built-in adapters, by name."""
+    inputs: tuple[InputDeclared, ...] = ()
+    sending: dict[str, DispatchSettings] = {}
+    """By adapter how much it does at a time, where that is said."""
     plugin_settings: dict[str, dict[str, Any]] = {}
     """The `[adapters.NAME]` tables of plug-ins, as they stand."""
 
@@ -56,18 +61,22 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
 def communication_from_site(
     file: TomlFile, directory: Path, *, adapters: Collection[str] = BUILT_IN
 ) -> tuple[Communication, list[Problem]]:
-    """What `[peers]`, `[collectives]`, `[actions]` and `[adapters]` say, and all their problems.
+    """What `[peers]`, `[collectives]`, `[actions]`, `[adapters]` and `[inputs]` say, and all their
+    problems.
 
-    `directory` is where secret files are looked for; `adapters` names all that are installed.
-    Never raises for a wrong site: declarations that have errors must not be used.
+    `directory` is where secret files and privacy functions are looked for; `adapters` names all
+    that are installed. Never raises for a wrong site: declarations that have errors must not be
+    used.
     """
     problems: list[Problem] = []
     peers = {
-        name: _peer(name, Fields(section, problems, known=PEER_KEYS, strict=True), adapters)
+        name: read_peer(
+            name, Fields(section, problems, known=PEER_KEYS, strict=True), adapters, directory
+        )
         for name, section in _tables(file, "peers", problems)
     }
     collectives = {
-        name: _collective(
+        name: read_collective(
             name, Fields(section, problems, known=COLLECTIVE_KEYS, strict=True), peers
         )
         for name, section in _tables(file, "collectives", problems)
@@ -79,6 +88,7 @@ def communication_from_site(
         for phrase, section in _tables(file, "actions", problems)
     }
     _tables(file, "adapters", problems)
+    _tables(file, "inputs", problems)
     mail, webhook = read_adapters(file, directory, adapters, problems)
     declared = Communication(
         peers=peers,
@@ -86,6 +96,9 @@ def communication_from_site(
         actions=actions,
         mail=mail,
         webhook=webhook,
+        media=read_media(file, directory, problems),
+        inputs=read_inputs(file, directory, problems),
+        sending=read_sending(file, problems),
         plugin_settings={
             name: section.values
             for name, section in file.section("adapters").sections()
@@ -157,93 +170,6 @@ def _unknown_fields(
         for key, field in asked
         if field not in known
     ]
-
-
-# --- peers and collectives ---
-
-
-def _peer(name: str, table: Fields, adapters: Collection[str]) -> Peer:
-    addresses = table.texts("addresses", ())
-    if table.is_empty("addresses"):
-        table.fault(
-            "addresses",
-            "peer.no_address",
-            f"nobody can reach {name!r}: it has no address",
-            hint='write addresses = ["mail:someone@example.org"] or ["inbox:"]',
-        )
-    for entry in addresses:
-        if fault := address_fault(entry, adapters):
-            table.report("addresses", fault)
-    if len(set(addresses)) < len(addresses):
-        table.fault("addresses", "peer.address_twice", f"{name!r} has the same address twice")
-    delivery = table.choice("delivery", PEER_DELIVERIES, "at-least-one")
-    fallback = table.flag("fallback")
-    if fallback and delivery != "preferred":
-        table.fault(
-            "fallback",
-            "peer.fallback_without_preferred",
-            'fallback only means something with delivery = "preferred"',
-        )
-    peer = Peer(
-        name=name,
-        addresses=addresses,
-        delivery=cast(PeerDelivery, delivery),
-        fallback=fallback,
-        privacy=_privacy(table),
-    )
-    return peer
-
-
-def _privacy(table: Fields) -> PrivacyPolicy | None:
-    quiet, zone = table.text("quiet", ""), table.text("zone", "UTC")
-    on_quiet = cast(OnQuiet, table.choice("on_quiet", ("hold", "refuse"), "hold"))
-    if not is_zone(zone):
-        table.fault(
-            "zone",
-            "peer.bad_zone",
-            f"{zone!r} is not a time zone",
-            hint="write a name of the IANA data base, such as Europe/Vienna",
-        )
-        zone = "UTC"
-    if not quiet:
-        return None
-    if not table.has("zone"):
-        table.fault(
-            "quiet",
-            "peer.quiet_without_zone",
-            "quiet hours without a zone are in UTC",
-            hint='add zone = "Europe/Vienna"',
-            severity="warning",
-        )
-    try:
-        start, end = parse_quiet(quiet)
-    except InvalidInput as error:
-        table.report("quiet", error)
-        return None
-    return PrivacyPolicy(start, end, zone, on_quiet)
-
-
-def _collective(name: str, table: Fields, peers: Mapping[str, Peer]) -> Collective:
-    members = table.texts("members", ())
-    if table.is_empty("members"):
-        table.fault(
-            "members",
-            "collective.empty",
-            f"nobody is in {name!r}",
-            hint='write members = ["NAME", ...] with names of [peers.NAME]',
-        )
-    for member in members:
-        if member not in peers:
-            table.fault(
-                "members",
-                "collective.unknown_member",
-                f"{member!r} is not a peer",
-                hint=suggest(member, peers),
-            )
-    if len(set(members)) < len(members):
-        table.fault("members", "collective.member_twice", f"{name!r} names a member twice")
-    delivery = table.choice("delivery", COLLECTIVE_DELIVERIES, "to-any")
-    return Collective(name=name, members=members, delivery=cast(CollectiveDelivery, delivery))
 
 
 # --- the rest of the file ---

@@ -8,12 +8,20 @@ from typing import cast
 
 from rapport.communication.actions import Action
 from rapport.communication.declare_effects import EFFECT_KEYS, read_effect
+from rapport.communication.declare_waiting import (
+    check_least,
+    check_waiting,
+    read_escalation,
+    read_peer_delivery,
+    read_receiver,
+    read_repeating,
+)
 from rapport.communication.peers import Collective, Peer
 from rapport.communication.templates import template_fields
 from rapport.communication.tracking import DoneWhen
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.fields import Fields
 
 MESSAGE_KEYS = (
     "send_to",
@@ -22,8 +30,13 @@ MESSAGE_KEYS = (
     "answer_within",
     "escalate_to",
     "done_when",
+    "least",
+    "repeat_every",
+    "repeat_most",
+    "peer_delivery",
     "ttl",
 )
+MOST_ANSWERS = 100_000
 ACTION_KEYS = (*MESSAGE_KEYS, *(key for keys in EFFECT_KEYS.values() for key in keys))
 
 
@@ -90,45 +103,32 @@ def _telling(
             "webhook or set",
         )
     elif isinstance(send_to := table.section.values["send_to"], str):
-        receiver = _receiver("send_to", send_to, table, peers, collectives)
+        receiver = read_receiver("send_to", send_to, table, peers, collectives)
     else:
         table.wrong("send_to", "text", 'send_to = "peer:NAME"')
-    escalate_to = [
-        _receiver("escalate_to", entry, table, peers, collectives)
-        for entry in table.texts("escalate_to", ())
-    ]
+    escalate = read_escalation(table, peers, collectives)
     within = table.duration_ms("answer_within", 0, least=1)
-    default = "answered" if within or escalate_to else "sent"
-    done_when = cast(DoneWhen, table.choice("done_when", ("sent", "answered"), default))
-    _check_waiting(table, done_when, within, bool(escalate_to))
+    least = table.number("least", 0, low=1, high=MOST_ANSWERS) if table.has("least") else 0
+    every, most = read_repeating(table)
+    awaits = bool(within or escalate or least or every)
+    done_when = table.choice("done_when", ("sent", "answered"), "answered" if awaits else "sent")
     action = Action(
         phrase=phrase,
         send_to=receiver or Identifier("peer", ""),
         text=_text(phrase, table),
         urgent=table.flag("urgent"),
-        done_when=done_when,
+        done_when=cast(DoneWhen, done_when),
         answer_within_ms=within,
-        escalate_to=tuple(entry for entry in escalate_to if entry is not None),
+        escalate=escalate,
+        least=least,
+        repeat_every_ms=every,
+        repeat_most=most,
+        peer_delivery=read_peer_delivery(table),
         ttl_ms=table.duration_ms("ttl", 0, least=1),
     )
+    check_waiting(table, action)
+    check_least(table, action, collectives)
     return action
-
-
-def _check_waiting(table: Fields, done_when: str, within: int, escalates: bool) -> None:
-    if done_when == "answered" and escalates and not within:
-        table.fault(
-            "escalate_to",
-            "action.no_deadline",
-            "nothing says how long to wait for an answer before asking the next",
-            hint='add answer_within = "60s"',
-        )
-    if done_when == "sent" and within:
-        table.fault(
-            "answer_within",
-            "action.answer_not_awaited",
-            'with done_when = "sent" nobody waits for an answer',
-            hint='leave answer_within out, or write done_when = "answered"',
-        )
 
 
 def _text(phrase: str, table: Fields) -> str:
@@ -145,33 +145,3 @@ def _text(phrase: str, table: Fields) -> str:
     except InvalidInput as error:
         table.report("text", error)
     return text
-
-
-def _receiver(
-    key: str,
-    text: str,
-    table: Fields,
-    peers: Mapping[str, Peer],
-    collectives: Mapping[str, Collective],
-) -> Identifier | None:
-    try:
-        receiver = Identifier.parse(text)
-    except InvalidInput as error:
-        table.report(key, error)
-        return None
-    known: Mapping[str, object] = peers if receiver.kind == "peer" else collectives
-    if receiver.kind == "component":
-        table.fault(
-            key,
-            "action.bad_receiver",
-            "an action tells people: a component cannot be its receiver",
-            hint="write peer:NAME or collective:NAME",
-        )
-    elif receiver.name not in known:
-        table.fault(
-            key,
-            "action.unknown_receiver",
-            f"there is no {receiver.kind} named {receiver.name!r}",
-            hint=suggest(receiver.name, known),
-        )
-    return receiver

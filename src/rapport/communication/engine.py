@@ -1,20 +1,20 @@
-"""Detections become messages, messages become deliveries, outcomes and answers come back.
-[CO-7, CO-8, CO-10]
+"""Messages become deliveries, detections become messages, outcomes and answers come back.
+[CO-7, CO-8, CO-10, CO-12]
 
-A thin shell around `delivery.next_step`: reads `detections` and `control`, appends to
-`output.<adapter>` and `log`. Every input is taken exactly once (its position is kept in the same
+A thin shell: reads `control`, `detections` and `input`, appends to `output.<adapter>`, `log` and
+the other channels of the room. Every input is taken exactly once (its position is kept in the same
 transaction as what it changed); towards the medium that makes at least once, with the same
 idempotency key for every attempt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letter_replay import REPLAYS, STATES, Replay
-from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
+from rapport.channel.dead_letter_replay import Replay
 from rapport.communication.actions import (
     Action,
     OwnAction,
@@ -23,39 +23,37 @@ from rapport.communication.actions import (
     phrases_by,
     same_phrase,
 )
-from rapport.communication.answers import answer_secret
+from rapport.communication.adapters.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
-from rapport.communication.cases import Cases
+from rapport.communication.deciding import Decided
+from rapport.communication.handling import Route, nobody_else
 from rapport.communication.hops import hops_before
+from rapport.communication.notifying import Callback, Notifications
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.returned import Returned, told
+from rapport.communication.plain import plain_line
+from rapport.communication.privacy_functions import NO_FUNCTIONS, PrivacyFunctions
+from rapport.communication.returned import Returned
+from rapport.communication.taking import INPUTS, Taking, TakingParts
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.transaction import TABLE, Outgoing, Transaction, append_outgoing
+from rapport.communication.transaction import Outgoing, append_outgoing
 from rapport.core.detection import DETECTED, Detection
-from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
-from rapport.kernel.telemetry import get_logger
-from rapport.kernel.timers import Timers
 from rapport.store.base import RecordStore
 
 READER = "communication"
-_INPUTS = ("control", "detections")
-"""Answers first: one that came before its deadline counts, even when both are seen late."""
-_BATCH = 200
-_LARGEST_BURIED = 100_000
-"""A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
-_LOOK_AGAIN_MS = 60_000
+_BATCH = 2_000
+_BATCH_BYTES = 16_000_000
+_COMMIT_EVERY = 20_000
 _LONGEST_SLEEP_MS = 30_000
 """The wall clock is looked at this often: one that was set delays no deadline for long."""
 
-_log = get_logger(__name__)
-
 
 class CommunicationEngine:
-    """Holds the readers' places and the timers; everything else is in the record store."""
+    """Holds the readers' places; everything else is in the record store."""
 
     def __init__(
         self,
@@ -70,19 +68,44 @@ class CommunicationEngine:
         retry: Retry = DEFAULT_RETRY,
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
+        route: Route = nobody_else,
+        functions: PrivacyFunctions = NO_FUNCTIONS,
+        plain_lane: bool = True,
     ) -> None:
         """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
-        dispatch; `facts`: what tables know of an alias, for texts; `own_action`: what a policy
-        itself says about a phrase, which goes before what the site says.
+        dispatch, looked at anew for each batch; `facts`: what tables know of an alias, for texts;
+        `own_action`: what a policy itself says about a phrase, which goes before what the site
+        says; `route`: whom routing rules add to a message; `functions`: those that privacy rules
+        name; `plain_lane`: whether messages may go without a record of their own.
         """
         self._channels, self._records, self._clock = channels, records, clock
-        self._directory, self._adapters, self._retry = directory, frozenset(adapters), retry
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
         self._phrases = phrases_by(phrases)
-        self._facts, self._own_action = facts, own_action
+        self._decided = Decided(records)
+        self._parts = TakingParts(
+            directory=directory,
+            actions=self._actions,
+            phrases=self._phrases,
+            adapters=adapters,
+            retry=retry,
+            facts=facts,
+            own_action=own_action,
+            route=route,
+            functions=functions,
+            plain_lane=plain_lane,
+            decided=self._decided,
+        )
         self._subscriptions: dict[str, Subscription] = {}
-        self._positions: dict[str, int] = {}
-        self._returned = Returned(channels, records, READER, _INPUTS)
+        self._committed: dict[str, int] = {}
+        self._limits: dict[str, int] = dict.fromkeys(INPUTS, _BATCH)
+        self._heard_ms: dict[str, int] = {}
+        """Up to when everything that a channel received was taken."""
+        self._returned = Returned(channels, records, READER, INPUTS)
+        self._notifications = Notifications(channels)
+        self._turn = asyncio.Lock()
+        self.opened = asyncio.Event()
+        """Set once outcomes can be taken directly."""
+        self._called = asyncio.Event()
 
     async def run(self) -> None:
         """Works until cancelled; started again after a failure it goes on where it stood."""
@@ -92,42 +115,15 @@ class CommunicationEngine:
                 await self._wait()
 
     async def open(self) -> None:
-        """Loads places and timers and repeats what a crash may have left unsaid."""
-        for name in _INPUTS:
+        """Loads the places and repeats what a crash may have left unsaid."""
+        for name in INPUTS:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
-        outgoing = await run_aside(self._load)
+            self._committed[name] = self._subscriptions[name].position
+        self._taking = await run_aside(lambda: Taking(self._records, self._clock, self._parts))
+        outgoing = await run_aside(self._taking.transaction.last_outbox)
         await append_outgoing(self._channels, outgoing)
         await self._returned.open()
-
-    async def step(self) -> bool:
-        """Takes one batch of what is there, or what is due; False when there was nothing to do."""
-        for name in _INPUTS:
-            batch = await self._channels.channel(name).read_after(
-                self._positions[name], limit=_BATCH
-            )
-            if batch:
-                hops = await self._hops(name, batch)
-                outgoing = await run_aside(partial(self._take_batch, name, batch, hops))
-                await append_outgoing(self._channels, outgoing)
-                await self._subscriptions[name].commit(self._positions[name])
-                return True
-        if returned := await self._returned.waiting():
-            for replay, stored in returned:
-                await self._take_back(replay, stored)
-            return True
-        if not self._timers.due(self._clock.now_ms()):
-            return False
-        await append_outgoing(self._channels, await run_aside(self._take_timers))
-        return True
-
-    async def _take_back(self, replay: Replay, stored: StoredEvent | None) -> None:
-        """Handles the event of a dead letter again: once, since the letter is struck off in the
-        transaction of what it changed.
-        """
-        hops = {} if stored is None else await self._hops(replay.channel, [stored])
-        await append_outgoing(
-            self._channels, await run_aside(partial(self._take_again, replay, stored, hops))
-        )
+        self.opened.set()
 
     async def settle(self) -> int:
         """Steps until there is nothing to do now; returns how many. For tests and stopping."""
@@ -135,6 +131,132 @@ class CommunicationEngine:
         while await self.step():
             steps += 1
         return steps
+
+    async def step(self) -> bool:
+        """Takes one batch of everything that is there or due; False when there was nothing to do.
+
+        Timers wait for what was received before them: an answer that came in time counts.
+        """
+        async with self._turn:
+            # Answers first, for the same reason.
+            busy = [await self._read(name) for name in INPUTS]
+            busy.append(await self._take_letters())
+            busy.append(await self._take_due())
+            if not any(busy):
+                await self._commit_places()
+        busy.append(await self._notifications.tell())
+        return any(busy)
+
+    # --- what others call ---
+
+    async def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Takes outcomes straight from a dispatch of the same process, without `control`; durable
+        when it returns.
+
+        Nothing is lost by a kill: a dispatch forgets its mark of a delivery only after this has
+        returned, and otherwise tells the outcome again. Nothing is doubled: an outcome that comes
+        again is no news to its case, and the ledger line of a plain delivery has the same id.
+        """
+        now_ms = self._clock.now_ms()
+        lines: list[Event] = []
+        others: list[OutcomeData] = []
+        for data in outcomes:
+            delivery = data.delivery
+            if delivery is None or delivery.acknowledge or data.state == "failed":
+                others.append(data)
+            else:
+                lines.append(plain_line(data, delivery, now_ms))
+        if lines:
+            await self._channels.channel("log").append(lines)
+        if others:
+            async with self._turn:
+                await self._do(partial(self._taking.take_outcomes, others))
+
+    def is_decided(self, message: str) -> bool:
+        """Whether nothing more is to be sent of a message (or of a delivery's `case`); asked by
+        dispatches before sending.
+        """
+        return self._decided.has(message)
+
+    def add_notification(self, callback: Callback, name: str = "") -> str:
+        """Calls this, too, with messages to components, messages without a receiver, and how the
+        messages of components went; returns what `remove_notification` wants. See Notifications.
+        """
+        id = self._notifications.add(callback, name)
+        self._called.set()
+        return id
+
+    def remove_notification(self, id: str) -> bool:
+        """Calls it no more; False when there is none of that id."""
+        return self._notifications.remove(id)
+
+    # --- one turn ---
+
+    async def _read(self, name: str) -> bool:
+        now_ms, limit = self._clock.now_ms(), self._limits[name]
+        position = self._taking.positions[name]
+        batch = await self._channels.channel(name).read_after(position, limit=limit)
+        is_all = len(batch) < limit
+        if batch:
+            hops = await self._hops(name, batch)
+            await self._do(partial(self._taking.take_batch, name, batch, hops))
+            self._limits[name] = _next_limit(batch)
+            if self._taking.positions[name] - self._committed[name] >= _COMMIT_EVERY:
+                await self._commit_place(name)
+        self._heard_ms[name] = now_ms if is_all else batch[-1].received
+        return bool(batch)
+
+    async def _take_letters(self) -> bool:
+        """Handles events of dead letters again: once, since a letter is struck off in the
+        transaction of what it changed.
+        """
+        returned = await self._returned.waiting()
+        for replay, stored in returned:
+            await self._take_back(replay, stored)
+        return bool(returned)
+
+    async def _take_back(self, replay: Replay, stored: StoredEvent | None) -> None:
+        hops = {} if stored is None else await self._hops(replay.channel, [stored])
+        await self._do(partial(self._taking.take_again, replay, stored, hops))
+
+    async def _take_due(self) -> bool:
+        """One slice of what is left to do on large messages, and what time has brought."""
+        busy = False
+        if self._taking.has_chores():
+            await self._do(self._taking.take_chore)
+            busy = True
+        heard_ms = min(self._heard_ms["control"], self._heard_ms["input"], self._clock.now_ms())
+        if self._taking.is_due(heard_ms):
+            await self._do(partial(self._taking.take_due, heard_ms))
+            busy = True
+        return busy
+
+    async def _do(self, work: Callable[[], None]) -> None:
+        """Does work in a thread, appends what follows from the input alone, then makes the rest
+        durable, then appends that.
+        """
+        early = await run_aside(partial(self._prepare, work))
+        if early:
+            await append_outgoing(self._channels, early)
+        await append_outgoing(self._channels, await run_aside(self._taking.commit))
+
+    def _prepare(self, work: Callable[[], None]) -> Outgoing:
+        try:
+            work()
+            return self._taking.transaction.take_early()
+        except BaseException:
+            self._taking.transaction.forget()
+            raise
+
+    async def _commit_places(self) -> None:
+        for name in INPUTS:
+            if self._taking.positions[name] > self._committed[name]:
+                await self._commit_place(name)
+
+    async def _commit_place(self, name: str) -> None:
+        """The places that count are the transaction's; these tell others how far we have read."""
+        await self._subscriptions[name].commit(self._taking.positions[name])
+        self._committed[name] = self._taking.positions[name]
 
     async def _hops(self, channel: str, batch: Sequence[StoredEvent]) -> dict[str, int]:
         """By id of a detection how many actions led to it; asked only where an action has an effect
@@ -158,104 +280,24 @@ class CommunicationEngine:
         actions = [self._actions.get(same_phrase(phrase)) for phrase in phrases]
         return any(action is not None and action.effect is not None for action in actions)
 
-    # --- in a worker thread ---
-
-    def _load(self) -> list[Outgoing]:
-        self._transaction = Transaction(self._records)
-        self._timers = Timers(READER, self._transaction)
-        self._cases = Cases(
-            self._transaction,
-            self._timers,
-            directory=self._directory,
-            actions=self._actions,
-            phrases=self._phrases,
-            adapters=self._adapters,
-            retry=self._retry,
-            secret=answer_secret(self._records),
-            facts=self._facts,
-            own_action=self._own_action,
-        )
-        for name in _INPUTS:
-            kept = self._records.get(TABLE, f"position/{name}")
-            self._positions[name] = int(kept) if kept else 0
-        return self._transaction.last_outbox()
-
-    def _take_batch(
-        self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
-    ) -> list[Outgoing]:
-        for stored in batch:
-            self._take_one(channel, stored, hops.get(stored.event.id, 0))
-        position = batch[-1].position
-        self._transaction.put(TABLE, f"position/{channel}", str(position).encode())
-        outgoing = self._transaction.commit()
-        self._positions[channel] = position
-        return outgoing
-
-    def _take_one(self, channel: str, stored: StoredEvent, hops: int) -> None:
-        """An event that cannot be handled is set aside with the error; the others go on."""
-        mark = self._transaction.mark()
-        try:
-            self._cases.take(channel, stored.event, self._clock.now_ms(), hops=hops)
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._transaction.roll_back(mark)
-            _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
-            self._set_aside(channel, stored, error)
-
-    def _take_again(
-        self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
-    ) -> list[Outgoing]:
-        mark, now_ms = self._transaction.mark(), self._clock.now_ms()
-        error = "" if stored is not None else "the event is in no log any more"
-        if stored is not None:
-            try:
-                steps = hops.get(stored.event.id, 0)
-                self._cases.take(replay.channel, stored.event, now_ms, hops=steps)
-            except Unavailable:
-                raise
-            except Exception as failure:
-                self._transaction.roll_back(mark)
-                error = repr(failure)
-        self._transaction.delete(REPLAYS, replay.key)
-        if not error:
-            self._transaction.put(STATES, replay.letter, b"replayed")
-        self._transaction.emit(DEAD_LETTERS, told(replay, error, now_ms))
-        return self._transaction.commit()
-
-    def _take_timers(self) -> list[Outgoing]:
-        now_ms = self._clock.now_ms()
-        for timer in self._timers.due(now_ms):
-            self._take_timer(timer.key, now_ms)
-        return self._transaction.commit()
-
-    def _take_timer(self, message: str, now_ms: int) -> None:
-        """A case that cannot be handled is looked at again later; the others go on."""
-        mark = self._transaction.mark()
-        try:
-            self._cases.pass_time(message, now_ms)
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._transaction.roll_back(mark)
-            _log.error("timer failed", message=message, error=repr(error))
-            self._timers.set(message, now_ms + _LOOK_AGAIN_MS)
-
-    def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
-        whole = len(stored.event.data) <= _LARGEST_BURIED
-        letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
-        self._transaction.emit(DEAD_LETTERS, letter)
-
     # --- waiting ---
 
     async def _wait(self) -> None:
-        """Until there is something to read or a timer is due."""
-        events = [
-            self._channels.channel(name).wait_after(self._positions[name]) for name in _INPUTS
-        ]
-        await first_of(*events, self._returned.wait(), self._sleep_until_due())
+        """Until there is something to read or something is due."""
+        positions = self._taking.positions
+        events = [self._channels.channel(name).wait_after(positions[name]) for name in INPUTS]
+        self._called.clear()
+        if self._notifications.is_behind():
+            return
+        await first_of(*events, self._returned.wait(), self._called.wait(), self._until_due())
 
-    async def _sleep_until_due(self) -> None:
-        due_ms = self._timers.next_due_ms()
-        left_ms = _LONGEST_SLEEP_MS if due_ms is None else due_ms - self._clock.now_ms()
+    async def _until_due(self) -> None:
+        due_ms = self._taking.next_due_ms()
+        left_ms = due_ms - self._clock.now_ms() if due_ms else _LONGEST_SLEEP_MS
         await self._clock.sleep(min(max(left_ms, 0), _LONGEST_SLEEP_MS))
+
+
+def _next_limit(batch: Sequence[StoredEvent]) -> int:
+    """How many to read next: fewer when they are large, so that a batch fits into memory."""
+    largest = max(len(stored.event.data) for stored in batch)
+    return max(min(_BATCH, _BATCH_BYTES // max(largest, 1)), 1)

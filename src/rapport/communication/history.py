@@ -1,209 +1,184 @@
-"""The ledger as people ask for it: for every message and person the newest state, read from `log`.
-[CO-10]
+"""The ledger as people ask for it: for every message and person the newest state, and every line
+about a message in order. [CO-10]
 
-Built by reading the log from the start and kept up to date by `refresh`; nothing here is stored,
-so it can never say anything else than the log does. Medium states stand at an address, a person's
-at the person.
+Nothing is said here that the log does not say: rows are folded from its lines (`history_rows`) into
+an index (`history_index`) that `refresh` brings up to date. Asking costs what is found, however
+long the log is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+import asyncio
+from functools import partial
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.ledger import DELIVERY_PREFIX, UNMAPPED, LedgerLine
-from rapport.core.errors import InvalidInput
-from rapport.core.event import Event
-from rapport.core.message import MESSAGE, Message
+from rapport.communication.aside import run_aside
+from rapport.communication.history_index import LOG, LedgerIndex, Question, cursor_after
+from rapport.communication.history_rows import (
+    CLOSED,
+    TAKEN,
+    LedgerRow,
+    MessageRow,
+    Said,
+    read_said,
+)
+from rapport.core.errors import UnknownName
 
-_PAGE = 2_000
-_LOOK_BACK = 200
+__all__ = ["Ledger", "LedgerRow", "MessageRow", "Page", "Question", "TimelineLine"]
+
+_PAGE = 5_000
+_MOST = 100_000
+IN_INBOX = ("inbox", "ws")
+"""Adapters whose messages stand in the inbox: it keeps what an open page was shown, too."""
+_INBOX_LOOK = 5_000
+"""Rows of a person among which the inbox looks for what is open."""
 
 
-class LedgerRow(msgspec.Struct, kw_only=True):
-    """The newest state of one message at a person (`address` empty) or at one address."""
+class Page(msgspec.Struct, frozen=True):
+    """Rows of the ledger, newest first; `next` goes on where they end, empty at the end."""
 
-    message: str
-    peer: str
-    address: str
-    adapter: str
-    state: str
+    rows: list[LedgerRow]
+    next: str = ""
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """Messages, newest first; `next` goes on where they end, empty at the end."""
+
+    messages: list[MessageRow]
+    next: str = ""
+
+
+class TimelineLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that happened to a message."""
+
     time: int
-    attempt: int
-    reason: str
-    answer: str
-    until: int
-    policy: str
-    detection: str
-
-
-class MessageRow(msgspec.Struct, kw_only=True):
-    """One message: what it says, whether it is still open, and who answered first."""
-
-    message: str
-    text: str = ""
-    receiver: str = ""
-    policy: str = ""
-    detection: str = ""
-    time: int = 0
-    urgent: bool = False
-    state: str = "open"
-    """`open`, `escalated`, `closed`, or `failed` when it could not even begin."""
-    result: str = ""
+    state: str
+    peer: str = ""
+    address: str = ""
+    adapter: str = ""
+    attempt: int = 0
     reason: str = ""
-    answered_by: str = ""
     answer: str = ""
-    answered_at: int = 0
+    until: int = 0
+    result: str = ""
+    receiver: str = ""
+    stage: int = 0
 
 
 class Ledger:
-    """The newest state of everything sent; keeps `most_messages` in memory, old ones go."""
+    """The newest state of everything sent; memory does not grow with the log."""
 
-    def __init__(self, channels: Channels, *, most_messages: int = 20_000) -> None:
-        self._log = channels.channel("log")
-        self._most = most_messages
-        self._position = 0
-        self._messages: dict[str, MessageRow] = {}
-        self._rows: dict[str, dict[tuple[str, str], LedgerRow]] = {}
+    def __init__(self, channels: Channels, index: LedgerIndex | None = None) -> None:
+        """Without an index everything is folded anew, into memory; `close` closes the index."""
+        self._log = channels.channel(LOG)
+        self._index = index or LedgerIndex()
+        self._turn = asyncio.Lock()
+        self._first = 1
+        """Oldest position that the log keeps, as far as is known."""
 
     async def refresh(self) -> int:
-        """Reads what was logged since; returns how many events it looked at."""
-        seen = 0
-        while batch := await self._log.read_after(self._position, limit=_PAGE):
-            for stored in batch:
-                self._take(stored.event)
-                self._position = stored.position
-            seen += len(batch)
-        return seen
+        """Takes in what was logged since; returns how many events it looked at."""
+        async with self._turn:
+            await self._let_go()
+            before, seen = await run_aside(self._index.fed), 0
+            while page := await self._log.read_after(before, limit=_PAGE):
+                if await run_aside(partial(self._index.take_in, page, before)):
+                    before, seen = page[-1].position, seen + len(page)
+                else:
+                    before = await run_aside(self._index.fed)
+            return seen
+
+    async def _let_go(self) -> None:
+        """Of what the log has let go of; of everything when it is another log than before."""
+        if await run_aside(self._index.fed) > self._log.last_position():
+            await run_aside(self._index.begin_anew)
+        oldest = await self._log.read_after(0, limit=1)
+        first = oldest[0].position if oldest else 1
+        if first > self._first:
+            await run_aside(partial(self._index.prune, first))
+            self._first = first
+
+    async def find(self, question: Question) -> Page:
+        """The rows that fit, newest change first, a page of them; up to date."""
+        await self.refresh()
+        rows = await run_aside(partial(self._index.rows, question))
+        full = len(rows) == question.limit
+        return Page(rows, cursor_after(rows[-1]) if rows and full else "")
+
+    async def find_messages(self, question: Question) -> MessagePage:
+        """The messages that fit, newest first, a page of them; up to date."""
+        await self.refresh()
+        found = await run_aside(partial(self._index.messages, question))
+        full = len(found) == question.limit
+        return MessagePage(found, cursor_after(found[-1]) if found and full else "")
+
+    async def timeline(self, message: str) -> list[TimelineLine]:
+        """All that was said about a message, in order, as the log has it; raises UnknownName."""
+        await self.refresh()
+        positions = await run_aside(partial(self._index.lines, message))
+        if not positions:
+            raise UnknownName("message", message, code="message.unknown")
+        lines = []
+        for position in positions:
+            for stored in await self._log.read_after(position - 1, limit=1):
+                said = read_said(stored)
+                if said is not None and said.message == message:
+                    lines.append(_timeline_line(said))
+        return lines
+
+    # --- as it was at the last refresh ---
+
+    def position(self) -> int:
+        """Up to where in `log` everything is taken in."""
+        return self._index.fed()
 
     def messages(self, *, limit: int = 100) -> list[MessageRow]:
         """The newest messages, newest first."""
-        return list(reversed(self._messages.values()))[:limit]
+        return self._index.messages(Question(limit=limit))
 
     def message(self, message: str) -> MessageRow | None:
-        """One message, or None when it is not (or no longer) known here."""
-        return self._messages.get(message)
+        """One message, or None when nothing is known of it."""
+        return self._index.message(message)
 
-    def rows(self, *, message: str = "", peer: str = "", state: str = "") -> list[LedgerRow]:
-        """The newest states, oldest message first; empty arguments mean any."""
-        return [
-            row
-            for row in self._all_rows(message)
-            if (not peer or row.peer == peer) and (not state or row.state == state)
-        ]
+    def rows(
+        self, *, message: str = "", peer: str = "", state: str = "", limit: int = _MOST
+    ) -> list[LedgerRow]:
+        """The newest states, oldest first by when each was first heard of; empty arguments mean
+        any. Of more than `limit` those that changed last.
+        """
+        asked = Question(message=message, peer=peer, state=state, limit=limit)
+        return sorted(self._index.rows(asked), key=lambda row: row.first)
 
     def inbox(self, peer: str) -> list[MessageRow]:
         """Open messages in this peer's inbox that they have not answered, newest first."""
-        found = []
-        for message in reversed(self._messages.values()):
-            rows = self._rows.get(message.message, {})
-            waiting = any(
-                row.adapter == "inbox" and row.state in ("handed", "confirmed")
-                for (name, _), row in rows.items()
-                if name == peer
-            )
-            answered = rows.get((peer, ""))
-            if waiting and message.state not in ("closed", "failed") and not _is_answer(answered):
-                found.append(message)
-        return found
+        rows = self._index.rows(Question(peer=peer, limit=_INBOX_LOOK))
+        answered = {row.message for row in rows if not row.address and row.state == "answered"}
+        waiting = [row.message for row in rows if row.adapter in IN_INBOX and row.state in TAKEN]
+        found = [self._index.message(each) for each in dict.fromkeys(waiting)]
+        still = [
+            row
+            for row in found
+            if row is not None
+            and row.state not in (CLOSED, "failed")
+            and row.message not in answered
+        ]
+        return sorted(still, key=lambda row: (row.time, row.first), reverse=True)
 
-    # --- taking in ---
-
-    def _all_rows(self, message: str) -> Iterator[LedgerRow]:
-        chosen = [self._rows.get(message, {})] if message else list(self._rows.values())
-        for rows in chosen:
-            yield from rows.values()
-
-    def _take(self, event: Event) -> None:
-        try:
-            if event.type == MESSAGE:
-                self._take_message(event)
-            elif event.type.startswith(DELIVERY_PREFIX):
-                self._take_line(event)
-        except InvalidInput:
-            return  # `log` is shared: what is no ledger line says nothing about deliveries
-
-    def _take_message(self, event: Event) -> None:
-        message = Message.from_event(event)
-        origin: _Origin = event.payload_as(_Origin)
-        row = self._row_of(event.id)
-        row.text, row.urgent, row.time = message.content, message.urgent, event.time
-        row.receiver = str(message.receiver or "")
-        row.policy, row.detection = origin.policy, origin.detection
-
-    def _take_line(self, event: Event) -> None:
-        line: LedgerLine = event.payload_as(LedgerLine)
-        state = event.type.removeprefix(DELIVERY_PREFIX)
-        if line.reason.startswith(UNMAPPED):
-            self._row_of(line.message)
-        message = self._messages.get(line.message)
-        if message is None:
-            return  # it was let go of; a late line must not bring half of it back
-        if not line.peer:
-            _set_message_state(message, state, line)
-            message.time = message.time or event.time
-            message.policy, message.detection = line.policy, line.detection
-            return
-        rows = self._rows[line.message]
-        before = rows.get((line.peer, line.address))
-        if state == "answered" and not message.answered_by:
-            message.answered_by, message.answer = line.peer, line.answer
-            message.answered_at = event.time
-        if _is_answer(before) and state != "answered":
-            return  # who answered has answered, whatever the clock or the medium says later
-        rows[line.peer, line.address] = _ledger_row(line, state, event.time)
-
-    def _row_of(self, message: str) -> MessageRow:
-        row = self._messages.get(message)
-        if row is None:
-            row = self._messages[message] = MessageRow(message=message)
-            self._rows[message] = {}
-            self._drop_oldest()
-        return row
-
-    def _drop_oldest(self) -> None:
-        """Lets go of an old message that is over; of the oldest when there is none near the end."""
-        while len(self._messages) > self._most:
-            old = list(islice(self._messages.values(), _LOOK_BACK))
-            over = (row for row in old if row.state in ("closed", "failed"))
-            gone = next(over, old[0]).message
-            del self._messages[gone], self._rows[gone]
+    def close(self) -> None:
+        """Closes the index; a second call is no error."""
+        self._index.close()
 
 
-class _Origin(msgspec.Struct):
-    """Where a message came from, beside its twelve fields."""
-
-    policy: str = ""
-    detection: str = ""
-
-
-def _set_message_state(message: MessageRow, state: str, line: LedgerLine) -> None:
-    """What the newest line about the whole message says; closed is the last word."""
-    if message.state == "closed":
-        return
-    message.state, message.reason = state, line.reason
-    message.result = line.result
-
-
-def _ledger_row(line: LedgerLine, state: str, time: int) -> LedgerRow:
-    return LedgerRow(
-        message=line.message,
-        peer=line.peer,
-        address=line.address,
-        adapter=line.adapter,
-        state=state,
-        time=time,
-        attempt=line.attempt,
-        reason=line.reason,
-        answer=line.answer,
-        until=line.until,
-        policy=line.policy,
-        detection=line.detection,
-    )
-
-
-def _is_answer(row: LedgerRow | None) -> bool:
-    return row is not None and row.state == "answered"
+def _timeline_line(said: Said) -> TimelineLine:
+    if said.line is None:
+        written = said.written
+        receiver = written.receiver if written is not None else ""
+        return TimelineLine(time=said.time, state="written", receiver=receiver)
+    fields = {
+        name: getattr(said.line, name)
+        for name in TimelineLine.__struct_fields__
+        if name not in ("time", "state")
+    }
+    return TimelineLine(time=said.time, state=said.state, **fields)

@@ -1,14 +1,17 @@
-"""The ledger's events: how every change of a delivery's state is written to `log`. [CO-10]"""
+"""The ledger's events: how every change of a delivery is written to `log`. [CO-10, CO-12]"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
 import msgspec
 
-from rapport.communication.effects import Effect
+from rapport.communication.case_records import Case, shown_key
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.communication.steps import Note, Tell
-from rapport.communication.tracking import Tracking
-from rapport.core.event import CAUSE, Event, make_event
+from rapport.communication.steps import Note
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
 from rapport.core.ids import content_id
 
 SOURCE = "communication"
@@ -19,22 +22,13 @@ UNMAPPED = "action.unmapped"
 """Begins the reason of a line that has no message: the site maps the phrase to nothing."""
 CONTROL_PREFIX = "rapport.control."
 
+MessageFate = Literal["queued", "notified", "no_receiver", "forwarded", "failed", "refused"]
+"""What became of a message when it was handled: its deliveries began, components were told of it,
+nobody was named and whoever listens was told, it went to another service, it could not even begin,
+it was not accepted."""
 
-class Case(msgspec.Struct, kw_only=True):
-    """Everything kept about one message: how far it got, and what each of its deliveries says."""
-
-    tracking: Tracking
-    text: str
-    policy: str
-    detection: str
-    sender: str
-    time: int
-    lines: int = 0
-    """Ledger lines written so far; numbers them, so that each has an id of its own."""
-    forget_at: int = 0
-    """When a closed case is let go of; until then a late answer is still written down."""
-    effect: Effect | None = None
-    """What is done, for an action that tells nobody."""
+_ENCODER = msgspec.json.Encoder()
+_shown = lru_cache(maxsize=16_384)(shown_address)
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,34 +45,63 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     answer: str = ""
     until: int = 0
     result: str = ""
+    """Set on the line that closes the message. A line with a peer may close it as well: that of
+    the only delivery of a message of which nothing else is remembered."""
+    receiver: str = ""
+    """Through whom the peer is asked, or who is asked next (`escalated`)."""
+    stage: int = 0
+    """Which receiver that is, from 1; 0 = nothing is said about it."""
+    queued: int = 0
+    """When the delivery was queued, on a line that stands for that of the queueing, too."""
 
 
-def line_event(case: Case, note: Note, *, now_ms: int, cause: str) -> Event:
-    """The next ledger line of a case; its causes are the message and what led to the change."""
-    case.lines += 1
-    message = case.tracking.message
+def event_name(*parts: str) -> str:
+    """An id made of ids: readable where it is short enough, else a hash.
+
+    >>> event_name("m1", "l", "3")
+    'm1.l.3'
+    """
+    name = ".".join(parts)
+    return name if len(name) < MAX_NAME and name.isprintable() else content_id(*parts)
+
+
+def ledger_event(
+    line: LedgerLine, state: str, *, id: str, now_ms: int, causes: Sequence[str]
+) -> Event:
+    """A line as an event; its subject is the message."""
+    return Event(
+        source=SOURCE,
+        id=id,
+        type=DELIVERY_PREFIX + state,
+        subject=line.message,
+        time=now_ms,
+        data=_ENCODER.encode(line),
+        headers={CAUSE: cause_text(*causes)},
+    )
+
+
+def line_event(case: Case, note: Note, *, number: int, now_ms: int, cause: str) -> Event:
+    """The ledger line of that number of a case; its causes are the message and what led to it."""
+    message = case.message
+    stage = case.tracking.stages[note.stage - 1].receiver if note.stage else ""
     line = LedgerLine(
         message=message,
         policy=case.policy,
         detection=case.detection,
         peer=note.peer,
-        address=shown_address(note.address),
+        address=_shown(note.address) if note.address else "",
         adapter=adapter_of(note.address),
         attempt=note.attempt,
         reason=note.reason,
         answer=note.answer,
         until=note.until,
         result=note.result,
+        receiver=note.receiver or stage,
+        stage=note.stage,
     )
-    return make_event(
-        source=SOURCE,
-        id=content_id("ledger", message, str(case.lines)),
-        type=DELIVERY_PREFIX + note.state,
-        subject=message,
-        time=now_ms,
-        data=line,
-        headers={CAUSE: f"{message} {cause}".strip()},
-    )
+    name = event_name(shown_key(case.tracking.message), "l", str(number))
+    causes = [message, cause] if cause else [message]
+    return ledger_event(line, note.state, id=name, now_ms=now_ms, causes=causes)
 
 
 def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> Event:
@@ -90,29 +113,8 @@ def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> 
         detection=detection,
         reason=f"{UNMAPPED}: the site has no [actions.{phrase!r}]",
     )
-    return make_event(
-        source=SOURCE,
-        id=content_id("ledger", message, "unmapped"),
-        type=DELIVERY_PREFIX + "failed",
-        subject=message,
-        time=now_ms,
-        data=line,
-        headers={CAUSE: detection},
-    )
-
-
-def told_event(case: Case, tell: Tell, *, now_ms: int) -> Event:
-    """What the sender of a message is told, as an event of `control`."""
-    message = case.tracking.message
-    return make_event(
-        source=SOURCE,
-        id=content_id("told", message, tell.subtype),
-        type=CONTROL_PREFIX + tell.subtype,
-        subject=case.sender,
-        time=now_ms,
-        data={"refers_to": message, "reason": tell.reason},
-        headers={CAUSE: message},
-    )
+    name = content_id("ledger", message, "unmapped")
+    return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=[detection])
 
 
 def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, now_ms: int) -> Event:
@@ -124,5 +126,5 @@ def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, no
         subject=message[:200] if message.isprintable() else "",
         time=now_ms,
         data={"message": message[:200], "peer": peer[:200], "reason": reason},
-        headers={CAUSE: cause},
+        headers={CAUSE: cause_text(cause)},
     )

@@ -6,17 +6,16 @@ The default directory is the site file; another one (a roster service) only has 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from rapport.communication.privacy import PrivacyPolicy
-from rapport.communication.steps import Ask
-from rapport.communication.tracking import CollectiveDelivery, Member, PeerDelivery, Try
+from rapport.communication.privacy import PrivacyRule
+from rapport.communication.tracking import CollectiveDelivery, PeerDelivery
 from rapport.core.ids import content_id
-from rapport.core.message import Identifier
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +26,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     delivery: PeerDelivery = "at-least-one"
     fallback: bool = False
     """With `preferred`: try the next address when the first failed."""
-    privacy: PrivacyPolicy | None = None
+    privacy: tuple[PrivacyRule, ...] = ()
+    """What they say about being reached; the first rule that says something decides."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,8 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     members: tuple[str, ...]
     delivery: CollectiveDelivery = "to-any"
+    least: int = 0
+    """With `at-least`: of how many it needs to be done."""
 
 
 class PeerDirectory(Protocol):
@@ -45,7 +47,14 @@ class PeerDirectory(Protocol):
         """The peer of that name, or None."""
 
     def collective(self, name: str) -> Collective | None:
-        """The collective of that name, or None."""
+        """The collective of that name with all its members, or None."""
+
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """Up to `limit` members of a collective whose names come after `after`, sorted by code
+        points; so a large one is read in slices. Nobody is in a collective that is not known.
+        """
+        found = self.collective(name)
+        return names_after(sorted(found.members), after, limit) if found else []
 
 
 class SiteDirectory:
@@ -53,6 +62,9 @@ class SiteDirectory:
 
     def __init__(self, peers: Mapping[str, Peer], collectives: Mapping[str, Collective]) -> None:
         self._peers, self._collectives = dict(peers), dict(collectives)
+        self._sorted = {
+            name: sorted(set(collective.members)) for name, collective in collectives.items()
+        }
 
     def peer(self, name: str) -> Peer | None:
         """The declared peer, or None."""
@@ -62,19 +74,31 @@ class SiteDirectory:
         """The declared collective, or None."""
         return self._collectives.get(name)
 
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """See PeerDirectory."""
+        return names_after(self._sorted.get(name, ()), after, limit)
 
-def resolve(receiver: Identifier, directory: PeerDirectory, adapters: Collection[str]) -> Ask:
-    """Whom to ask now: the members with those of their addresses that an adapter serves.
+    def peer_names(self) -> list[str]:
+        """All declared peers, sorted."""
+        return sorted(self._peers)
 
-    Names that nobody knows give a member without an address, so the ledger says who was missing.
+    def collective_names(self) -> list[str]:
+        """All declared collectives, sorted."""
+        return sorted(self._collectives)
+
+    def collectives_of(self, peer: str) -> list[str]:
+        """The declared collectives that name a peer, sorted."""
+        return [name for name in sorted(self._sorted) if peer in self._collectives[name].members]
+
+
+def names_after(names: Sequence[str], after: str, limit: int) -> list[str]:
+    """A slice of sorted names.
+
+    >>> names_after(["ana", "ben", "lea"], "ana", 1)
+    ['ben']
     """
-    if receiver.kind == "collective":
-        collective = directory.collective(receiver.name)
-        if collective is None:
-            return Ask(str(receiver), [], "to-any")
-        members = [_member(name, directory, adapters) for name in collective.members]
-        return Ask(str(receiver), members, collective.delivery)
-    return Ask(str(receiver), [_member(receiver.name, directory, adapters)])
+    start = bisect_right(names, after) if after else 0
+    return list(names[start : start + limit])
 
 
 def adapter_of(address: str) -> str:
@@ -96,23 +120,11 @@ def shown_address(address: str) -> str:
     'webhook:https://example.org/'
     """
     adapter, _, rest = address.partition(":")
+    if adapter == "apprise" and "://" in rest:
+        # Where others have the host, its addresses may have a secret.
+        return f"apprise:{rest.partition('://')[0]}://#{content_id(address)[:6]}"
     parts = urlsplit(rest) if "://" in rest else None
     if parts is None:
         return address
     host = parts.netloc.rpartition("@")[2]
     return f"{adapter}:{parts.scheme}://{host}/#{content_id(address)[:6]}"
-
-
-def _member(name: str, directory: PeerDirectory, adapters: Collection[str]) -> Member:
-    peer = directory.peer(name)
-    if peer is None:
-        return Member(peer=name, tries=[])
-    served = [entry for entry in peer.addresses if adapter_of(entry) in adapters]
-    if peer.delivery == "preferred" and not peer.fallback:
-        served = served[:1]
-    return Member(
-        peer=peer.name,
-        tries=[Try(address=entry) for entry in served],
-        delivery=peer.delivery,
-        privacy=peer.privacy,
-    )

@@ -23,16 +23,37 @@ LedgerState = Literal[
 ]
 """The states of the ledger; one is never reported as another."""
 
-OutcomeState = Literal["handed", "confirmed", "failed", "unknown"]
+OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped"]
+"""`dropped`: it was not sent, since the message was decided while it waited."""
 ToldSubtype = Literal["ack", "comerror", "timeout"]
+WalkKind = Literal["time_out", "stop"]
+
+
+# --- what can happen ---
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """A receiver is to be told, the first or the next by escalation; members as of now."""
+    """A receiver is to be told, the first or the next by escalation; its members follow."""
 
     receiver: str
-    members: list[Member]
     delivery: CollectiveDelivery = "to-all-members"
+    least: int = 1
+    answer_within: int = 0
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """One member of the newest stage is to be told, unless a later stage began meanwhile; the
+    member says which.
+    """
+
+    member: Member
+
+
+class AllBegun(msgspec.Struct, frozen=True, tag="all_begun"):
+    """Everybody of a stage was begun; `found` of them, those who were asked before included."""
+
+    stage: int
+    found: int
 
 
 class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
@@ -54,10 +75,25 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class Tick(msgspec.Struct, frozen=True, tag="tick"):
-    """Time has passed."""
+    """Time has passed for the message."""
 
 
-Input = Ask | Outcome | Answer | Tick
+class MemberTick(msgspec.Struct, frozen=True, tag="member_tick"):
+    """Time has passed for one member."""
+
+
+class TimeUp(msgspec.Struct, frozen=True, tag="time_up"):
+    """The member's stage or the message is over; who was waited for is told so in the ledger."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """The message is decided; what still waits for this member is given up."""
+
+
+Input = Ask | Begin | AllBegun | Outcome | Answer | Tick | MemberTick | TimeUp | Stop
+
+
+# --- what is to be done ---
 
 
 class Queue(msgspec.Struct, frozen=True, tag="queue"):
@@ -66,6 +102,10 @@ class Queue(msgspec.Struct, frozen=True, tag="queue"):
     peer: str
     address: str
     attempt: int
+    place: int = 0
+    """Which of the member's addresses it is, from 0."""
+    repeat: int = 0
+    """How often the message was repeated to this member before."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
@@ -80,12 +120,26 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
     until: int = 0
     """When a held or failed delivery is tried again; 0 = not."""
     result: Result = ""
+    stage: int = 0
+    """From 1; 0 = the line is about the whole message."""
+    receiver: str = ""
+    """Who is asked next, on a line that says so."""
 
 
 class Escalate(msgspec.Struct, frozen=True, tag="escalate"):
-    """Ask this receiver too: resolve its members and hand them back as `Ask`."""
+    """Ask this receiver too: give `Ask` for it, then its members."""
 
     receiver: str
+    answer_within: int = 0
+
+
+class Walk(msgspec.Struct, frozen=True, tag="walk"):
+    """Give every member `TimeUp` (of one stage, -1 = of all) or, to those that wait, `Stop`; in
+    slices when there are many. Before the steps that follow, as far as one slice goes.
+    """
+
+    kind: WalkKind
+    stage: int = -1
 
 
 class Tell(msgspec.Struct, frozen=True, tag="tell"):
@@ -95,4 +149,4 @@ class Tell(msgspec.Struct, frozen=True, tag="tell"):
     reason: str = ""
 
 
-Step = Queue | Note | Escalate | Tell
+Step = Queue | Note | Escalate | Walk | Tell

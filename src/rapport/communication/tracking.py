@@ -1,9 +1,9 @@
-"""What is known about one message on its way: stages, members and tries, and questions about them.
-[CO-8]
+"""What is known about one message on its way, on two levels: the message with its stages, and each
+member of a stage. [CO-8]
 
-The state that `delivery.next_step` moves; kept as one record per message. Three levels, as in the
-source: the tries of a peer's addresses, the members of a collective, and the message. No I/O and
-no clock here.
+The state that `delivery.next_step` moves. A stage only counts its members; each member is a record
+of its own, so that an outcome touches one member and the message, however large the collective.
+No I/O and no clock here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from rapport.communication.privacy import PrivacyPolicy
-
 PeerDelivery = Literal["to-all-channels", "at-least-one", "preferred"]
-CollectiveDelivery = Literal["to-any", "to-all-members"]
+CollectiveDelivery = Literal["to-any", "to-all-members", "at-least"]
 DoneWhen = Literal["sent", "answered"]
 Result = Literal["", "done", "failed", "timed_out"]
 TryState = Literal[
@@ -54,19 +52,23 @@ class Try(msgspec.Struct):
     state: TryState = "idle"
     attempt: int = 0
     retry_at: int = 0
+    failures: int = 0
+    """In a row, since the last time the medium took it or the message was repeated."""
 
 
 class Member(msgspec.Struct):
-    """One peer who is told, as the directory had them when the stage began."""
+    """One peer who is told, as the directory had them when they were begun."""
 
     peer: str
     tries: list[Try]
     delivery: PeerDelivery = "at-least-one"
-    privacy: PrivacyPolicy | None = None
+    stage: int = 0
     fate: Fate = "pending"
     held_until: int = 0
     answered: bool = False
     timed_out: bool = False
+    repeats: int = 0
+    repeat_at: int = 0
 
     def is_reached(self) -> bool:
         """Whether the media took it as the peer's policy demands; who answered was reached."""
@@ -80,17 +82,59 @@ class Member(msgspec.Struct):
         failed = [entry.state == "failed" for entry in self.tries]
         return any(failed) if self.delivery == "to-all-channels" else all(failed)
 
+    def is_out(self) -> bool:
+        """Whether nothing more is to be expected of this member."""
+        return self.fate in ("lost", "refused") and not self.answered
+
+    def due_ms(self) -> int:
+        """When the clock alone changes something about this member; 0 when it does not."""
+        due = [self.held_until if self.fate == "held" else 0, self.repeat_at]
+        due += [entry.retry_at for entry in self.tries if entry.state == "retrying"]
+        return min((moment for moment in due if moment), default=0)
+
+
+class NextReceiver(msgspec.Struct, frozen=True):
+    """Who is asked next by escalation, and how long they have to answer; 0 = no deadline."""
+
+    receiver: str
+    answer_within: int = 0
+
 
 class Stage(msgspec.Struct):
-    """One receiver that was asked: its policy, its members, and the deadline for an answer."""
+    """One receiver that was asked: its policy, how many members stand how, and the deadline."""
 
     receiver: str
     delivery: CollectiveDelivery
-    members: list[Member]
+    least: int = 1
+    """With `at-least`: how many have to be done."""
+    answer_within: int = 0
+    spreading: bool = True
+    """Members are still being begun."""
+    asked: int = 0
+    satisfied: int = 0
+    out: int = 0
+    """Lost or refused."""
     answer_by: int = 0
     """0 until somebody was sent the message: nobody is late who was not asked."""
     over: bool = False
     """Its deadline passed or it was lost: the next receiver is asked."""
+
+    def is_met(self) -> bool:
+        """Whether the collective's delivery policy is met."""
+        if self.delivery == "to-all-members":
+            return not self.spreading and 0 < self.asked == self.satisfied
+        return self.satisfied >= (self.least if self.delivery == "at-least" else 1)
+
+    def is_lost(self) -> bool:
+        """Whether it cannot be met any more; a held member counts as pending."""
+        if self.delivery == "to-all-members":
+            return self.out > 0 or not (self.asked or self.spreading)
+        needed = self.least if self.delivery == "at-least" else 1
+        return not self.spreading and self.asked - self.out < needed
+
+    def is_settled(self) -> bool:
+        """Whether nobody of the stage can still change anything."""
+        return not self.spreading and self.satisfied + self.out == self.asked
 
 
 class Tracking(msgspec.Struct, kw_only=True):
@@ -100,11 +144,15 @@ class Tracking(msgspec.Struct, kw_only=True):
     done_when: DoneWhen = "sent"
     urgent: bool = False
     acknowledge: bool = True
-    answer_within: int = 0
-    escalate_to: list[str] = []
+    escalate: list[NextReceiver] = []
+    repeat_every: int = 0
+    repeat_most: int = 0
+    """How often a message is repeated to who took it and did not answer; 0 = until the end."""
     expires: int = 0
     retry: Retry = DEFAULT_RETRY
     stages: list[Stage] = []
+    waiting: int = 0
+    """Members for whom the clock alone changes something."""
     result: Result = ""
     failure_told: bool = False
 
@@ -113,43 +161,20 @@ class Tracking(msgspec.Struct, kw_only=True):
         """Whether it is decided; nothing is sent after that."""
         return self.result != ""
 
-    def members(self) -> list[Member]:
-        """Everybody who was asked, in order."""
-        return [member for stage in self.stages for member in stage.members]
-
-    def member(self, peer: str) -> Member | None:
-        """The member of that name; a peer is asked once per message."""
-        return next((member for member in self.members() if member.peer == peer), None)
-
-    def next_due_ms(self) -> int | None:
-        """When the clock alone changes something; None when only an outcome or an answer can."""
+    def next_due_ms(self) -> int:
+        """When the clock alone changes something about the message; 0 when it does not. Members
+        have their own (`Member.due_ms`).
+        """
         if self.closed:
-            return None
+            return 0
         due = [self.expires]
         due += [stage.answer_by for stage in self.stages if not stage.over]
-        for member in self.members():
-            due.append(member.held_until if member.fate == "held" else 0)
-            due += [entry.retry_at for entry in member.tries if entry.state == "retrying"]
-        return min((moment for moment in due if moment), default=None)
+        return min((moment for moment in due if moment), default=0)
 
     def is_satisfied(self, member: Member) -> bool:
         """Whether this member counts as done: answered, or reached when that is enough."""
         return member.answered or (self.done_when == "sent" and member.fate == "reached")
 
-    def has_succeeded(self, stage: Stage) -> bool:
-        """Whether the collective's delivery policy is met."""
-        satisfied = [self.is_satisfied(member) for member in stage.members]
-        return any(satisfied) if stage.delivery == "to-any" else all(satisfied) and bool(satisfied)
-
-    def is_lost(self, stage: Stage) -> bool:
-        """Whether it cannot be met any more; a held member counts as pending."""
-        lost = [self._is_out(member) for member in stage.members]
-        return all(lost) if stage.delivery == "to-any" else any(lost) or not lost
-
-    def is_settled(self, stage: Stage) -> bool:
-        """Whether nobody of the stage can still change anything."""
-        return all(self.is_satisfied(member) or self._is_out(member) for member in stage.members)
-
-    @staticmethod
-    def _is_out(member: Member) -> bool:
-        return member.fate in ("lost", "refused") and not member.answered
+    def has_succeeded(self) -> bool:
+        """Whether the policy of one of those who were asked is met."""
+        return any(stage.is_met() for stage in self.stages)

@@ -1,98 +1,198 @@
 """All or nothing: what one batch of inputs changes, and what it wants to say, become durable
 together. [CO-10]
 
-State, timers and the reader's place go into one `RecordStore.apply`; so do the events to append
+State, due times and the reader's place go into one `RecordStore.apply`; so do the events to append
 (the outbox), because logs and records cannot share a transaction. The events are appended right
 after; a crash in between is repaired on opening by appending the last outbox again, which
-duplicate removal makes harmless.
+duplicate removal makes harmless. Events that follow from nothing but the input itself need no
+outbox: they are appended before (`emit_early`), and again when the input is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.core.errors import Corrupt
 from rapport.core.event import Event
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 TABLE = "communication"
 _OUTBOX = "outbox"
+_EVENTS = object()
+_ENCODER = msgspec.msgpack.Encoder()
+T = TypeVar("T")
 
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """An event and the channel it goes to."""
-
-    channel: str
-    event: Event
+Outgoing = dict[str, list[Event]]
+"""Events by the channel they go to, in order."""
 
 
 class Transaction:
-    """Changes over a record store, seen by its own reads, durable at `commit`; reusable."""
+    """Changes over a record store, seen by its own reads, durable at `commit`; reusable.
+
+    Values are structs until then: one that changes often in a batch is encoded once.
+    """
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
-        self._changes: dict[tuple[str, str], Change] = {}
-        self._outgoing: list[Outgoing] = []
+        self._values: dict[tuple[str, str], Any] = {}
+        """None = deleted."""
+        self._journal: list[tuple[Any, Any, Any]] = []
+        """What stood where before each change, or the list that an event went to; for
+        `roll_back`."""
+        self._outgoing: Outgoing = {}
+        self._early: Outgoing = {}
+
+    # --- values ---
 
     def get(self, table: str, key: str) -> bytes | None:
         """The value as this transaction sees it."""
-        change = self._changes.get((table, key))
-        if change is None:
+        place = (table, key)
+        if place not in self._values:
             return self._records.get(table, key)
-        return change.value if isinstance(change, Put) else None
+        value = self._values[place]
+        return value if value is None or type(value) is bytes else _ENCODER.encode(value)
 
-    def put(self, table: str, key: str, value: bytes) -> None:
-        """Writes at commit."""
-        self._changes[table, key] = Put(table, key, value)
+    def get_struct(self, table: str, key: str, kind: type[T]) -> T | None:
+        """The struct as this transaction sees it; not to be changed by the caller.
+
+        Raises Corrupt when what is stored is no such struct.
+        """
+        place = (table, key)
+        value = self._values[place] if place in self._values else self._records.get(table, key)
+        if not isinstance(value, bytes):
+            return cast(T | None, value)
+        try:
+            return msgspec.msgpack.decode(value, type=kind)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise Corrupt(
+                f"the record {key!r} of {table} cannot be read: {error}",
+                code="communication.bad_record",
+                hint="an earlier version or another program wrote it: let that version finish its "
+                "open messages, or remove the record; its ledger lines stay",
+            ) from None
+
+    def put(self, table: str, key: str, value: Any) -> None:
+        """Writes bytes or a struct at commit; a struct is not to be changed any more."""
+        place = (table, key)
+        self._journal.append((place, place in self._values, self._values.get(place)))
+        self._values[place] = value
 
     def delete(self, table: str, key: str) -> None:
         """Forgets at commit."""
-        self._changes[table, key] = Delete(table, key)
+        self.put(table, key, None)
 
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
     ) -> list[tuple[str, bytes]]:
-        """What the store holds; for loading, before anything was changed."""
-        return self._records.find(table, prefix=prefix, after=after, limit=limit)
+        """As `RecordStore.find`, with the changes of this transaction; costs a look at all of
+        these.
+        """
+        changed = sorted(
+            key
+            for place, key in self._values
+            if place == table and key.startswith(prefix) and key > after
+        )
+        if not changed:
+            return self._records.find(table, prefix=prefix, after=after, limit=limit)
+        found: dict[str, bytes] = {}
+        while len(found) < limit:
+            page = self._records.find(table, prefix=prefix, after=after, limit=limit)
+            end = page[-1][0] if len(page) == limit else None
+            found |= {key: value for key, value in page if (table, key) not in self._values}
+            for key in changed:
+                value = self.get(table, key) if key > after else None
+                if value is not None and (end is None or key <= end):
+                    found[key] = value
+            if end is None:
+                break
+            after = end
+        return sorted(found.items())[:limit]
 
-    def emit(self, channel: str, event: Event) -> None:
-        """Appends the event after commit."""
-        self._outgoing.append(Outgoing(channel, event))
+    # --- events ---
 
-    def mark(self) -> tuple[dict[tuple[str, str], Change], int]:
+    def emit(self, channel: str, event: Event) -> int:
+        """Appends the event after commit; returns its place for `amend`."""
+        events = self._outgoing.get(channel)
+        if events is None:
+            events = self._outgoing[channel] = []
+        events.append(event)
+        self._journal.append((_EVENTS, events, None))
+        return len(events) - 1
+
+    def amend(self, channel: str, place: int, event: Event) -> None:
+        """Puts another event in the place of one that was emitted."""
+        self._outgoing[channel][place] = event
+
+    def emit_early(self, channel: str, event: Event) -> None:
+        """Appends the event before commit, and perhaps a second time after a crash: its identity
+        must follow from the input alone. Behind what was emitted to the same channel before.
+        """
+        events = self._outgoing.get(channel) or self._early.get(channel)
+        if events is None:
+            events = self._early[channel] = []
+        events.append(event)
+        self._journal.append((_EVENTS, events, None))
+
+    def take_early(self) -> Outgoing:
+        """What is to be appended before `commit`."""
+        early, self._early = self._early, {}
+        return {name: events for name, events in early.items() if events}
+
+    # --- the end of it ---
+
+    def mark(self) -> int:
         """A place to come back to with `roll_back`."""
-        return dict(self._changes), len(self._outgoing)
+        return len(self._journal)
 
-    def roll_back(self, mark: tuple[dict[tuple[str, str], Change], int]) -> None:
+    def roll_back(self, mark: int) -> None:
         """Forgets what was changed and emitted since the mark."""
-        self._changes, kept = dict(mark[0]), mark[1]
-        del self._outgoing[kept:]
+        while len(self._journal) > mark:
+            place, was_there, value = self._journal.pop()
+            if place is _EVENTS:
+                was_there.pop()
+            elif was_there:
+                self._values[place] = value
+            else:
+                self._values.pop(place, None)
 
-    def commit(self) -> list[Outgoing]:
+    def commit(self) -> Outgoing:
         """Makes everything durable, outbox included; returns what is now to be appended.
 
         Blocks on the disk: called from a worker thread. Raises StoreUnavailable; then nothing
         happened.
         """
-        outgoing, self._outgoing = self._outgoing, []
+        outgoing = {name: events for name, events in self._outgoing.items() if events}
         if outgoing:
-            self.put(TABLE, _OUTBOX, msgspec.msgpack.encode(outgoing))
-        changes, self._changes = list(self._changes.values()), {}
+            self.put(TABLE, _OUTBOX, _ENCODER.encode(outgoing))
+        changes = [_change(place, value) for place, value in self._values.items()]
+        self.forget()
         if changes:
             self._records.apply(changes)
         return outgoing
 
-    def last_outbox(self) -> list[Outgoing]:
+    def forget(self) -> None:
+        """Drops everything that was not committed."""
+        self._values, self._journal, self._outgoing, self._early = {}, [], {}, {}
+
+    def last_outbox(self) -> Outgoing:
         """What the last commit wanted appended; maybe it was, maybe the process died before."""
         kept = self._records.get(TABLE, _OUTBOX)
-        return msgspec.msgpack.decode(kept, type=list[Outgoing]) if kept else []
+        return msgspec.msgpack.decode(kept, type=Outgoing) if kept else {}
 
 
-async def append_outgoing(channels: Channels, outgoing: Sequence[Outgoing]) -> None:
+def _change(place: tuple[str, str], value: Any) -> Change:
+    table, key = place
+    if value is None:
+        return Delete(table, key)
+    return Put(table, key, value if type(value) is bytes else _ENCODER.encode(value))
+
+
+async def append_outgoing(channels: Channels, outgoing: Mapping[str, Sequence[Event]]) -> None:
     """Appends to each channel in order, the ledger first; safe to repeat."""
-    names = sorted({entry.channel for entry in outgoing}, key=lambda name: (name != "log", name))
-    for name in names:
-        events = [entry.event for entry in outgoing if entry.channel == name]
-        await channels.channel(name).append(events)
+    for name in sorted(outgoing, key=lambda name: (name != "log", name)):
+        if outgoing[name]:
+            await channels.channel(name).append(outgoing[name])

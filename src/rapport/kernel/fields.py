@@ -179,14 +179,16 @@ class Fields:
         return None
 
     def entries(self, key: str, known: Collection[str], example: str) -> tuple[Fields, ...]:
-        """The tables in the list at `key`. They have no path of their own: their faults stand at
-        `key`."""
+        """The tables in the list at `key`; faults of those that stand inline are told at `key`."""
         value = self.section.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
             self.wrong(key, "a list of tables", f"{key} = {example}")
             return ()
-        path = (*self.section.path, key)
-        return tuple(self._below(Section(self.section.file, path, entry), known) for entry in value)
+        file, path = self.section.file, (*self.section.path, key)
+        return tuple(
+            self._below(Section(file, (*path, f"[{number}]"), entry), known)
+            for number, entry in enumerate(value)
+        )
 
     # --- faults ---
 

@@ -21,6 +21,7 @@ GROUPS = (
     "measures",
     "sources",
     "queries",
+    "privacy",
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ class TomlFile:
         return Section(self, path, value if isinstance(value, dict) else {})
 
     def place_of(self, path: tuple[str, ...]) -> tuple[int, int]:
-        """Line and column of the key or header; of its nearest ancestor when it stands inline."""
+        """Line and column of the key or header; of its nearest ancestor when it stands inline. The
+        tables of a `[[list]]` are `("list", "[0]")` and so on.
+        """
         best, best_length = (0, 0), -1
         for line, column, found in self._keys():
             length = len(found)
@@ -110,13 +113,21 @@ class TomlFile:
 
     def _keys(self) -> Iterator[tuple[int, int, tuple[str, ...]]]:
         table: tuple[str, ...] = ()
+        entry: tuple[str, ...] = ()
+        counts = Counter[tuple[str, ...]]()
         for number, line in enumerate(self.text.splitlines(), start=1):
             column = len(line) - len(line.lstrip()) + 1
             if header := _HEADER.match(line):
-                table = _parts(header[1])
+                table, entry = _parts(header[1]), ()
                 yield number, column, table
+                if line.lstrip().startswith("[["):
+                    entry = (*table, f"[{counts[table]}]")
+                    counts[table] += 1
+                    yield number, column, entry
             elif key := _KEY.match(line):
                 yield number, column, table + _parts(key[1])
+                if entry:
+                    yield number, column, entry + _parts(key[1])
 
 
 class Section:

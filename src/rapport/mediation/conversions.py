@@ -1,62 +1,38 @@
 """Plug-in conversions, called with a deadline in a process that can be ended. [ME-4, UX-9]
 
-A thread cannot be stopped and would hold the interpreter; so each source with plug-ins has a worker
-process of its own, started at its first call. One call costs a round trip through two pipes (some
-tens of microseconds).
+Each source with plug-ins has a worker process of its own, started at its first call.
 """
 
 from __future__ import annotations
 
-import os
-import selectors
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from rapport.kernel.clock import Clock
+from rapport.kernel.worker_functions import WorkerFunctions
 from rapport.mediation.interpretation import ConversionRule
 from rapport.mediation.rejection import Rejected
-from rapport.mediation.worker import Reply, Request, write_frame
-
-START_DEADLINE_MS = 20_000
-"""Starting Python and importing the plug-in may take this long, once."""
-PAUSE_MS = 30_000
-"""So long the events of a plug-in that could not be loaded are rejected at once; then again."""
-_MAX_REPLY = 1024 * 1024
-_CHUNK = 65_536
-_READ_REPLY = msgspec.msgpack.Decoder(Reply)
 
 
-class _TimedOut(Exception):
-    """No reply within the deadline."""
-
-
-class _Died(Exception):
-    """The worker ended, or sent what is no reply."""
-
-
-class WorkerConversions:
+class WorkerConversions(WorkerFunctions[Rejected]):
     """The plug-in conversions of one source; holds at most one worker process. Calls take turns."""
 
     def __init__(self, clock: Clock, import_paths: Sequence[str] = ()) -> None:
-        self._clock, self._paths = clock, list(import_paths)
-        self._worker: _Worker | None = None
-        self._broken: dict[str, tuple[int, str]] = {}
-        self._closed = False
-        self._lock = threading.Lock()
-        self.restarts = 0
+        super().__init__(
+            clock,
+            import_paths,
+            group="conversions",
+            what="conversion",
+            codes="conversion",
+            failure=Rejected,
+        )
 
     def call(self, rule: ConversionRule, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """The results, one per name in `rule.give`; raises Rejected with `conversion.*`.
 
         Blocks up to the rule's deadline, at the first call up to START_DEADLINE_MS longer.
         """
-        with self._lock:
-            reply = self._ask(rule, values)
+        reply = self.call_one(rule.call, values, rule.deadline_ms, dict(rule.arguments))
         if reply.outcome != "ok":
             raise Rejected("conversion.raised", f"the conversion {rule.call!r}: {reply.message}")
         if len(reply.results) != len(rule.give):
@@ -66,207 +42,3 @@ class WorkerConversions:
                 f"declared are {len(rule.give)}: {', '.join(rule.give)}",
             )
         return tuple(reply.results)
-
-    def call_many(
-        self, call: str, packed: Sequence[bytes], deadline_ms: int
-    ) -> list[Reply | Rejected]:
-        """The function called once for each list of values (msgpack): what it replied, in order.
-
-        One message there; one that hangs or ends the process costs its own reply only: after that
-        the next one is asked alone, then two, four. A call may be made a second time, if the
-        process ended before its reply was out. Blocks up to the deadline per call, twice the
-        deadline for the first that hangs.
-        """
-        outcomes: list[Reply | Rejected] = []
-        size = len(packed)
-        with self._lock:
-            while len(outcomes) < len(packed):
-                asked = packed[len(outcomes) : len(outcomes) + size]
-                size = size * 2 if self._ask_many(call, asked, deadline_ms, outcomes) else 1
-        return [_judged(call, each) for each in outcomes]
-
-    def fault_of(self, call: str) -> str:
-        """Why the function cannot be loaded; empty: it can."""
-        with self._lock:
-            try:
-                self._ready_worker(call)
-            except Rejected as rejected:
-                return rejected.message
-        return ""
-
-    def close(self) -> None:
-        """Ends the worker; a call under way, and every later one, is rejected.
-
-        From any thread; waits until the call under way has noticed.
-        """
-        self._closed = True
-        worker = self._worker
-        if worker is not None:
-            worker.kill()
-        with self._lock:
-            self._drop_worker()
-
-    def _ask(self, rule: ConversionRule, values: tuple[Any, ...]) -> Reply:
-        request = Request(rule.call, rule.deadline_ms, list(values), dict(rule.arguments))
-        packed = packed_values(request, rule.call)
-        worker = self._ready_worker(rule.call)
-        try:
-            return worker.ask(packed, rule.deadline_ms)
-        except (_TimedOut, _Died) as error:
-            raise self._ended(rule.call, rule.deadline_ms, error) from None
-
-    def _ask_many(
-        self,
-        call: str,
-        packed: Sequence[bytes],
-        deadline_ms: int,
-        outcomes: list[Reply | Rejected],
-    ) -> bool:
-        """Adds an outcome for each, or False and as many as came; a single one always has one."""
-        try:
-            worker = self._ready_worker(call)
-        except Rejected as rejected:
-            outcomes += [rejected] * len(packed)
-            return True
-        request = Request(call, deadline_ms, many=list(packed))
-        try:
-            worker.send(msgspec.msgpack.encode(request))
-            for _ in packed:
-                outcomes.append(worker.receive(deadline_ms))
-        except (_TimedOut, _Died) as error:
-            ended = self._ended(call, deadline_ms, error)
-            if len(packed) == 1:
-                outcomes.append(ended)
-            return False
-        return True
-
-    def _ended(self, call: str, deadline_ms: int, error: _TimedOut | _Died) -> Rejected:
-        self._drop_worker()
-        if isinstance(error, _Died):
-            return Rejected("conversion.died", f"the process of the conversion {call!r} ended")
-        return Rejected(
-            "conversion.timeout",
-            f"the conversion {call!r} took longer than {deadline_ms} ms",
-            "its worker was ended and is started again; is it waiting for a network?",
-        )
-
-    def _ready_worker(self, call: str) -> _Worker:
-        """A worker that has loaded `call`."""
-        if self._closed:
-            raise Rejected("conversion.unavailable", "mediation is stopping")
-        now_ms = self._clock.steady_ns() // 1_000_000
-        until_ms, message = self._broken.get(call, (now_ms, ""))
-        if until_ms > now_ms:
-            raise Rejected("conversion.unavailable", message)
-        if self._worker is None:
-            self._worker = _Worker(self._clock, self._paths)
-        if self._closed:  # `close` may have looked just before the worker was there
-            self._worker.kill()
-        if call not in self._worker.loaded:
-            self._load(self._worker, call, now_ms)
-        return self._worker
-
-    def _load(self, worker: _Worker, call: str, now_ms: int) -> None:
-        try:
-            request = msgspec.msgpack.encode(Request(call, START_DEADLINE_MS))
-            reply = worker.ask(request, START_DEADLINE_MS)
-            fault = reply.message if reply.outcome != "ok" else ""
-        except (_TimedOut, _Died):
-            self._drop_worker()
-            fault = "its process did not start"
-        if fault:
-            message = f"the conversion {call!r} cannot be loaded: {fault}"
-            self._broken[call] = (now_ms + PAUSE_MS, message)
-            raise Rejected("conversion.unavailable", message, "is its package installed?")
-        worker.loaded.add(call)
-
-    def _drop_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.end()
-            self._worker = None
-            self.restarts += 1
-
-
-def packed_values(values: Any, call: str) -> bytes:
-    """As the worker reads it; raises Rejected for what no message can hold."""
-    try:
-        return msgspec.msgpack.encode(values)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        message = f"the conversion {call!r} cannot be asked: {error}"[:300]
-        raise Rejected("value.not_sendable", message) from None
-
-
-def _judged(call: str, outcome: Reply | Rejected) -> Reply | Rejected:
-    if isinstance(outcome, Rejected) or outcome.outcome == "ok":
-        return outcome
-    return Rejected("conversion.raised", f"the conversion {call!r}: {outcome.message}")
-
-
-class _Worker:
-    """One process and the pipes to it."""
-
-    def __init__(self, clock: Clock, import_paths: list[str]) -> None:
-        self._clock = clock
-        self.loaded: set[str] = set()
-        paths = msgspec.json.encode([*import_paths, *(path for path in sys.path if path)]).decode()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "rapport.mediation.worker", paths],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the node, which then ends its workers
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._replies = self._process.stdin, self._process.stdout
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._replies, selectors.EVENT_READ)
-        self._received = b""
-
-    def ask(self, request: bytes, deadline_ms: int) -> Reply:
-        """Sends and waits; raises _TimedOut or _Died, after which the worker is of no more use."""
-        self.send(request)
-        return self.receive(deadline_ms)
-
-    def send(self, request: bytes) -> None:
-        """One request; raises _Died. The worker reads all of it before it works."""
-        try:
-            write_frame(self._requests, request)  # type: ignore[arg-type]
-        except (OSError, ValueError):  # broken pipe, closed file
-            raise _Died from None
-
-    def receive(self, deadline_ms: int) -> Reply:
-        """The next reply; raises _TimedOut or _Died."""
-        until_ns = self._clock.steady_ns() + deadline_ms * 1_000_000
-        try:
-            size = int.from_bytes(self._read(4, until_ns), "big")
-            if size > _MAX_REPLY:
-                raise _Died
-            return _READ_REPLY.decode(self._read(size, until_ns))
-        except (OSError, ValueError):  # closed file, not a reply
-            raise _Died from None
-
-    def kill(self) -> None:
-        """Ends the process only: who waits for its reply sees the end. From any thread."""
-        self._process.kill()
-
-    def end(self) -> None:
-        """Ends the process and closes the pipes; by the thread that asks."""
-        self._process.kill()
-        self._process.wait()
-        for part in (self._requests, self._replies, self._selector):
-            try:
-                part.close()
-            except OSError:
-                continue  # closing flushes into a pipe that nobody reads any more
-
-    def _read(self, size: int, until_ns: int) -> bytes:
-        while len(self._received) < size:
-            left_ns = until_ns - self._clock.steady_ns()
-            if left_ns <= 0 or not self._selector.select(left_ns / 1e9):
-                raise _TimedOut
-            chunk = os.read(self._replies.fileno(), _CHUNK)
-            if not chunk:
-                raise _Died
-            self._received += chunk
-        found, self._received = self._received[:size], self._received[size:]
-        return found

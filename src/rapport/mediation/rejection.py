@@ -5,14 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.event import Event
+from rapport.kernel.worker_functions import CallFailed
 
 
-class Rejected(Exception):
+class Rejected(CallFailed):
     """Raised inside a transformer; never leaves it. `code` is API and counted."""
-
-    def __init__(self, code: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.code, self.message, self.hint = code, message, hint
 
 
 class Rejection(msgspec.Struct, frozen=True):

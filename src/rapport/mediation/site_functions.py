@@ -14,13 +14,13 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.kernel.clock import Clock
-from rapport.mediation.conversions import WorkerConversions, packed_values
+from rapport.kernel.worker import Reply
+from rapport.mediation.conversions import WorkerConversions
 from rapport.mediation.model.conversions import Call, Chain, Conversion
 from rapport.mediation.model.feeding import remembers
 from rapport.mediation.model.memory import Function
 from rapport.mediation.model.transformer import BatchResult, Transformer
 from rapport.mediation.rejection import Rejected
-from rapport.mediation.worker import Reply
 
 DEADLINE_MS = 1_000
 _ROUNDS = 4
@@ -110,7 +110,7 @@ class SiteFunctions(Mapping[str, Function]):
             self._answers.update(zip(((name, each) for each in packed), replies, strict=True))
 
     def _call(self, name: str, *values: Any) -> Any:
-        packed = packed_values(values, name)
+        packed = self._worker.packed(values, name)
         reply = self._answers.get((name, packed))
         if reply is None and self._wanted is not None:
             self._wanted[name, packed] = None

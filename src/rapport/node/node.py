@@ -17,9 +17,11 @@ from rapport.channel.access_signatures import SignatureCheck
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.rights import Rights
+from rapport.communication.adapters.webhook_in import WebhookInput
 from rapport.communication.answers import AnswerData, is_answer_token, record_answer
 from rapport.communication.assembly import Assembly
 from rapport.communication.history import Ledger
+from rapport.communication.history_index import LedgerIndex
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
@@ -73,6 +75,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission = OPEN_TO_ALL
     signatures: SignatureCheck | None = None
     pipeline: PipelineProcess | None = None
+    ledger_index: LedgerIndex | None = None
+    """None = the ledger is folded anew at each start."""
 
 
 class Node:
@@ -91,7 +95,14 @@ class Node:
         self.fresh_tables = parts.fresh_tables
         self.outgoing, self.policies = parts.outgoing, parts.policies
         self.load = parts.load
-        self.ledger = Ledger(parts.channels)
+        self.ledger = Ledger(parts.channels, parts.ledger_index)
+        self.directory = parts.communication.directory
+        self.people = parts.communication.people
+        self.pages = parts.communication.pages
+        self.arrivals = parts.communication.arrivals
+        self.services = parts.communication.services
+        self.authenticating = parts.communication.authenticating
+        self.logins = parts.communication.logins
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
         self._started = False
@@ -103,6 +114,8 @@ class Node:
         await self.meanings.begin()
         await self.policies.begin()
         await self.care.start()
+        await self.people.open()
+        await self.services.open()
         for name, run in self._parts.communication.work().items():
             self._tasks.start(name, run)
         self._tasks.start("policy", self._parts.policy.run)
@@ -137,6 +150,7 @@ class Node:
             await self._tasks.stop()
             await self.care.stop()
         await self._parts.communication.close()
+        self.ledger.close()
         await self.outgoing.close()
         await self.channels.close()
         _log.info("node stopped", site=self.site.name)
@@ -165,6 +179,13 @@ class Node:
         """
         binding = self._parts.bindings.get(source)
         return binding.id if binding is not None and not binding.interpretation else None
+
+    def web_input(self, name: str) -> WebhookInput:
+        """The input by HTTP of that name; raises UnknownName."""
+        inputs = self._parts.communication.web_inputs
+        if name not in inputs:
+            raise UnknownName("input", name, list(inputs), code="input.unknown")
+        return inputs[name]
 
     def not_ready(self) -> list[str]:
         """Why the node should get no work now; empty when it should."""

@@ -22,6 +22,10 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
+from rapport.communication.declare_sessions import Entrance, entrance_from_site
+from rapport.communication.history_index import LEDGER_FILE, LedgerIndex
+from rapport.communication.query_criteria import with_log_index
+from rapport.communication.services import ServicesDeclared, services_from_site
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
@@ -134,7 +138,10 @@ def make_node(
             plugins=plugins,
             facts=SiteFacts(site.tables, life.compiled).find,
             own_action=OwnActions(people, life.text_of).find,
+            site=site.directory,
+            entrance=_entrance(site),
             append=lambda name, events: _append_action(node[0], signer, name, events),
+            services=_services(site, people),
         ),
         care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
         pushing=Pushing(
@@ -148,6 +155,11 @@ def make_node(
         links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
         bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
         pipeline=_pipeline(site, settings, clock),
+        ledger_index=(
+            LedgerIndex(data_directory(site, settings) / "log" / LEDGER_FILE)
+            if channels is None
+            else None
+        ),
     )
     node.append(Node(parts))
     return node[0]
@@ -173,7 +185,14 @@ def _channels(site: Site) -> ChannelsDeclared:
     declared, problems = channels_from_site(site.file)
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
-    return declared
+    return with_log_index(declared)
+
+
+def _entrance(site: Site) -> Entrance:
+    entrance, problems = entrance_from_site(site.file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    return entrance
 
 
 def _push_secret(site: Site) -> str:
@@ -225,6 +244,15 @@ def _people(site: Site, plugins: Plugins) -> Communication:
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
     return people
+
+
+def _services(site: Site, people: Communication) -> ServicesDeclared:
+    declared, problems = services_from_site(
+        site.file, site.directory, peers=people.peers, collectives=people.collectives
+    )
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    return declared
 
 
 def _signatures(

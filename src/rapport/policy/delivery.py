@@ -9,60 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-import msgspec
-
 from rapport.core.errors import nearest_names
+from rapport.policy.delivery_block import DeliveryBlock, Next, Receiver
 from rapport.policy.language.cursor import Cursor, SyntaxFault
 from rapport.policy.language.durations import Timing, read_duration
 from rapport.policy.language.faults import Faults
 from rapport.policy.language.tokens import tokenize_line
 from rapport.policy.language.tree import Action, Delivery, Place
 
-Reach = Literal["anybody", "everybody"]
-
+_MOST_ANSWERS = 100_000
+_MOST_REPEATS = 1_000
+_LEAST_REPEAT_MS = 1_000
 _ANSWER = Timing("a time to answer", "policy.bad_duration", "answer within 60 s")
 _UNTIL = Timing("a duration", "policy.bad_duration", "until 30 min")
+_THEN = Timing("a time to answer", "policy.bad_duration", "then next-town within 10 min")
+_REPEAT = Timing("a duration", "policy.bad_duration", "repeat every 2 min")
 LINES = (
     "to guards",
     "then security-leads",
+    "then next-town within 10 min",
     "first answer wins",
+    "any 3 answer",
+    "at least 3",
     "everybody",
     "everybody answers",
     "answer within 60 s",
+    "repeat every 2 min",
+    "repeat every 2 min at most 5 times",
+    "by their preferred way",
+    "on all channels",
+    "on any channel",
     "urgent",
     "not urgent",
     'say "guest {A} is alone in {R}"',
     "until 30 min",
 )
 """An example of each line there is."""
-
-
-class Receiver(msgspec.Struct, frozen=True):
-    """A peer or a collective; `kind` is empty where the policy does not say which."""
-
-    kind: Literal["", "peer", "collective"]
-    name: str
-    place: Place
-
-
-class DeliveryBlock(msgspec.Struct, kw_only=True):
-    """What a policy says about one of its actions; None and empty where it leaves it to the
-    site.
-    """
-
-    to: Receiver | None = None
-    then: list[Receiver] = []
-    reach: Reach | None = None
-    awaits_answer: bool = False
-    answer_within_ms: int | None = None
-    urgent: bool | None = None
-    say: str | None = None
-    say_place: Place | None = None
-    until_ms: int | None = None
-
-    def receivers(self) -> list[Receiver]:
-        """Everybody it names."""
-        return [*([self.to] if self.to is not None else []), *self.then]
 
 
 def read_delivery(action: Action, faults: Faults) -> DeliveryBlock:
@@ -91,6 +73,7 @@ def _read_line(
             for _word in words:
                 cursor.take()
             key = read(cursor, block)
+            block.reach_place = line.place if key == "reach" else block.reach_place
             _check_end(cursor, words)
             _note_once(key, line.place, said)
             return
@@ -137,7 +120,11 @@ def _to(cursor: Cursor, block: DeliveryBlock) -> str:
 
 
 def _then(cursor: Cursor, block: DeliveryBlock) -> str:
-    block.then.append(_receiver(cursor, "then security-leads"))
+    receiver, within_ms = _receiver(cursor, "then security-leads"), 0
+    if cursor.reads("within"):
+        cursor.take()
+        within_ms, block.awaits_answer = read_duration(cursor, _THEN), True
+    block.then.append(Next(receiver, within_ms))
     return "then"
 
 
@@ -154,6 +141,21 @@ def _receiver(cursor: Cursor, example: str) -> Receiver:
 
 def _first_answer(_cursor: Cursor, block: DeliveryBlock) -> str:
     block.reach, block.awaits_answer = "anybody", True
+    return "reach"
+
+
+def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
+    """`at least 3 answer`; `any 3`, `at least 3` say the same: numbers count answers."""
+    place = cursor.place()
+    number = cursor.take_if("number")
+    wanted = int(number.text) if number is not None and number.text.isdigit() else 0
+    if not 0 < wanted <= _MOST_ANSWERS:
+        message = "nothing says how many" if number is None else f"{number.text} is no number here"
+        hint = "write a whole number from 1, such as: at least 3 answer"
+        raise SyntaxFault("policy.bad_count", message, place, hint)
+    block.least, block.awaits_answer = wanted, True
+    if cursor.reads("answer") or cursor.reads("answers"):
+        cursor.take()
     return "reach"
 
 
@@ -198,29 +200,51 @@ def _until(cursor: Cursor, block: DeliveryBlock) -> str:
     return "until"
 
 
-def _at_least(cursor: Cursor, block: DeliveryBlock) -> str:
-    """`at least 1 answer` is the first answer; more cannot be counted yet."""
-    place = cursor.last_place()
-    number = cursor.take_if("number")
-    counted = cursor.reads("answer") or cursor.reads("answers")
-    if number is not None and number.text == "1" and counted:
+def _repeat(cursor: Cursor, block: DeliveryBlock) -> str:
+    block.repeat_place, block.awaits_answer = cursor.place(), True
+    block.repeat_every_ms = read_duration(cursor, _REPEAT)
+    if block.repeat_every_ms < _LEAST_REPEAT_MS:
+        message = "nobody can answer faster than it is repeated"
+        raise SyntaxFault(
+            "policy.bad_repeat", message, block.repeat_place, "repeat every 1 s or more"
+        )
+    if cursor.reads("at", "most"):
         cursor.take()
-        return _first_answer(cursor, block)
-    raise SyntaxFault(
-        "policy.delivery_unsupported",
-        "counting answers comes with the delivery policy AT_LEAST",
-        number.place if number is not None else place,
-        "until then write 'first answer wins' or 'everybody answers'",
-    )
+        cursor.take()
+        block.repeat_most = _times(cursor)
+    return "repeat"
 
 
-def _repeat(cursor: Cursor, _block: DeliveryBlock) -> str:
-    raise SyntaxFault(
-        "policy.delivery_unsupported",
-        "repeating until somebody answers comes with the delivery policies of messages",
-        cursor.last_place(),
-        "until then write 'answer within 60 s' and 'then NAME'",
-    )
+def _times(cursor: Cursor) -> int:
+    place, number = cursor.place(), cursor.take_if("number")
+    wanted = int(number.text) if number is not None and number.text.isdigit() else 0
+    if not 0 < wanted <= _MOST_REPEATS or not (cursor.reads("times") or cursor.reads("time")):
+        message = "how often it is repeated cannot be read"
+        hint = f"write: at most 5 times; up to {_MOST_REPEATS}"
+        raise SyntaxFault("policy.bad_repeat", message, place, hint)
+    cursor.take()
+    return wanted
+
+
+def _half_a_repeat(cursor: Cursor, _block: DeliveryBlock) -> str:
+    message = "nothing says how often it is repeated"
+    hint = "write: repeat every 2 min"
+    raise SyntaxFault("policy.bad_repeat", message, cursor.last_place(), hint)
+
+
+def _preferred(_cursor: Cursor, block: DeliveryBlock) -> str:
+    block.ways = "preferred"
+    return "ways"
+
+
+def _all_ways(_cursor: Cursor, block: DeliveryBlock) -> str:
+    block.ways = "all"
+    return "ways"
+
+
+def _any_way(_cursor: Cursor, block: DeliveryBlock) -> str:
+    block.ways = "any"
+    return "ways"
 
 
 _READERS: dict[tuple[str, ...], Callable[[Cursor, DeliveryBlock], str]] = {
@@ -228,10 +252,16 @@ _READERS: dict[tuple[str, ...], Callable[[Cursor, DeliveryBlock], str]] = {
     ("everybody", "answers"): _everybody_answers,
     ("everybody",): _everybody,
     ("answer", "within"): _answer_within,
+    ("by", "their", "preferred", "way"): _preferred,
+    ("by", "preferred", "way"): _preferred,
+    ("on", "all", "channels"): _all_ways,
+    ("on", "any", "channel"): _any_way,
     ("at", "least"): _at_least,
+    ("any",): _at_least,
     ("not", "urgent"): _not_urgent,
     ("urgent",): _urgent,
-    ("repeat",): _repeat,
+    ("repeat", "every"): _repeat,
+    ("repeat",): _half_a_repeat,
     ("until",): _until,
     ("then",): _then,
     ("say",): _say,

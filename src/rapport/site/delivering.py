@@ -10,13 +10,15 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from rapport.communication.actions import Action, same_phrase
+from rapport.communication.actions import Action, EscalationStep, same_phrase
 from rapport.communication.declare import Communication
+from rapport.communication.declare_waiting import people_behind
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
-from rapport.communication.tracking import CollectiveDelivery
+from rapport.communication.tracking import CollectiveDelivery, PeerDelivery
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
-from rapport.policy.delivery import DeliveryBlock, Reach, Receiver, read_delivery
+from rapport.policy.delivery import read_delivery
+from rapport.policy.delivery_block import DeliveryBlock, Reach, Receiver, Ways
 from rapport.policy.language.faults import Faults, did_you_mean
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.language.tree import Action as PolicyAction
@@ -24,6 +26,11 @@ from rapport.policy.language.tree import PolicyTree
 from rapport.policy.life.commands import stop_of
 
 _REACH: dict[Reach, CollectiveDelivery] = {"anybody": "to-any", "everybody": "to-all-members"}
+_WAYS: dict[Ways, PeerDelivery] = {
+    "preferred": "preferred",
+    "all": "to-all-channels",
+    "any": "at-least-one",
+}
 _NOBODY = Identifier("peer", "")
 _MOST = 10_000
 """Versions whose actions are remembered; beyond, all are read again."""
@@ -68,18 +75,35 @@ def action_from(phrase: str, block: DeliveryBlock, people: Communication) -> Act
     """
     said: dict[str, object] = {
         "send_to": identifier_of(block.to, people) if block.to else None,
-        "escalate_to": tuple(identifier_of(each, people) for each in block.then) or None,
+        "escalate": _escalation(block, people) or None,
         "done_when": "answered" if block.awaits_answer or block.then else None,
         "answer_within_ms": block.answer_within_ms,
         "text": block.say,
         "urgent": block.urgent,
         "ttl_ms": block.until_ms,
-        "reach": _REACH[block.reach] if block.reach else None,
+        "peer_delivery": _WAYS[block.ways] if block.ways else None,
     }
+    how_many = _how_many(block)
     site = declared_action(phrase, people) or Action(phrase=phrase, send_to=_NOBODY, text="")
     return msgspec.structs.replace(
-        site, **{field: value for field, value in said.items() if value is not None}
+        site, **{field: value for field, value in said.items() if value is not None}, **how_many
     )
+
+
+def _escalation(block: DeliveryBlock, people: Communication) -> tuple[EscalationStep, ...]:
+    return tuple(
+        EscalationStep(identifier_of(each.receiver, people), each.within_ms) for each in block.then
+    )
+
+
+def _how_many(block: DeliveryBlock) -> dict[str, object]:
+    """What belongs together is said together: a line of the policy leaves nothing of the site's."""
+    said: dict[str, object] = {}
+    if block.reach or block.least:
+        said |= {"reach": _REACH[block.reach] if block.reach else None, "least": block.least}
+    if block.repeat_every_ms is not None:
+        said |= {"repeat_every_ms": block.repeat_every_ms, "repeat_most": block.repeat_most}
+    return said
 
 
 def declared_action(phrase: str, people: Communication) -> Action | None:
@@ -173,7 +197,32 @@ def _check_whole(
             message = f"neither policy nor site says {what} for {action.phrase!r}"
             hint = f"add the line: {example}"
             faults.add("policy.incomplete_delivery", message, action.place, hint=hint)
-    if whole.escalate_to and whole.done_when == "answered" and not whole.answer_within_ms:
+    if whole.escalate and whole.done_when == "answered" and not whole.answer_within_ms:
         message = "nothing says how long to wait for an answer before asking the next"
         hint = "add the line: answer within 60 s"
         faults.add("action.no_deadline", message, action.delivery[0].place, hint=hint)
+    _warn_of_numbers(whole, block, people, faults)
+
+
+def _warn_of_numbers(
+    whole: Action, block: DeliveryBlock, people: Communication, faults: Faults
+) -> None:
+    """Numbers that cannot come true; members may join at run time, so they are warnings."""
+    most = people_behind(whole.send_to, people.collectives)
+    if block.least > most:
+        faults.add(
+            "action.least_too_many",
+            f"{block.least} are needed, but only {most} can be asked",
+            block.reach_place,
+            hint="ask a larger collective, or for fewer",
+            severity="warning",
+        )
+    within, every = whole.answer_within_ms, block.repeat_every_ms or 0
+    if within and every >= within and not whole.escalate:
+        faults.add(
+            "action.repeat_too_late",
+            "the time to answer is over before anything is repeated",
+            block.repeat_place,
+            hint="repeat sooner, or give more time to answer",
+            severity="warning",
+        )

@@ -15,6 +15,8 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts
+from rapport.communication.declare_sessions import entrance_from_site
+from rapport.communication.services import services_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins
@@ -119,6 +121,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
     people, problems = communication_from_site(
         parts.file, parts.directory, adapters=adapter_names(Plugins())
     )
+    problems += entrance_from_site(parts.file)[1]
     phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
     if parts.tables is None:
         return problems
@@ -126,6 +129,18 @@ def check_people(parts: SiteParts) -> list[Problem]:
     known = {name: facts.fields(name) for name in parts.policies}
     problems += check_own_actions(parts, people, known)
     return problems + check_action_texts(parts.file, people, phrases, known)
+
+
+def check_services(parts: SiteParts) -> list[Problem]:
+    """Routing rules, and what is told of messages."""
+    section = parts.file.section
+    _declared, problems = services_from_site(
+        parts.file,
+        parts.directory,
+        peers=list(section("peers").values),
+        collectives=list(section("collectives").values),
+    )
+    return problems
 
 
 def check_own_actions(
@@ -149,6 +164,7 @@ ROOM_CHECKERS: tuple[Checker, ...] = (
     check_on_spark,
     check_pipeline,
     check_people,
+    check_services,
 )
 
 REFUSING_THEMSELVES: tuple[Checker, ...] = (check_interpretations,)

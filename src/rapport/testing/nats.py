@@ -43,11 +43,11 @@ class NatsServer:
     Calls block. As a context manager it leaves neither process nor directory behind.
     """
 
-    def __init__(self, *, mqtt: bool = False, options: str = "") -> None:
+    def __init__(self, *, mqtt: bool = False, options: str = "", mqtt_options: str = "") -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="rapport-nats-"))
         self.port = free_port()
         self.mqtt_port = free_port() if mqtt else 0
-        self._options = options
+        self._options, self._mqtt_options = options, mqtt_options
         self._process: subprocess.Popen[str] | None = None
         self.told: list[str] = []
 
@@ -111,7 +111,8 @@ class NatsServer:
             f'jetstream {{ store_dir: "{self._directory}", sync_interval: always }}',
         ]
         if self.mqtt_port:
-            lines.append(f"mqtt {{ listen: 127.0.0.1:{self.mqtt_port} }}")
+            listen = f"listen: 127.0.0.1:{self.mqtt_port}"
+            lines.append(f"mqtt {{ {listen}\n{self._mqtt_options} }}")
         return "\n".join([*lines, self._options, ""])
 
     def _listen(self, process: subprocess.Popen[str], ready: threading.Event) -> None:

@@ -12,30 +12,42 @@ from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 
 from rapport import __version__
+from rapport.channel.access_rates import FailedAttempts
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.web.api import (
     channels,
+    directory,
     events,
     explain,
     federation,
+    inbox,
+    info,
     interpretations,
+    ledger,
     live,
     load,
+    messages,
+    peer_messages,
     people,
     pipeline,
     policies,
     pushes,
     quarantine,
     requests,
+    routing,
+    sending,
     service,
+    sessions,
     stream,
     tables,
+    webhooks,
 )
 from rapport.web.front import Front
 from rapport.web.guard import Doorkeeper, check_exposure
 from rapport.web.headers import SAFE_HEADERS
+from rapport.web.inbox.access import Inboxes
 from rapport.web.live.socket import Live
 from rapport.web.openapi import AsyncApiDocument, OpenApiDocument
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
@@ -97,8 +109,48 @@ DOORS = (
     service.metrics,
     people.show_answer_page,
     people.take_answer,
-    people.ledger,
+    ledger.ledger,
+    ledger.ledger_messages,
+    ledger.ledger_message,
+    sending.send_messages,
+    directory.list_peers,
+    directory.show_peer,
+    directory.put_peer,
+    directory.change_peer,
+    directory.remove_peer,
+    directory.list_collectives,
+    directory.show_collective,
+    directory.list_members,
+    directory.put_collective,
+    directory.remove_collective,
+    directory.move_members,
+    peer_messages.take_peer_messages,
+    sessions.open_session,
+    sessions.close_session,
+    sessions.set_password,
+    sessions.remove_password,
+    inbox.show_login,
+    inbox.log_in,
+    inbox.show_inbox,
+    inbox.show_linked_inbox,
+    inbox.answer_in_inbox,
+    inbox.answer_in_linked_inbox,
+    inbox.make_inbox_link,
+    inbox.inbox_socket,
+    inbox.linked_inbox_socket,
+    webhooks.take_messages,
     people.explain,
+    messages.list_messages,
+    info.list_info,
+    info.show_type_info,
+    info.show_info,
+    info.put_type_info,
+    info.put_info,
+    info.remove_type_info,
+    info.remove_info,
+    routing.list_rules,
+    routing.add_rule,
+    routing.remove_rule,
     explain.why,
     explain.why_not,
     live.home,
@@ -131,7 +183,13 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             render_plugins=[OpenApiDocument(), AsyncApiDocument(__version__, bridges)],
             use_handler_docstrings=True,
         ),
-        state=State({"live": Live(node)}),
+        state=State(
+            {
+                "live": Live(node),
+                "inboxes": Inboxes(node),
+                "failed_signatures": FailedAttempts(),
+            }
+        ),
         logging_config=None,
         debug=False,
     )

@@ -52,11 +52,27 @@ conditions
 actions
   raise alarm
 """
+EXAMPLE_INFORMATION: Members = {
+    "text": "Please check a machine and say when it is done.",
+    "schema": {"type": "object", "properties": {"machine": {"type": "integer"}}},
+    "answers": [{"type": "TASK", "subtype": "DONE", "text": "when it is done"}],
+}
 _JSON = "application/json"
 _HTML, _TEXT = "text/html; charset=utf-8", "text/plain; version=1.0.0; charset=utf-8"
 _REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
-_OPEN = ("/healthz", "/readyz", "/", "/static/{name}", "/answer/{message}/{peer}/{token}")
+_OPEN = (
+    *("/healthz", "/readyz", "/", "/static/{name}", "/answer/{message}/{peer}/{token}"),
+    *("/sessions", "/inbox", "/inbox/{peer}", "/inbox/{peer}/{link}"),
+)
 _ANY: Members = {}
+_OBJECT: Members = {"type": "object"}
+_FORM = "application/x-www-form-urlencoded"
+_FORM_FIELDS: Members = {"type": "object", "additionalProperties": {"type": "string"}}
+_MESSAGE: Members = {
+    "type": "object",
+    "required": ["type", "subtype", "sender"],
+    "properties": {name: {"type": "string"} for name in ("type", "subtype", "sender", "content")},
+}
 _BATCH_OF_EVENTS: Members = {"type": "array", "items": reference(CloudEvent)}
 _CHANGE_BODIES: dict[str, Members] = {
     _JSON: reference(Wanted),
@@ -74,6 +90,16 @@ _BINARY = tuple(
 )
 
 
+def _texts_body(*needed: str, optional: tuple[str, ...] = ()) -> Members:
+    """An object of texts."""
+    return {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in (*needed, *optional)},
+        "required": list(needed),
+        "additionalProperties": False,
+    }
+
+
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """What the table says of a door."""
 
@@ -89,6 +115,21 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[str, ...] = ("200",)
 
 
+_POSTED_PAGE = Told(
+    summary="Log in, answer or log out; leads back to the page",
+    tag="people",
+    bodies={_FORM: _FORM_FIELDS},
+    answer={"type": "string"},
+    media=(_HTML,),
+    statuses=("200", "303"),
+)
+_SHOWN_PAGE = Told(
+    summary="A person's inbox, or the way to the login",
+    tag="people",
+    answer={"type": "string"},
+    media=(_HTML,),
+    statuses=("200", "303"),
+)
 DOORS: dict[tuple[str, str], Told] = {
     ("post", "/channels/{name}/events"): Told(
         summary="Publish one or many CloudEvents; answered when they are on disk",
@@ -196,7 +237,112 @@ DOORS: dict[tuple[str, str], Told] = {
         answer={"type": "string"},
         media=(_HTML,),
     ),
+    ("post", "/sessions"): Told(
+        summary="Log a peer in by its password, or renew its token",
+        tag="people",
+        bodies={_JSON: _texts_body("peer", optional=("password", "token"))},
+        example={"peer": "ana", "password": "..."},
+        statuses=("201",),
+    ),
+    ("post", "/sessions/messages"): Told(
+        summary="Take messages of a logged-in peer, or its AUTH REQUEST",
+        tag="people",
+        bodies={_JSON: _ANY},
+        example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
+        statuses=("202",),
+    ),
+    ("delete", "/sessions"): Told(
+        summary="Log a peer out: Authorization: Session TOKEN", tag="people"
+    ),
+    ("post", "/peers/{peer}/password"): Told(
+        summary="Set a peer's password and end its sessions",
+        tag="people",
+        bodies={_JSON: _texts_body("password")},
+        example={"password": "..."},
+    ),
+    ("post", "/inputs/{name}"): Told(
+        summary="Take messages of an input: JSON, CloudEvents or a form; answered when durable",
+        tag="people",
+        bodies={
+            _JSON: {"anyOf": [_MESSAGE, {"type": "array", "items": _MESSAGE}]},
+            EVENT_TYPE: reference(CloudEvent),
+            _FORM: _FORM_FIELDS,
+        },
+        example={"type": "REPLY", "subtype": "TEXT", "sender": "peer:ana", "content": "yes"},
+        statuses=("202",),
+    ),
+    ("get", "/inbox"): Told(
+        summary="Where a person logs in to their inbox",
+        tag="people",
+        answer={"type": "string"},
+        media=(_HTML,),
+    ),
+    ("post", "/inbox"): _POSTED_PAGE,
+    ("get", "/inbox/{peer}"): _SHOWN_PAGE,
+    ("get", "/inbox/{peer}/{link}"): _SHOWN_PAGE,
+    ("post", "/inbox/{peer}"): _POSTED_PAGE,
+    ("post", "/inbox/{peer}/{link}"): _POSTED_PAGE,
+    ("get", "/messages"): Told(summary="Messages that were handled, by criteria", tag="messages"),
+    ("put", "/messages/info/{kind}"): Told(
+        summary="Tell what a type of message means",
+        tag="messages",
+        bodies={_JSON: {"type": "object"}},
+        example=EXAMPLE_INFORMATION,
+    ),
+    ("put", "/messages/info/{kind}/{subtype}"): Told(
+        summary="Tell what a type and subtype of message means",
+        tag="messages",
+        bodies={_JSON: {"type": "object"}},
+        example=EXAMPLE_INFORMATION,
+    ),
+    ("post", "/routing"): Told(
+        summary="Add a routing rule; answered when it is in force",
+        tag="routing",
+        bodies={_JSON: {"type": "object"}},
+        example={"type": "TASK", "sender": "peer:ana", "to": ["collective:watchers"]},
+    ),
     ("get", "/ledger"): Told(summary="Who was told what, and who answered", tag="people"),
+    ("get", "/ledger/messages"): Told(summary="Messages and how they stand", tag="people"),
+    ("get", "/ledger/messages/{message}"): Told(
+        summary="One message: how far it got with each person, and what happened", tag="people"
+    ),
+    ("post", "/messages"): Told(
+        summary="Send messages; answered when they are on disk",
+        tag="people",
+        bodies={_JSON: {"anyOf": [_OBJECT, {"type": "array", "items": _OBJECT}]}},
+        example={
+            "type": "NOTIFICATION",
+            "subtype": "MESSAGE",
+            "sender": "component:app",
+            "receiver": "collective:guards",
+            "content": "Please come to the gate",
+            "wishes": {"least": 1, "answer_within": 600_000},
+        },
+    ),
+    ("put", "/peers/{peer}"): Told(
+        summary="Add a peer or replace its settings",
+        tag="people",
+        bodies={_JSON: _OBJECT},
+        example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
+    ),
+    ("patch", "/peers/{peer}"): Told(
+        summary="Change some settings of a peer; null takes one away",
+        tag="people",
+        bodies={_JSON: _OBJECT},
+        example={"delivery": "preferred"},
+    ),
+    ("put", "/collectives/{collective}"): Told(
+        summary="Add a collective or replace its settings and members",
+        tag="people",
+        bodies={_JSON: _OBJECT},
+        example={"delivery": "at-least 2", "members": ["ana", "ben"]},
+    ),
+    ("post", "/collectives/{collective}/members"): Told(
+        summary="Let peers join and leave a collective",
+        tag="people",
+        bodies={_JSON: _OBJECT},
+        example={"join": ["ana"], "leave": []},
+    ),
     ("get", "/explain/{event_id}"): Told(summary="The chain of causes of an event", tag="people"),
     ("get", "/explain/{event_id}/why"): Told(
         summary="The conditions behind a detection", tag="policies"

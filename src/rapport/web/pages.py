@@ -11,7 +11,11 @@ from string import Template
 from rapport.core.errors import UnknownName
 
 _STATIC = Path(__file__).parent / "static"
-_SERVED = {"rapport.css": "text/css", "rapport.js": "text/javascript"}
+_SERVED = {
+    "rapport.css": "text/css",
+    "rapport.js": "text/javascript",
+    "inbox.js": "text/javascript",
+}
 
 
 def render(name: str, **values: str) -> str:

@@ -7,11 +7,13 @@ import hashlib
 import hmac
 import json
 
+import msgspec
 import pytest
 
+from rapport.channel.push.signing import is_signed
 from rapport.communication.adapters.base import Confirmed, Failed
 from rapport.communication.adapters.settings import WebhookSettings
-from rapport.communication.adapters.webhook import WebhookAdapter
+from rapport.communication.adapters.webhook import WebhookAdapter, webhook_body
 from rapport.testing.suites.adapter import make_delivery
 from rapport.testing.webhook import WebhookSink
 
@@ -43,6 +45,31 @@ def test_the_body_is_a_signed_cloudevent_with_an_idempotency_key():
             assert body["data"]["answer_at"] == "http://here/answer/m1/ana/t"
 
     asyncio.run(scenario())
+
+
+def test_a_second_signature_covers_the_time_so_that_copies_can_be_told():
+    async def scenario():
+        async with WebhookSink() as sink:
+            await send(sink, adapter_for())
+            (posted,) = sink.posted
+            sent_at, given = (
+                posted.headers["x-rapport-time"],
+                posted.headers["x-rapport-timed-signature"],
+            )
+            now = int(sent_at)
+            assert is_signed("shared", sent_at, given, posted.body, now + 299_000)
+            assert not is_signed("shared", sent_at, given, posted.body, now + 301_000)
+            assert not is_signed("shared", str(now + 1), given, posted.body, now)
+
+    asyncio.run(scenario())
+
+
+def test_what_the_message_says_of_itself_goes_along():
+    delivery = make_delivery("webhook:http://x/")
+    assert "sender" not in json.loads(webhook_body(delivery, ""))["data"]
+    said = msgspec.structs.replace(delivery, type="TASK", sender="component:desk")
+    data = json.loads(webhook_body(said, ""))["data"]
+    assert (data["type"], data["sender"]) == ("TASK", "component:desk")
 
 
 def test_without_a_secret_there_is_no_signature():

@@ -226,8 +226,8 @@ def judge_ledger(rows: dict[str, list[Row]], tables: Tables) -> None:
         if row["type"].startswith("rapport.delivery."):
             said = row["said"]
             names = ("peer", "address", "adapter", "policy", "detection", "result", "reason")
-            line = {name: said.get(name, "") for name in names}
-            line |= {"attempt": said.get("attempt", 0), "until": said.get("until", 0)}
+            line = {name: said.get(name, "") for name in (*names, "receiver")}
+            line |= {name: said.get(name, 0) for name in ("attempt", "until", "queued")}
             line |= {"message": said.get("message") or row["subject"], "time": row["time"]}
             line |= {"state": row["type"][17:], "position": row["position"]}
             lines.append(line)
@@ -257,7 +257,14 @@ def judge_deliveries(lines: list[Row], tables: Tables) -> None:
                 "failed_attempts": len(
                     {line["attempt"] for line in own if line["state"] == "failed"}
                 ),
-                "queued_at": first_time(own, "queued"),
+                "queued_at": min(
+                    (
+                        line["time"] if line["state"] == "queued" else line["queued"]
+                        for line in own
+                        if line["state"] == "queued" or line["queued"]
+                    ),
+                    default=None,
+                ),
                 "handed_at": first_time(own, "handed"),
                 "confirmed_at": first_time(own, "confirmed"),
                 "taken_at": first_time(own, "handed", "confirmed"),
@@ -349,7 +356,7 @@ def judge_messages(log: list[Row], lines: list[Row], tables: Tables) -> None:
         events, own = written.get(message, []), told.get(message, [])
         states = {line["state"] for line in own}
         unmapped = any(line["reason"].startswith("action.unmapped") for line in own)
-        results = [line for line in own if not line["peer"] and line["result"]]
+        results = [line for line in own if line["result"]]
         ended = max(results, key=lambda line: line["position"])["result"] if results else "open"
 
         def known(name: str, events: list[Row] = events, own: list[Row] = own) -> str:
@@ -528,14 +535,8 @@ def judge_provenance(rows: dict[str, list[Row]], tables: Tables) -> None:
             if line["message"] == id and line["state"] == "escalated"
         ]
         for line in escalated:
-            _, asking, asked = line["reason"].rpartition("; asking ")
-            asked = asked if asking else ""
-            first = min(
-                other["time"]
-                for other in escalated
-                if (other["reason"].rpartition("; asking ")[2] if asking else "") == asked
-                or other["reason"] == line["reason"]
-            )
+            asked = line["receiver"]
+            first = min(other["time"] for other in escalated if other["receiver"] == asked)
             edges.append(
                 (conversation, "escalated", "message", id, "receiver", asked, "", "", first)
             )
@@ -694,7 +695,7 @@ class OddLog:
         for peer in chance.sample(("ana", "ben", "lea"), chance.randrange(4)):
             states += self.told(peer)
         if chance.random() < 0.3:
-            states.append(("escalated", {"reason": "no answer from x; asking collective:leads"}))
+            states.append(("escalated", {"reason": "no answer", "receiver": "collective:leads"}))
         if chance.random() < 0.6:
             result = chance.choice(("done", "failed", "timed_out"))
             states.append(("closed", {"result": result}))
@@ -714,6 +715,9 @@ class OddLog:
                 ended = self.chance.choice(("handed", "confirmed", "failed", "unknown", "closed"))
                 until = self.chance.choice((0, BEGIN + 9)) if ended == "failed" else 0
                 states.append((ended, place | {"attempt": attempt, "until": until}))
+        if self.chance.random() < 0.2:  # one line for queueing, handing over and closing
+            place = {"peer": peer, "address": f"inbox:{peer}", "adapter": "inbox", "attempt": 1}
+            states.append(("handed", place | {"queued": BEGIN + 5, "result": "done"}))
         for state in ("answered", "timed_out", "failed", "refused", "held"):
             if self.chance.random() < (0.6 if state == "answered" else 0.3):
                 states.append((state, {"peer": peer}))

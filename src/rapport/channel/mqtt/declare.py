@@ -48,6 +48,20 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     payload: str = "data"
 
 
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a broker is and as whom we come; the password is kept apart from it."""
+
+    host: str
+    port: int
+    secure: bool = False
+    user: str = ""
+
+    @property
+    def place(self) -> str:
+        """Host and port, for people."""
+        return f"{self.host}:{self.port}"
+
+
 class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     """What the site says of one broker."""
 
@@ -63,6 +77,11 @@ class Bridge(msgspec.Struct, frozen=True, kw_only=True):
     incoming: tuple[Incoming, ...] = ()
     outgoing: tuple[Outgoing, ...] = ()
 
+    @property
+    def broker(self) -> Broker:
+        """Whom to connect to."""
+        return Broker(host=self.host, port=self.port, secure=self.secure, user=self.user)
+
 
 def bridges_from_site(file: TomlFile) -> tuple[tuple[Bridge, ...], list[Problem]]:
     """What `[mqtt]` says, and all its problems; never raises for a wrong site."""
@@ -77,7 +96,7 @@ def bridges_from_site(file: TomlFile) -> tuple[tuple[Bridge, ...], list[Problem]
 
 
 def _bridge(name: str, fields: Fields) -> Bridge:
-    host, port, secure = _broker(fields)
+    host, port, secure = read_broker_address(fields)
     incoming = [
         _incoming(entry)
         for entry in fields.entries("in", _IN_KEYS, '[{ topic = "a/#", source = "a" }]')
@@ -102,7 +121,8 @@ def _bridge(name: str, fields: Fields) -> Bridge:
     )
 
 
-def _broker(fields: Fields) -> tuple[str, int, bool]:
+def read_broker_address(fields: Fields) -> tuple[str, int, bool]:
+    """Host, port and whether it is encrypted, of the key `broker`; faults are noted there."""
     text = fields.filled_text("broker", example='"mqtt://127.0.0.1:1883"')
     parts = urlsplit(text)
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rapport.core.errors import InvalidInput
 
 LONGEST_TOPIC = 65_535
+LONGEST_ADDRESS = 1_000
+"""Bytes of a topic that is somebody's address: people write less than brokers take."""
 
 
 def check_filter(text: str) -> None:
@@ -26,6 +28,22 @@ def check_filter(text: str) -> None:
             code="mqtt.bad_topic",
             hint="such as sensors/+/temperature or sensors/#",
         )
+
+
+def is_topic(text: str) -> bool:
+    """Whether it is one topic to publish to: no wildcards, no controls, no empty level, and none of
+    the broker's own.
+
+    >>> is_topic("panels/ana/show"), is_topic("panels/#"), is_topic("$SYS/x"), is_topic("a//b")
+    (True, False, False, False)
+    """
+    return (
+        0 < len(text.encode("utf-8", "surrogatepass")) <= LONGEST_ADDRESS
+        and text.isprintable()
+        and not set(text) & set("+#")
+        and not text.startswith("$")
+        and all(text.split("/"))
+    )
 
 
 def matches(topic_filter: str, topic: str) -> bool:

@@ -8,6 +8,8 @@ import hashlib
 import hmac
 
 SIGNATURE = "X-Rapport-Signature"
+TIMED_SIGNATURE = "X-Rapport-Timed-Signature"
+"""Header of webhooks beside the signature of the body alone: it covers the time as well."""
 SENT_AT = "X-Rapport-Time"
 """Header: when a pushed body was sent, in milliseconds; part of what is signed."""
 FRESH_MS = 300_000
@@ -23,7 +25,12 @@ def signed_headers(secret: str, body: bytes, now_ms: int) -> dict[str, str]:
     """The headers of a pushed body: the signature covers the time, a full stop, and the body, so
     that a copy cannot be sent again later.
     """
-    return {SENT_AT: str(now_ms), SIGNATURE: signature(secret, _timed(str(now_ms), body))}
+    return {SENT_AT: str(now_ms), SIGNATURE: timed_signature(secret, body, now_ms)}
+
+
+def timed_signature(secret: str, body: bytes, now_ms: int) -> str:
+    """The signature of a body that is sent now: over the time, a full stop, and the body."""
+    return signature(secret, _timed(str(now_ms), body))
 
 
 def is_signed(

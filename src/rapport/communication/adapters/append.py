@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Appended
-from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome
+from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
 from rapport.communication.effects import Effect
 from rapport.communication.hops import ACTION_HOPS
-from rapport.core.errors import RapportError, Unavailable
+from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
 
 RAW_PREFIX = "raw."
@@ -18,10 +18,13 @@ Append = Callable[[str, Sequence[Event]], Awaitable[Appended]]
 """Channel and events; what it takes is durable."""
 
 
+@adapter("append")
 class AppendAdapter:
     """Appends an action's event; the same id for every try, so that the channel holds it once."""
 
     name = "append"
+    repeatable = True
+    keeps_order = True
 
     def __init__(self, append: Append) -> None:
         self._append = append
@@ -30,22 +33,52 @@ class AppendAdapter:
         """Confirmed with its place. A channel that cannot be written now is worth a retry; one that
         refuses the event is not.
         """
-        effect = delivery.effect
-        if effect is None:
-            return Failed("only an action's event can be appended", retry=False)
-        if effect.hops > effect.most_hops:
-            return Failed(
-                f"action.too_many_hops: {effect.hops - 1} actions led here one after the other",
-                retry=False,
-            )
+        return (await self.send_many([delivery]))[0]
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
+        """The same for many: one append per channel; where that is refused, each for itself."""
+        outcomes: dict[int, Outcome] = {}
+        channels: dict[str, dict[int, Event]] = {}
+        for number, delivery in enumerate(deliveries):
+            entry = _prepared(delivery)
+            if isinstance(entry, Failed):
+                outcomes[number] = entry
+            else:
+                channels.setdefault(entry[0], {})[number] = entry[1]
+        for channel, events in channels.items():
+            told = await self._append_all(channel, list(events.values()))
+            outcomes.update(zip(events, told, strict=True))
+        return [outcomes[number] for number in range(len(deliveries))]
+
+    async def _append_all(self, channel: str, events: Sequence[Event]) -> list[Outcome]:
         try:
-            appended = await self._append(effect.target, [event_of(effect, delivery.message)])
+            appended = await self._append(channel, events)
         except RapportError as error:
-            return Failed(f"{error.code}: {error.message}", retry=isinstance(error, Unavailable))
-        return Confirmed(f"{effect.target} {appended.positions[0]}")
+            if len(events) == 1:
+                return [
+                    Failed(f"{error.code}: {error.message}", retry=isinstance(error, Unavailable))
+                ]
+            return [(await self._append_all(channel, [event]))[0] for event in events]
+        return [Confirmed(f"{channel} {position}") for position in appended.positions]
 
     async def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _prepared(delivery: Delivery) -> tuple[str, Event] | Failed:
+    """The channel and the event, or why there is none."""
+    effect = delivery.effect
+    if effect is None:
+        return Failed("only an action's event can be appended", retry=False)
+    if effect.hops > effect.most_hops:
+        return Failed(
+            f"action.too_many_hops: {effect.hops - 1} actions led here one after the other",
+            retry=False,
+        )
+    try:
+        return effect.target, event_of(effect, delivery.message)
+    except InvalidInput as error:
+        return Failed(f"{error.code}: {error.message}", retry=False)
 
 
 def event_of(effect: Effect, message: str) -> Event:

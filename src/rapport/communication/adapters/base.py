@@ -1,24 +1,69 @@
-"""What an output adapter is: it takes one delivery to one address and says what became of it.
-[CO-4]
+"""What an output adapter is: it takes deliveries to addresses and says what became of them. [CO-4]
 
 Adapters know nothing of policies, channels or retries. A new medium is one file with one class
-that fits `OutputAdapter`, registered as an entry point `rapport.adapters`.
+that fits `OutputAdapter` and says with `@adapter(...)` what it is, registered by
+`Outputs.register` or as an entry point `rapport.adapters`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from rapport.communication.effects import Effect
-from rapport.core.event import CAUSE, Event, make_event
+from rapport.core.errors import InvalidInput
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelope
 from rapport.core.ids import content_id
 
 DELIVERY = "rapport.output.delivery"
+_LONGEST_ID = 240
+Class = TypeVar("Class", bound=type)
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class Declared(msgspec.Struct, frozen=True):
+    """What a class says about itself: the name that addresses begin with, and whether every peer
+    has an instance of its own.
+    """
+
+    name: str
+    stateful: bool = False
+
+
+def adapter(name: str, *, stateful: bool = False) -> Callable[[Class], Class]:
+    """Declares a class as an adapter. Stateless: one instance serves all peers, several sends may
+    run at once. Stateful: each peer has its own, made on first use with the peer's address.
+
+    >>> @adapter("pager")
+    ... class Pager: ...
+    >>> declared(Pager)
+    Declared(name='pager', stateful=False)
+    """
+
+    def declare(kind: Class) -> Class:
+        kind.declared = Declared(name, stateful)  # type: ignore[attr-defined]
+        kind.name = name  # type: ignore[attr-defined]
+        return kind
+
+    return declare
+
+
+def declared(kind: object) -> Declared:
+    """What `@adapter` said of a class or of the class of an instance; raises InvalidInput."""
+    found = getattr(kind, "declared", None)
+    if isinstance(found, Declared):
+        return found
+    shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+    raise InvalidInput(
+        f"{shown} does not say that it is an adapter",
+        code="adapter.not_declared",
+        hint=f'write @adapter("NAME") above class {shown}',
+    )
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One attempt to bring one message to one address."""
 
     message: str
@@ -39,10 +84,32 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     wants_answer: bool = False
     effect: Effect | None = None
     """What is to be done, for an action that tells nobody."""
+    type: str = ""
+    subtype: str = ""
+    sender: str = ""
+    """Who says it, as `kind:name`; with the next three as in the message."""
+    conversation: str = ""
+    language: str = ""
+    refers_to: str = ""
+    plain: bool = False
+    """Nothing else is kept about it: its outcome is reported together with all of this."""
+    acknowledge: bool = False
+    """The sender of a plain one is told when the medium took it."""
+    repeat: int = 0
+    """How often it was repeated because nobody answered; a repetition is meant to be seen, so it
+    has an idempotency key of its own."""
+    case: str = ""
+    """The engine's record that hears of the outcome; empty = the message's own."""
 
     @property
     def id(self) -> str:
-        """Names this attempt; the same also when it is written again after a crash."""
+        """Names this attempt; the same also when it is written again after a crash. The address is
+        in it as a mark only, as it may hold secrets.
+        """
+        mark = _address_mark(self.address)
+        name = f"{self.message}.{self.peer}.{mark}.{self.attempt}"
+        if len(name) <= _LONGEST_ID and name.isprintable():
+            return name
         return content_id("delivery", self.message, self.peer, self.address, str(self.attempt))
 
     @property
@@ -52,6 +119,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.effect is not None:
             return self.detection
+        if self.repeat:
+            return content_id("key", self.message, self.peer, self.address, str(self.repeat))
         return content_id("key", self.message, self.peer, self.address)
 
     @property
@@ -60,22 +129,40 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         return self.address.partition(":")[2]
 
     def to_event(self) -> Event:
-        """The delivery as an event of `output.<adapter>`."""
-        return make_event(
+        """The delivery as an event of `output.<adapter>`; raises InvalidInput for a message whose
+        id cannot be an event's.
+        """
+        event = Event(
             source="communication",
             id=self.id,
             type=DELIVERY,
             subject=self.message,
             time=self.queued,
-            data=self,
-            headers={CAUSE: self.message},
+            data=_ENCODER.encode(self),
+            headers={CAUSE: cause_text(self.message)},
         )
+        if len(self.message) > MAX_NAME or not self.message.isprintable():
+            check_envelope(event)
+        return event
 
     @staticmethod
     def from_event(event: Event) -> Delivery:
-        """The delivery that `to_event` wrote."""
-        delivery: Delivery = event.payload_as(Delivery)
-        return delivery
+        """The delivery that `to_event` wrote; raises InvalidInput."""
+        try:
+            return _DECODER.decode(event.data)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            raise InvalidInput(
+                f"the data of event {event.id!r} cannot be read: {error}", code="event.bad_data"
+            ) from None
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Delivery)
+
+
+@lru_cache(maxsize=16_384)
+def _address_mark(address: str) -> str:
+    return content_id(address)[:16]
 
 
 class Sent(msgspec.Struct, frozen=True, tag="handed"):
@@ -101,7 +188,11 @@ Outcome = Sent | Confirmed | Failed
 
 
 class OutputAdapter(Protocol):
-    """A medium. Stateless: one instance serves all peers, several sends may run at once."""
+    """A medium. Stateless: one instance serves all peers, several sends may run at once.
+
+    A class may also say `repeatable = True`: sending the same key twice does no harm, so no mark
+    is written before; after a crash it is simply sent again.
+    """
 
     name: str
 
@@ -114,3 +205,27 @@ class OutputAdapter(Protocol):
 
     async def close(self) -> None:
         """Lets go of connections; a second call is no error."""
+
+
+@runtime_checkable
+class BatchAdapter(Protocol):
+    """An output adapter that takes many deliveries at once, where the medium makes that cheaper."""
+
+    keeps_order: bool
+    """Whether deliveries of one call arrive in their order: then several of one peer may be in one
+    call, else at most one is.
+    """
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """One outcome for each delivery, in their order; otherwise as `send`."""
+
+
+def is_repeatable(output: OutputAdapter) -> bool:
+    """Whether sending the same key again does no harm."""
+    return bool(getattr(output, "repeatable", False))
+
+
+def is_stateful(output: object) -> bool:
+    """Whether every peer has an instance of its own; what says nothing is stateless."""
+    found = getattr(output, "declared", None)
+    return isinstance(found, Declared) and found.stateful

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rapport.communication.adapters.base import OutputAdapter
 from rapport.communication.adapters.inbox import InboxAdapter
+from rapport.communication.adapters.page import OpenPages, PageAdapter
 from rapport.core.errors import Unsupported
+from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
 
 if TYPE_CHECKING:
     from rapport.communication.declare import Communication
 
-BUILT_IN = ("inbox", "mail", "webhook")
+BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
+_EXTRAS = {"apprise": "notify", "mail": "mail", "mqtt": "mqtt", "webhook": "http"}
 
 LinkFor = Callable[[str, str], str]
 """Message and peer to the address of the page to answer on; empty text = no link."""
+
+
+def _nothing(_message: str, _peer: str) -> str:
+    return ""
 
 
 def adapter_names(plugins: Plugins) -> tuple[str, ...]:
@@ -24,37 +33,80 @@ def adapter_names(plugins: Plugins) -> tuple[str, ...]:
     return tuple(sorted({*BUILT_IN, *plugins.names("adapters")}))
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """What adapters need beside their settings."""
+
+    link_for: LinkFor
+    proof_for: LinkFor
+    """Message and peer to the token that proves an answer."""
+    pages: OpenPages
+    clock: Clock
+
+
 def make_adapters(
-    declared: Communication, link_for: LinkFor, plugins: Plugins
+    declared: Communication,
+    link_for: LinkFor,
+    plugins: Plugins,
+    *,
+    proof_for: LinkFor = _nothing,
+    pages: OpenPages | None = None,
+    clock: Clock | None = None,
 ) -> dict[str, OutputAdapter]:
     """One instance of each adapter that the peers need; they are stateless and shared by all peers.
 
     A plug-in is called with its table of the site file and `link_for`. Raises UnknownName, or
     Unsupported when the extra with a built-in's driver is not installed.
     """
-    return {name: _make(name, declared, link_for, plugins) for name in declared.adapters()}
+    around = Surroundings(link_for, proof_for, pages or OpenPages(), clock or SystemClock())
+    return {name: _make(name, declared, around, plugins) for name in declared.adapters()}
 
 
-def _make(name: str, declared: Communication, link_for: LinkFor, plugins: Plugins) -> OutputAdapter:
-    if name == "inbox":
-        return InboxAdapter()
+def _make(
+    name: str, declared: Communication, around: Surroundings, plugins: Plugins
+) -> OutputAdapter:
     if name not in BUILT_IN:
         made: OutputAdapter = plugins.get("adapters", name)(
-            declared.plugin_settings.get(name, {}), link_for
+            declared.plugin_settings.get(name, {}), around.link_for
         )
         return made
     try:
-        if name == "mail":
-            from rapport.communication.adapters.email import MailAdapter
-
-            return MailAdapter(declared.mail, link_for)
-        from rapport.communication.adapters.webhook import WebhookAdapter
-
-        return WebhookAdapter(declared.webhook, link_for)
+        return _built_in(name, declared, around)
     except ImportError as error:
-        extra = "mail" if name == "mail" else "http"
         raise Unsupported(
             f"the adapter {name}",
             f"this installation ({error.name} is missing)",
-            hint=f"install rapport[{extra}]",
+            hint=f"install rapport[{_EXTRAS.get(name, name)}]",
         ) from None
+
+
+def _built_in(name: str, declared: Communication, around: Surroundings) -> OutputAdapter:
+    """Drivers load here, for adapters that are used."""
+    match name:
+        case "inbox":
+            return InboxAdapter()
+        case "ws":
+            return PageAdapter(around.pages, declared.media["ws"], around.clock)
+        case "mail":
+            from rapport.communication.adapters.email import MailAdapter
+
+            return MailAdapter(declared.mail, around.link_for, around.proof_for, clock=around.clock)
+        case "folder":
+            from rapport.communication.adapters.folder_out import FolderAdapter
+
+            return FolderAdapter(declared.media["folder"], around.proof_for)
+        case "ftp":
+            from rapport.communication.adapters.ftp import FtpAdapter
+
+            return FtpAdapter(declared.media["ftp"], around.proof_for)
+        case "mqtt":
+            from rapport.communication.adapters.mqtt_out import MqttAdapter
+
+            return MqttAdapter(declared.media["mqtt"], around.proof_for, around.clock)
+        case "apprise":
+            from rapport.communication.adapters.apprise import AppriseAdapter
+
+            return AppriseAdapter(declared.media["apprise"], around.link_for)
+        case _:
+            from rapport.communication.adapters.webhook import WebhookAdapter
+
+            return WebhookAdapter(declared.webhook, around.link_for, around.clock)

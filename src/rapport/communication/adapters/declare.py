@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
+from rapport.communication.adapters.declare_sending import SENDING
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
+from rapport.communication.adapters.settings_files import (
+    FOLDER_KEYS,
+    FTP_KEYS,
+    read_folders,
+    read_ftp,
+)
+from rapport.communication.adapters.settings_mail import MAIL_KEYS, read_mail_settings
+from rapport.communication.adapters.settings_mqtt import MQTT_KEYS, read_mqtt
+from rapport.communication.adapters.settings_notify import APPRISE_KEYS, read_apprise
+from rapport.communication.adapters.settings_web import PAGE_KEYS, read_page
 from rapport.communication.addresses import address_fault
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
 
-MAIL_KEYS = ("host", "port", "sender", "user", "password", "starttls", "timeout")
 WEBHOOK_KEYS = ("secret", "timeout")
 
 
@@ -30,24 +41,39 @@ def read_adapters(
                     hint=suggest(name, adapters),
                 )
             )
-    mail = Fields(file.section("adapters", "mail"), problems, known=MAIL_KEYS, strict=True)
-    webhook = Fields(file.section("adapters", "webhook"), problems, known=WEBHOOK_KEYS, strict=True)
+    mail = _fields(file, "mail", MAIL_KEYS, problems)
+    webhook = _fields(file, "webhook", WEBHOOK_KEYS, problems)
     return _mail(mail, directory), _webhook(webhook, directory)
 
 
+def read_media(file: TomlFile, directory: Path, problems: list[Problem]) -> dict[str, Any]:
+    """The settings of the built-in adapters that are not mail or webhook, by name."""
+
+    def fields(name: str, known: Collection[str]) -> Fields:
+        return _fields(file, name, known, problems)
+
+    return {
+        "apprise": read_apprise(fields("apprise", APPRISE_KEYS), directory),
+        "folder": read_folders(fields("folder", FOLDER_KEYS), directory),
+        "ftp": read_ftp(fields("ftp", FTP_KEYS), directory),
+        "mqtt": read_mqtt(fields("mqtt", MQTT_KEYS), directory),
+        "ws": read_page(fields("ws", PAGE_KEYS)),
+    }
+
+
+def _fields(
+    file: TomlFile, name: str, known: Collection[str], problems: list[Problem]
+) -> Fields:
+    section = file.section("adapters", name)
+    return Fields(section, problems, known=(*known, SENDING), strict=True)
+
+
 def _mail(table: Fields, directory: Path) -> MailSettings:
-    sender = table.text("sender", MailSettings().sender)
-    if fault := address_fault(f"mail:{sender}", ("mail",)):
-        table.report("sender", fault)
-    settings = MailSettings(
-        host=table.text("host", MailSettings().host),
-        port=table.number("port", MailSettings().port, low=1, high=65_535),
-        sender=sender,
-        user=table.text("user", ""),
-        password=_secret("password", table, directory),
-        starttls=table.flag("starttls"),
-        timeout_ms=table.duration_ms("timeout", MailSettings().timeout_ms, least=1),
-    )
+    settings = read_mail_settings(table, directory)
+    for key, address in (("sender", settings.sender), ("reply_to", settings.reply_to)):
+        fault = address_fault(f"mail:{address}", ("mail",)) if address or key == "sender" else None
+        if fault is not None:
+            table.report(key, fault)
     return settings
 
 

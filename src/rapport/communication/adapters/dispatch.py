@@ -1,5 +1,5 @@
-"""Carries deliveries from `output.<adapter>` to the adapter and outcomes back to `control`.
-[CO-4, CO-10]
+"""Carries deliveries from `output.<adapter>` to the adapter and outcomes back to the engine.
+[CO-4, CO-10, CO-12]
 
 One dispatch per adapter, so a medium that is down leaves the others alone. Peers are served side
 by side, one peer's messages in order. Retries are the engine's (durable timers): a failing address
@@ -9,43 +9,50 @@ never blocks the queue.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
-import msgspec
-
-from rapport.channel.channel import Channels, Subscription
+from rapport.channel.channel import Channels
 from rapport.channel.dead_letter_replay import settled
 from rapport.channel.dead_letters import DEAD_LETTERS, bury
-from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter
-from rapport.communication.adapters.marks import Marks
+from rapport.communication.adapters.base import Delivery, Failed, OutputAdapter, is_repeatable
+from rapport.communication.adapters.bookkeeping import Bookkeeping
+from rapport.communication.adapters.dispatch_settings import DEFAULT_SETTINGS, DispatchSettings
+from rapport.communication.adapters.lanes import Lanes, Waiting
+from rapport.communication.adapters.marks import Begun, Mark, Marks
 from rapport.communication.adapters.outcomes import (
     OutcomeData,
+    Report,
+    dropped_data,
+    kept_data,
     outcome_data,
-    outcome_event,
+    report_to_control,
     unknown_data,
 )
+from rapport.communication.adapters.sending import Sending
 from rapport.communication.aside import run_aside
 from rapport.communication.returned import Returned, told
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import end_firmly
-from rapport.kernel.telemetry import get_logger
+from rapport.kernel.tasks import first_of
 from rapport.store.base import RecordStore
 
-_BATCH = 100
-_COMMIT_EVERY = 50
 _MOST_STARTS = 10
 """A delivery during which the process ended this often is taken for the reason and given up."""
+_READ_AT_ONCE_BYTES = 8_000_000
+"""About as much is read at a time, judged by the largest of the last ones."""
+_FIRST_READ = 100
 
-_log = get_logger(__name__)
+
+def never_decided(_message: str) -> bool:
+    """Everything that waits is still to be sent."""
+    return False
 
 
 class Dispatch:
-    """Holds one adapter's place in its channel and a lane of waiting deliveries per peer."""
+    """Holds one adapter's place in its channel and what it has read ahead."""
 
     def __init__(
         self,
@@ -54,81 +61,191 @@ class Dispatch:
         records: RecordStore,
         clock: Clock,
         *,
-        concurrency: int = 16,
-        deadline_ms: int = 15_000,
-        in_flight: int = 1_000,
+        settings: DispatchSettings = DEFAULT_SETTINGS,
+        report: Report | None = None,
+        is_decided: Callable[[str], bool] = never_decided,
     ) -> None:
-        """`concurrency` peers are served at once, `in_flight` deliveries are read ahead at most."""
+        """`report` takes outcomes; None = append them to `control`. `is_decided(message)` says that
+        nothing more is to be sent of it; asked right before sending.
+        """
+        self.adapter = adapter
         self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
-        self._adapter, self._channels, self._clock = adapter, channels, clock
-        self._marks = Marks(adapter.name, records)
-        self._slots = asyncio.Semaphore(concurrency)
-        self._deadline_ms, self._limit = deadline_ms, in_flight
-        self._subscription: Subscription | None = None
-        self._committing = asyncio.Lock()
-        self._records = records
+        self._channels, self._records, self._clock = channels, records, clock
+        self._settings, self._is_decided = settings, is_decided
+        self._report = report or report_to_control(channels, clock)
+        self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
         self._returned = Returned(channels, records, self.reader, (self.channel,))
+        self._turn = asyncio.Lock()
+        self._leaving = asyncio.Event()
+        self.workers = 0
+        """Calls of the adapter under way."""
 
     async def run(self) -> None:
-        """Works until cancelled; started again it goes on where the last commit stood."""
-        await self.open()
-        source = self._channels.channel(self.channel)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._take_letters_back())
-            while True:
-                if not await self._read(group, min(_BATCH, await self._room())):
-                    await source.wait_after(self._read_until)
+        """Works until cancelled or drained; started again it goes on where the last commit
+        stood.
+        """
+        async with self._turn:
+            await self.open()
+            async with self._working() as group:
+                letters = group.create_task(self._take_letters_back())
+                while await self._read(group) or await self._wait(group):
+                    continue
+                letters.cancel()
+
+    async def drain(self) -> None:
+        """Sends all that is there, then ends `run`; returns when nothing is left. Works also when
+        `run` does not.
+        """
+        self._leaving.set()
+        await self.run()
 
     async def open(self) -> None:
         """Takes up the durable place; deliveries after it are looked at again."""
-        self._subscription = await self._channels.subscribe(self.channel, self.reader)
-        self._read_until = self._committed = self._subscription.position
-        self._lanes: dict[str, deque[StoredEvent]] = {}
-        self._open: dict[int, bool] = {}
-        self._freed = asyncio.Event()
-        await run_aside(partial(self._marks.forget_until, self._committed))
+        subscription = await self._channels.subscribe(self.channel, self.reader)
+        marks = None if is_repeatable(self.adapter) else Marks(self.adapter.name, self._records)
+        self._book = Bookkeeping(subscription, self._report, marks)
+        self._left: dict[int, Mark] = await self._book.load()
+        self._read_until = subscription.position
+        self._lanes = Lanes()
+        self._largest = _READ_AT_ONCE_BYTES // _FIRST_READ
+        self.workers = 0
         await self._returned.open()
 
     async def settle(self) -> int:
         """Sends all that is there now and waits for it; returns how many. For tests, stopping."""
         count = 0
-        async with asyncio.TaskGroup() as group:
-            while read := await self._read(group, _BATCH):
+        async with self._turn, self._working() as group:
+            while read := await self._read(group):
                 count += read
+            await self._book.wait_below(1)
         return count
 
-    # --- lanes ---
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[asyncio.TaskGroup]:
+        async with asyncio.TaskGroup() as group:
+            books = group.create_task(self._book.run())
+            yield group
+            books.cancel()
 
-    async def _read(self, group: asyncio.TaskGroup, limit: int) -> int:
+    # --- reading ---
+
+    async def _read(self, group: asyncio.TaskGroup) -> int:
+        """Reads on as far as there is room, waiting for it; how many it read."""
+        limit = self._settings.in_flight
+        if self._book.count >= limit:
+            # Some more than one place, so that reading does not trickle.
+            await self._book.wait_below(limit * 3 // 4 + 1)
+        room = limit - self._book.count
+        fitting = max(_READ_AT_ONCE_BYTES // self._largest, 1)
         source = self._channels.channel(self.channel)
-        batch = await source.read_after(self._read_until, limit=limit)
-        self._spread(batch, group)
+        batch = await source.read_after(
+            self._read_until, limit=min(room, fitting, self._settings.batch)
+        )
+        if batch:
+            await self._spread(batch, group)
         return len(batch)
 
-    def _spread(self, batch: Sequence[StoredEvent], group: asyncio.TaskGroup) -> None:
+    async def _wait(self, group: asyncio.TaskGroup) -> bool:
+        """Until there is more; False when there is none and we are to leave."""
+        if self._leaving.is_set():
+            await self._book.wait_below(1)
+            return bool(await self._read(group))
+        source = self._channels.channel(self.channel)
+        await first_of(source.wait_after(self._read_until), self._leaving.wait())
+        return True
+
+    async def _spread(self, batch: Sequence[StoredEvent], group: asyncio.TaskGroup) -> None:
+        self._read_until = batch[-1].position
+        self._largest = max(len(stored.event.data) for stored in batch) or 1
+        self._book.open([stored.position for stored in batch])
+        fresh: list[Waiting] = []
         for stored in batch:
-            self._read_until = stored.position
-            self._open[stored.position] = False
-            peer = _peer_of(stored)
-            if peer in self._lanes:
-                self._lanes[peer].append(stored)
+            try:
+                fresh.append(Waiting(stored.position, Delivery.from_event(stored.event)))
+            except InvalidInput as error:
+                # Only the engine writes here; what is not a delivery has no sender to tell.
+                await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
+                await self._book.tell([], [stored.position])
+        self._lanes.put(self._unmarked(fresh) if self._left else fresh)
+        self._staff(group)
+
+    def _unmarked(self, fresh: Sequence[Waiting]) -> list[Waiting]:
+        """Those that are to be sent, each with what the last process left; outcomes that it noted
+        are told, perhaps again.
+        """
+        found = []
+        for entry in fresh:
+            mark = self._left.pop(entry.position, Mark(0))
+            if mark.outcome is None:
+                found.append(Waiting(entry.position, entry.delivery, mark.starts))
+                continue
+            kept = mark.outcome
+            data = kept_data(entry.delivery, entry.position, kept.state, kept.reason, kept.retry)
+            self._book.end([data], [entry.position])
+        return found
+
+    # --- workers ---
+
+    def _staff(self, group: asyncio.TaskGroup) -> None:
+        """Adds workers while something may be sent that none of them takes."""
+        each = self._settings.batch if self._sending.takes_many else 1
+        wanted = min(-(-self._lanes.ready // each), self._settings.workers - self.workers)
+        for _ in range(wanted):
+            self.workers += 1
+            group.create_task(self._work())
+
+    async def _work(self) -> None:
+        """Carries what may be sent until there is nothing."""
+        most = self._settings.batch if self._sending.takes_many else 1
+        try:
+            while taken := self._lanes.take(most, one_each=self._sending.one_each):
+                await self._carry(taken)
+                self._lanes.done(taken)
+        finally:
+            self.workers -= 1
+
+    async def _carry(self, taken: Sequence[Waiting]) -> None:
+        """Sends what is still wanted and passes on what became of it; the outcomes are marked and
+        told while the next ones are sent.
+        """
+        wanted, unwanted = self._sort_out(taken)
+        if unwanted:
+            self._book.end(list(unwanted.values()), list(unwanted))
+        if not wanted:
+            return
+        await self._say_unknown(wanted)
+        await self._book.begin([Begun(entry.position, entry.starts + 1) for entry in wanted])
+        outcomes = await self._sending.send([entry.delivery for entry in wanted])
+        data = [
+            outcome_data(entry.delivery, outcome, entry.position)
+            for entry, outcome in zip(wanted, outcomes, strict=True)
+        ]
+        self._book.end(data, [entry.position for entry in wanted])
+
+    def _sort_out(self, taken: Sequence[Waiting]) -> tuple[list[Waiting], dict[int, OutcomeData]]:
+        """What is to be sent, and by position what became of that which is not."""
+        now_ms, is_decided = self._clock.now_ms(), self._is_decided
+        wanted: list[Waiting] = []
+        unwanted: dict[int, OutcomeData] = {}
+        for entry in taken:
+            delivery = entry.delivery
+            # A plain one is decided by nothing but itself; one to an additional receiver by its
+            # own case.
+            if not delivery.plain and is_decided(delivery.case or delivery.message):
+                unwanted[entry.position] = dropped_data(delivery, entry.position)
+            elif fault := _fault(entry, now_ms):
+                unwanted[entry.position] = outcome_data(delivery, fault, entry.position)
             else:
-                self._lanes[peer] = deque([stored])
-                group.create_task(self._serve(peer))
+                wanted.append(entry)
+        return wanted, unwanted
 
-    async def _serve(self, peer: str) -> None:
-        lane = self._lanes[peer]
-        while lane:
-            async with self._slots:
-                await self._carry(lane.popleft())
-        del self._lanes[peer]
-
-    async def _room(self) -> int:
-        """How many more may be read ahead; waits until it is at least one."""
-        while len(self._open) >= self._limit:
-            self._freed.clear()
-            await self._freed.wait()
-        return self._limit - len(self._open)
+    async def _say_unknown(self, wanted: Sequence[Waiting]) -> None:
+        """Tells of those that a process before was sending when it died, before they go again."""
+        begun = [entry for entry in wanted if entry.starts]
+        if begun:
+            await self._book.tell(
+                [unknown_data(entry.delivery, entry.position, entry.starts) for entry in begun]
+            )
 
     # --- dead letters that come back ---
 
@@ -154,91 +271,22 @@ class Dispatch:
         if stored is None:
             return "the event is in no log any more"
         try:
-            delivery = Delivery.from_event(stored.event)
+            entry = Waiting(stored.position, Delivery.from_event(stored.event))
         except InvalidInput as error:
             return error.message
-        await self._carry_delivery(stored.position, delivery)
+        _, unwanted = self._sort_out([entry])
+        data = list(unwanted.values())
+        if not unwanted:
+            (outcome,) = await self._sending.send([entry.delivery])
+            data = [outcome_data(entry.delivery, outcome, entry.position)]
+        await self._report(data)
         return ""
 
-    # --- one delivery ---
 
-    async def _carry(self, stored: StoredEvent) -> None:
-        try:
-            delivery = Delivery.from_event(stored.event)
-        except InvalidInput as error:
-            # Only the engine writes here; what is not a delivery has no sender to tell.
-            await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
-        else:
-            await self._carry_delivery(stored.position, delivery)
-        await self._finish(stored.position)
-
-    async def _carry_delivery(self, position: int, delivery: Delivery) -> None:
-        before = await run_aside(partial(self._marks.begin, position))
-        data = before.outcome
-        if data is None:
-            if before.starts:
-                await self._report(delivery, unknown_data(delivery), before.starts)
-            data = outcome_data(delivery, await self._try(delivery, before.starts))
-            await run_aside(partial(self._marks.end, position, data))
-        await self._report(delivery, data)
-
-    async def _try(self, delivery: Delivery, starts: int) -> Outcome:
-        if delivery.expires and delivery.expires <= self._clock.now_ms():
-            return Failed("too late: its time to live is over", retry=False)
-        if starts >= _MOST_STARTS:
-            return Failed(f"the node stopped {starts} times while sending it", retry=False)
-        return await self._send(delivery)
-
-    async def _send(self, delivery: Delivery) -> Outcome:
-        """Sends within the deadline; a fault of the adapter is a failure like any other."""
-        sending = asyncio.ensure_future(self._adapter.send(delivery))
-        deadline = asyncio.ensure_future(self._clock.sleep(self._deadline_ms))
-        try:
-            await asyncio.wait({sending, deadline}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                return sending.result()
-            return Failed(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
-        except Exception as error:
-            _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
-            return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
-        finally:
-            await end_firmly(sending, deadline)
-
-    async def _report(self, delivery: Delivery, data: OutcomeData, starts: int = 0) -> None:
-        event = outcome_event(delivery, data, now_ms=self._clock.now_ms(), starts=starts)
-        await self._channels.channel("control").append([event])
-
-    async def _finish(self, position: int) -> None:
-        """Commits as far as everything before is done, too: when nothing is left, or now and then.
-
-        The cursor may lag, because the marks tell a restart what has ended already.
-        """
-        self._open[position] = True
-        while (first := next(iter(self._open), None)) is not None and self._open[first]:
-            del self._open[first]
-        self._freed.set()
-        async with self._committing:
-            done_until = next(iter(self._open), self._read_until + 1) - 1
-            ahead = done_until - self._committed
-            if ahead >= _COMMIT_EVERY or (ahead > 0 and not self._open):
-                await self._commit(done_until)
-
-    async def _commit(self, done_until: int) -> None:
-        assert self._subscription is not None, "open() comes first"
-        await self._subscription.commit(done_until)
-        self._committed = done_until
-        await run_aside(partial(self._marks.forget_until, done_until))
-
-
-class _Lane(msgspec.Struct):
-    """The one field that says which lane a delivery belongs to."""
-
-    peer: str = ""
-
-
-def _peer_of(stored: StoredEvent) -> str:
-    try:
-        lane: _Lane = stored.event.payload_as(_Lane)
-    except InvalidInput:
-        return ""  # `_carry` says what is wrong with it
-    return lane.peer
+def _fault(entry: Waiting, now_ms: int) -> Failed | None:
+    """Why a delivery is not to be sent, or None."""
+    if entry.delivery.expires and entry.delivery.expires <= now_ms:
+        return Failed("too late: its time to live is over", retry=False)
+    if entry.starts >= _MOST_STARTS:
+        return Failed(f"the node stopped {entry.starts} times while sending it", retry=False)
+    return None

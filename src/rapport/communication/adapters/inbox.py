@@ -5,13 +5,16 @@ Nothing is sent anywhere, so it works without a network; the web page shows `Led
 
 from __future__ import annotations
 
-from rapport.communication.adapters.base import Delivery, Outcome, Sent
+from rapport.communication.adapters.base import Delivery, Outcome, Sent, adapter
 
 
+@adapter("inbox")
 class InboxAdapter:
     """Takes every delivery: being in the log is being in the inbox."""
 
     name = "inbox"
+    repeatable = True
+    """Nothing leaves the node."""
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Always taken; whether it was read is not known."""

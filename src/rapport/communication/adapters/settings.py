@@ -8,21 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-
-class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The `[adapters.mail]` table. The password is read from a file or variable, never shown."""
-
-    host: str = "127.0.0.1"
-    port: int = 25
-    sender: str = "rapport@localhost"
-    user: str = ""
-    password: str = ""
-    starttls: bool = False
-    """Encrypt before logging in; needed with a password unless the server is on this machine."""
-    timeout_ms: int = 10_000
-
-    def __repr__(self) -> str:
-        return f"MailSettings(host={self.host!r}, port={self.port}, user={self.user!r})"
+from rapport.communication.adapters.settings_mail import MailSettings as MailSettings
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,25 +11,39 @@ from collections.abc import Callable
 import httpx2
 import msgspec
 
+from rapport.channel.push.signing import SENT_AT, TIMED_SIGNATURE, timed_signature
 from rapport.channel.push.signing import SIGNATURE as SIGNATURE
 from rapport.channel.push.signing import signature as signature
-from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome
+from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
 from rapport.communication.adapters.settings import WebhookSettings
 from rapport.communication.effects import Effect
 from rapport.communication.templates import clean
 from rapport.core.times import format_time
+from rapport.kernel.clock import Clock, SystemClock
 
 _WORTH_A_RETRY = frozenset((408, 425, 429))
 
 
+@adapter("webhook")
 class WebhookAdapter:
-    """Posts to the peer's address; redirects are not followed, since they could lead anywhere."""
+    """Posts to the peer's address; redirects are not followed, since they could lead anywhere.
+
+    Addresses within the own network are allowed: peers are declared by who runs the site.
+    """
 
     name = "webhook"
+    seals = True
+    """Addresses that end with `;sealed` carry sealed texts (see sealed.py)."""
 
-    def __init__(self, settings: WebhookSettings, link_for: Callable[[str, str], str]) -> None:
+    def __init__(
+        self,
+        settings: WebhookSettings,
+        link_for: Callable[[str, str], str],
+        clock: Clock | None = None,
+    ) -> None:
         """`link_for(message, peer)` gives the address to answer at; empty = none."""
         self._settings, self._link_for = settings, link_for
+        self._clock = clock or SystemClock()
         self._client = httpx2.AsyncClient(
             timeout=settings.timeout_ms / 1_000, follow_redirects=False, trust_env=False
         )
@@ -37,15 +51,9 @@ class WebhookAdapter:
     async def send(self, delivery: Delivery) -> Outcome:
         """2xx = confirmed; 5xx, 408, 425, 429 and an unreachable server are worth a retry."""
         body = webhook_body(delivery, self._link_for(delivery.message, delivery.peer))
-        headers = {
-            "Content-Type": "application/cloudevents+json",
-            "Idempotency-Key": delivery.key,
-        }
-        if self._settings.secret:
-            headers[SIGNATURE] = signature(self._settings.secret, body)
         try:
             async with self._client.stream(
-                "POST", delivery.target, content=body, headers=headers
+                "POST", delivery.target, content=body, headers=self._headers(delivery, body)
             ) as response:
                 status = response.status_code
         except httpx2.TimeoutException:
@@ -59,6 +67,21 @@ class WebhookAdapter:
             return Confirmed(f"HTTP {status}")
         retry = status >= 500 or status in _WORTH_A_RETRY
         return Failed(f"the server answered HTTP {status}", retry=retry)
+
+    def _headers(self, delivery: Delivery, body: bytes) -> dict[str, str]:
+        """Two signatures: of the body alone, the same for every attempt, and of the time of sending
+        with it, by which receivers refuse copies that are sent again later.
+        """
+        headers = {
+            "Content-Type": "application/cloudevents+json",
+            "Idempotency-Key": delivery.key,
+        }
+        if secret := self._settings.secret:
+            now_ms = self._clock.now_ms()
+            headers[SIGNATURE] = signature(secret, body)
+            headers[SENT_AT] = str(now_ms)
+            headers[TIMED_SIGNATURE] = timed_signature(secret, body, now_ms)
+        return headers
 
     async def close(self) -> None:
         """Closes kept connections."""
@@ -87,9 +110,23 @@ def webhook_body(delivery: Delivery, link: str) -> bytes:
                 "urgent": delivery.urgent,
                 "wants_answer": delivery.wants_answer,
                 "answer_at": link,
+                **_said(delivery),
             },
         }
     )
+
+
+def _said(delivery: Delivery) -> dict[str, str]:
+    """What the message says of itself, as far as it does."""
+    fields = {
+        "type": delivery.type,
+        "subtype": delivery.subtype,
+        "sender": delivery.sender,
+        "conversation": delivery.conversation,
+        "language": delivery.language,
+        "refers_to": delivery.refers_to,
+    }
+    return {name: text for name, text in fields.items() if text}
 
 
 def _action_body(delivery: Delivery, effect: Effect) -> bytes:

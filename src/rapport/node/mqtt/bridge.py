@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Appended, Channels
 from rapport.channel.dead_letters import bury
+from rapport.channel.mqtt.client import Arrived, BrokerClient
 from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
 from rapport.channel.mqtt.mapping import (
     BRIDGE,
@@ -24,7 +25,6 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
-from rapport.node.mqtt.client import Arrived, BrokerClient
 
 _log = get_logger(__name__)
 
@@ -65,7 +65,8 @@ class RunningBridge:
 
     def start(self) -> None:
         """Connects in the background, for ever."""
-        self._client = BrokerClient(self.bridge, self._password, self._client_id)
+        topics = [one.topic for one in self.bridge.incoming]
+        self._client = BrokerClient(self.bridge.broker, self._password, self._client_id, topics)
         self._client.start()
         if self.bridge.incoming:
             self._tasks.start(f"mqtt {self.bridge.name} in", self._take_in)

@@ -22,11 +22,12 @@ SELECT coalesce(nullif(line.message, ''), subject) AS message, coalesce(line.pee
        coalesce(line.attempt, 0) AS attempt, coalesce(line.until, 0) AS until,
        coalesce(line.result, '') AS result,
        startswith(coalesce(line.reason, ''), '{UNMAPPED}') AS unmapped,
-       regexp_extract(coalesce(line.reason, ''), '; asking (.*)$', 1) AS asked,
+       CASE WHEN type = 'rapport.delivery.escalated' THEN coalesce(line.receiver, '') ELSE '' END
+         AS asked, coalesce(line.queued, 0) AS queued,
        replace(type, 'rapport.delivery.', '') AS state, time, position
 FROM (SELECT *, from_json(data, 'message STRING, peer STRING, address STRING, adapter STRING,
                 policy STRING, detection STRING, attempt BIGINT, until BIGINT, result STRING,
-                reason STRING') AS line
+                reason STRING, receiver STRING, queued BIGINT') AS line
       FROM {{log}} WHERE type LIKE 'rapport.delivery.%')
 """
 
@@ -39,12 +40,14 @@ FROM (SELECT *, from_json(data, 'policy STRING, detection STRING, `conversation-
       FROM {log} WHERE type = 'rapport.message')
 """  # noqa: E501
 
+# One line may stand for two: that of a message of which nothing else is remembered says when it was
+# queued, and closes it.
 _DELIVERIES = """
 SELECT message, peer, address, max(adapter) AS adapter, max(policy) AS policy,
        max(detection) AS detection, max_by(state, position) AS state,
        max_by(until, position) AS again_at, max(attempt) AS attempts,
        count(DISTINCT CASE WHEN state = 'failed' THEN attempt END) AS failed_attempts,
-       min(CASE WHEN state = 'queued' THEN time END) AS queued_at,
+       min(CASE WHEN state = 'queued' THEN time WHEN queued > 0 THEN queued END) AS queued_at,
        min(CASE WHEN state = 'handed' THEN time END) AS handed_at,
        min(CASE WHEN state = 'confirmed' THEN time END) AS confirmed_at,
        min(CASE WHEN state IN ('handed', 'confirmed') THEN time END) AS taken_at
@@ -133,7 +136,7 @@ FULL OUTER JOIN (
          max(unmapped) AS unmapped, max(state IN ('handed', 'confirmed')) AS handed,
          max(state = 'confirmed') AS confirmed, max(state = 'answered') AS answered,
          max(state = 'escalated') AS escalated,
-         max_by(result, position) FILTER (WHERE peer = '' AND result <> '') AS result
+         max_by(result, position) FILTER (WHERE result <> '') AS result
   FROM {ledger} GROUP BY message
 ) told ON told.message = written.message
 """

@@ -11,12 +11,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from rapport.communication.adapters.base import (
+    BatchAdapter,
     Confirmed,
     Delivery,
     Failed,
     Outcome,
     OutputAdapter,
     Sent,
+    declared,
 )
 
 
@@ -96,6 +98,27 @@ class AdapterSuite:
             )
             assert all(isinstance(outcome, (Sent, Confirmed)) for outcome in outcomes)
             keys = [key for key, _ in await medium.received()]
+            assert sorted(keys) == sorted(delivery.key for delivery in deliveries)
+
+        self._play(scenario)
+
+    def test_it_says_what_it_is_and_addresses_begin_with_its_name(self) -> None:
+        async def scenario(medium: Medium) -> None:
+            name = medium.address.partition(":")[0]
+            assert declared(medium.adapter).name == medium.adapter.name == name
+
+        self._play(scenario)
+
+    def test_of_many_given_at_once_each_has_its_outcome_and_arrives(self) -> None:
+        async def scenario(medium: Medium) -> None:
+            if not isinstance(medium.adapter, BatchAdapter):
+                return
+            deliveries = [make_delivery(medium.address, message=f"m{n}") for n in range(5)]
+            outcomes = await medium.adapter.send_many(deliveries)
+            assert [isinstance(one, (Sent, Confirmed)) for one in outcomes] == [True] * 5
+            keys = [key for key, _ in await medium.received()]
+            if medium.adapter.keeps_order:
+                assert keys == [delivery.key for delivery in deliveries]
             assert sorted(keys) == sorted(delivery.key for delivery in deliveries)
 
         self._play(scenario)

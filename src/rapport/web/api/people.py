@@ -1,5 +1,4 @@
-"""Doors for people: the answer link of a message, the ledger, the chain of causes. [CO-10, CO-11,
-PO-11]
+"""Doors for people: the answer link of a message, the chain of causes. [CO-10, CO-11, PO-11]
 
 Opening an answer link only shows a page with a button: mail scanners follow links, people press
 buttons.
@@ -8,15 +7,15 @@ buttons.
 from __future__ import annotations
 
 import html
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from litestar import Request, Response, get, post
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath
 
 from rapport.channel.causes import CauseNode, cause_tree
 from rapport.core.errors import InvalidInput
-from rapport.web.callers import allow, allow_whole, identity_of
+from rapport.web.callers import allow, identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render
@@ -48,19 +47,6 @@ async def take_answer(
     await node.answer(message, peer, token, answer)
     page = render("answered.html", title="Thank you", peer=html.escape(peer))
     return Response(page, media_type="text/html")
-
-
-@get("/ledger")
-async def ledger(
-    request: Request[Any, Any, Any],
-    node: NodeDependency,
-    limit: Annotated[int, QueryParameter(ge=1, le=10_000)] = 200,
-) -> Response[bytes]:
-    """Who was told what, how, when, and who answered; newest first. For who may read `log`."""
-    allow_whole(request, node, "log")
-    await node.ledger.refresh()
-    rows = node.ledger.rows()[-limit:][::-1]
-    return Response(msgspec.json.encode(rows), media_type="application/json")
 
 
 @get("/explain/{event_id:str}")

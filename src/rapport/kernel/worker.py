@@ -1,8 +1,9 @@
-"""The process that carries out plug-in conversions, so that it can be ended. [ME-4]
+"""The process that carries out functions of a site and of plug-ins, so that it can be ended.
+[ME-4, CO-9]
 
-Run as `python -m rapport.mediation.worker PATHS`; speaks length-prefixed msgpack on stdin and
-stdout. Started and ended by `conversions.py`; it also ends itself, even while a plug-in hangs, when
-nobody is left to do so.
+Run as `python -m rapport.kernel.worker PATHS GROUP`; speaks length-prefixed msgpack on stdin and
+stdout. Started and ended by `worker_functions.py`; it also ends itself, even while a function
+hangs, when nobody is left to do so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, BinaryIO
 
 import msgspec
@@ -49,11 +51,12 @@ _READ_REQUEST = msgspec.msgpack.Decoder(Request)
 
 def main() -> None:
     """Answers requests until stdin ends."""
-    sys.path[:0] = msgspec.json.decode(sys.argv[1], type=list[str]) if len(sys.argv) > 1 else []
+    sys.path[:0] = msgspec.json.decode(sys.argv[1], type=list[str])
+    load = partial(_load, sys.argv[2])
     requests = sys.stdin.buffer
     with os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)  # what a plug-in prints goes to the log, not into the replies
-        functions: dict[str, Callable[..., Any]] = {}
+        functions = Functions(load)
         outbox = Outbox(replies)
         while (frame := read_frame(requests)) is not None:
             for reply in answers(_READ_REQUEST.decode(frame), functions):
@@ -100,7 +103,21 @@ class Outbox:
                 return
 
 
-def answers(request: Request, functions: dict[str, Callable[..., Any]]) -> Iterator[Reply]:
+class Functions:
+    """What was loaded so far, by name."""
+
+    def __init__(self, load: Callable[[str], Callable[..., Any]]) -> None:
+        self._load = load
+        self._loaded: dict[str, Callable[..., Any]] = {}
+
+    def find(self, call: str) -> Callable[..., Any]:
+        """The function; raises whatever its module raises."""
+        if call not in self._loaded:
+            self._loaded[call] = self._load(call)
+        return self._loaded[call]
+
+
+def answers(request: Request, functions: Functions) -> Iterator[Reply]:
     """The replies to a request, each as soon as it is known."""
     if request.many is None:
         yield answer(request, functions)
@@ -111,8 +128,8 @@ def answers(request: Request, functions: dict[str, Callable[..., Any]]) -> Itera
         yield reply or Reply("ok", [result])
 
 
-def answer(request: Request, functions: dict[str, Callable[..., Any]]) -> Reply:
-    """Carries out one request; every exception of the plug-in becomes a reply."""
+def answer(request: Request, functions: Functions) -> Reply:
+    """Carries out one request; every exception of the function becomes a reply."""
     reply, result = _called(request, request.values, functions)
     if reply is not None:
         return reply
@@ -120,19 +137,18 @@ def answer(request: Request, functions: dict[str, Callable[..., Any]]) -> Reply:
 
 
 def _called(
-    request: Request, values: list[Any] | None, functions: dict[str, Callable[..., Any]]
+    request: Request, values: list[Any] | None, functions: Functions
 ) -> tuple[Reply | None, Any]:
     """What went wrong, or there is to say, and else the result."""
     _end_me_after(request.deadline_ms / 1_000 + GRACE_SECONDS)
     try:
-        if request.call not in functions:
-            functions[request.call] = _load(request.call)
+        function = functions.find(request.call)
     except Exception as error:
         return Reply("unavailable", message=f"{type(error).__name__}: {error}"[:500]), None
     if values is None:
         return Reply("ok"), None
     try:
-        return None, functions[request.call](*values, **request.arguments)
+        return None, function(*values, **request.arguments)
     except Exception as error:
         return Reply("raised", message=f"{type(error).__name__}: {error}"[:500]), None
     finally:
@@ -158,9 +174,9 @@ def _pack(reply: Reply) -> bytes:
         return msgspec.msgpack.encode(Reply("raised", message=f"cannot be sent: {error}"[:500]))
 
 
-def _load(call: str) -> Callable[..., Any]:
+def _load(group: str, call: str) -> Callable[..., Any]:
     if ":" not in call:
-        return Plugins().get("conversions", call)
+        return Plugins().get(group, call)
     module, name = call.split(":", 1)
     function = getattr(importlib.import_module(module), name)
     if not callable(function):

@@ -1,4 +1,4 @@
-"""One connection to a broker; the only home of paho in this room. [CH-12]
+"""One connection to a broker; the only home of paho. [CH-12, CO-16]
 
 paho runs in a thread of its own; what arrives is handed to the event loop. A message is
 acknowledged only when `acknowledge` is called: the broker keeps it until then.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 
-from rapport.channel.mqtt.declare import Bridge
+from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
 from rapport.core.errors import Unavailable, Unsupported
 
@@ -22,6 +23,12 @@ KEEP_ALIVE_SECONDS = 30
 MOST_UNDER_WAY = 5_000
 """Messages taken from the broker and not yet acknowledged; a broker that sends more is cut off."""
 _AT_LEAST_ONCE = 1
+
+
+def check_driver() -> None:
+    """Raises Unsupported when the driver is not installed."""
+    if find_spec("paho") is None:
+        raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'")
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -34,12 +41,23 @@ class Arrived(msgspec.Struct, frozen=True):
 class BrokerClient:
     """Connects for ever, subscribes, hands over messages, publishes. Belongs to one event loop."""
 
-    def __init__(self, bridge: Bridge, password: str, client_id: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        password: str,
+        client_id: str,
+        topics: Sequence[str] = (),
+        *,
+        keeps_place: bool = True,
+    ) -> None:
+        """`topics` are filters to listen to. `keeps_place`: the broker keeps under `client_id` what
+        comes while we are away; without it any client id that nobody else has will do.
+        """
         try:
             from paho.mqtt import client as paho
         except ImportError:
-            raise Unsupported("MQTT", hint="pip install rapport[mqtt]") from None
-        self._bridge = bridge
+            raise Unsupported("MQTT", hint="pip install 'rapport[mqtt]'") from None
+        self._broker, self._topics = broker, tuple(topics)
         self._loop = asyncio.get_running_loop()
         self.arrived: asyncio.Queue[Arrived] = asyncio.Queue()
         self._published: dict[int, asyncio.Future[None]] = {}
@@ -48,12 +66,12 @@ class BrokerClient:
         self._client = paho.Client(
             paho.CallbackAPIVersion.VERSION2,
             client_id=client_id,
-            clean_session=False,
+            clean_session=not keeps_place,
             manual_ack=True,
         )
-        if bridge.user:
-            self._client.username_pw_set(bridge.user, password)
-        if bridge.secure:
+        if broker.user:
+            self._client.username_pw_set(broker.user, password)
+        if broker.secure:
             self._client.tls_set()
         self._client.reconnect_delay_set(min_delay=1, max_delay=15)
         self._client.on_connect = self._on_connect
@@ -64,7 +82,7 @@ class BrokerClient:
 
     def start(self) -> None:
         """Begins to connect; returns at once."""
-        self._client.connect_async(self._bridge.host, self._bridge.port, KEEP_ALIVE_SECONDS)
+        self._client.connect_async(self._broker.host, self._broker.port, KEEP_ALIVE_SECONDS)
         self._client.loop_start()
 
     async def stop(self) -> None:
@@ -108,7 +126,7 @@ class BrokerClient:
             return
         # Also when the broker kept our session: the site may ask for other topics than before. The
         # retained messages that this brings again are recognised.
-        wanted = [(one.topic, _AT_LEAST_ONCE) for one in self._bridge.incoming]
+        wanted = [(topic, _AT_LEAST_ONCE) for topic in self._topics]
         if wanted:
             client.subscribe(wanted)
         self._tell(self._found)
@@ -117,7 +135,7 @@ class BrokerClient:
         self._tell(self._lost, f"the connection to the broker ended: {reason}")
 
     def _on_connect_fail(self, _client: Any, _data: Any) -> None:
-        self._tell(self._lost, f"no broker at {self._bridge.host}:{self._bridge.port}")
+        self._tell(self._lost, f"no broker at {self._broker.place}")
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
         packet = Packet(
@@ -168,7 +186,7 @@ class BrokerClient:
             waiting.set_result(None)
 
 
-def reach_broker(bridge: Bridge, password: str, *, seconds: float) -> None:
+def reach_broker(broker: Broker, password: str, *, seconds: float) -> None:
     """Connects as nobody in particular and leaves no trace; raises Unavailable, Unsupported.
 
     Blocks for about `seconds` at the most.
@@ -186,20 +204,21 @@ def reach_broker(bridge: Bridge, password: str, *, seconds: float) -> None:
         answered.set()
 
     client.on_connect = on_connect
-    if bridge.user:
-        client.username_pw_set(bridge.user, password)
-    if bridge.secure:
+    if broker.user:
+        client.username_pw_set(broker.user, password)
+    if broker.secure:
         client.tls_set()
-    where = f"{bridge.host}:{bridge.port}"
     try:
-        client.connect(bridge.host, bridge.port, KEEP_ALIVE_SECONDS)
+        client.connect(broker.host, broker.port, KEEP_ALIVE_SECONDS)
     except OSError as error:
-        why = f"no broker at {where}: {error.strerror or error}"
+        why = f"no broker at {broker.place}: {error.strerror or error}"
         raise Unavailable(why, code="mqtt.unreachable") from None
     client.loop_start()
     try:
         if not answered.wait(seconds):
-            raise Unavailable(f"{where} does not answer as a broker", code="mqtt.unreachable")
+            raise Unavailable(
+                f"{broker.place} does not answer as a broker", code="mqtt.unreachable"
+            )
         if reasons[0].is_failure:
             raise Unavailable(f"the broker refuses: {reasons[0]}", code="mqtt.unreachable")
     finally:

@@ -1,0 +1,113 @@
+"""The ledger on a terminal, as lines, and as CSV. [CO-10, UX-3]"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rapport.cli.terminal import stderr, write_bytes, write_table
+from rapport.core.times import format_time
+
+if TYPE_CHECKING:
+    from rapport.communication.history import LedgerRow, TimelineLine
+    from rapport.communication.history_message import MessageShown
+
+COLUMNS = ("time", "person", "address", "state", "attempt", "message", "text", "why")
+_CSV_COLUMNS = (
+    "time",
+    "message",
+    "person",
+    "address",
+    "adapter",
+    "state",
+    "attempt",
+    "answer",
+    "why",
+    "receiver",
+    "policy",
+    "detection",
+    "text",
+)
+_TIMELINE = ("time", "what", "person", "how", "attempt", "answer", "why")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet would carry out instead of showing."""
+
+
+def write_rows(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
+    """The rows as a table, oldest first as they are given."""
+    write_table("ledger", COLUMNS, [cells(row, texts.get(row.message, "")) for row in rows])
+
+
+def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
+    """One row, each cell on one line."""
+    return (
+        format_time(row.time),
+        _plain(row.peer) or "-",
+        _plain(row.address) or "-",
+        row.state + (f": {_plain(row.answer)}" if row.answer else ""),
+        str(row.attempt or ""),
+        row.message,
+        _plain(text),
+        _plain(row.reason),
+    )
+
+
+def write_csv(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
+    """The rows as CSV that a spreadsheet shows and does not carry out."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_CSV_COLUMNS)
+    for row in rows:
+        given = (
+            format_time(row.time),
+            row.message,
+            row.peer,
+            row.address,
+            row.adapter,
+            row.state,
+            str(row.attempt or ""),
+            row.answer,
+            row.reason,
+            row.receiver,
+            row.policy,
+            row.detection,
+            texts.get(row.message, ""),
+        )
+        writer.writerow([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in given])
+    write_bytes(out.getvalue().encode())
+
+
+def write_message(shown: MessageShown) -> None:
+    """One message: what it says and what happened to it, in order."""
+    message = shown.message
+    out = stderr()
+    how = f" ({message.result})" if message.result else ""
+    for line in (
+        f"{message.message}: {_plain(message.text)}",
+        f"to {message.receiver or 'nobody'}, from {message.sender or 'nobody'}, "
+        f"{message.state}{how}{', urgent' if message.urgent else ''}",
+        shown.sentence,
+    ):
+        out.print(line, soft_wrap=True, markup=False)
+    write_table("what happened", _TIMELINE, [_happened(line) for line in shown.timeline])
+
+
+def _happened(line: TimelineLine) -> tuple[str, ...]:
+    until = f", again {format_time(line.until)}" if line.until else ""
+    next_one = f"asking {line.receiver}" if line.state == "escalated" and line.receiver else ""
+    return (
+        format_time(line.time),
+        line.state + (f": {line.result}" if line.result else ""),
+        _plain(line.peer) or "-",
+        _plain(line.address) or "-",
+        str(line.attempt or ""),
+        _plain(line.answer),
+        (_plain(line.reason) or next_one) + until,
+    )
+
+
+def _plain(text: str) -> str:
+    """A text on one line."""
+    return " ".join(text.split())

@@ -1,0 +1,74 @@
+"""Deliveries waiting for an adapter: one lane per peer, peers side by side. [CO-4]
+
+Pure: what may be sent now is taken out, and given back when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from rapport.communication.adapters.base import Delivery
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A delivery with its place in the adapter's channel."""
+
+    position: int
+    delivery: Delivery
+    starts: int = 0
+    """How often processes before this one began it, and died."""
+
+
+class Lanes:
+    """Holds what waits. A peer is busy while something of theirs is taken; then nothing more of it
+    is given out, so one peer's deliveries stay in order. Peers are served in turn.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, deque[Waiting]] = {}
+        """The peers with something waiting or under way."""
+        self._ready: deque[str] = deque()
+
+    def put(self, entries: Iterable[Waiting]) -> None:
+        """Queues behind what waits for the same peer."""
+        lanes = self._lanes
+        for entry in entries:
+            peer = entry.delivery.peer
+            lane = lanes.get(peer)
+            if lane is None:
+                lanes[peer] = deque((entry,))
+                self._ready.append(peer)
+            else:
+                lane.append(entry)
+
+    def take(self, most: int, *, one_each: bool = True) -> list[Waiting]:
+        """Up to `most` of what may be sent now; of each peer one, or as many as wait in a row."""
+        taken: list[Waiting] = []
+        while self._ready and len(taken) < most:
+            lane = self._lanes[self._ready.popleft()]
+            count = 1 if one_each else min(len(lane), most - len(taken))
+            if count == len(lane):
+                taken.extend(lane)
+                lane.clear()
+            else:
+                taken.extend(lane.popleft() for _ in range(count))
+        return taken
+
+    def done(self, entries: Sequence[Waiting]) -> None:
+        """What was taken has ended: the next of each of its peers may go."""
+        for peer in dict.fromkeys([entry.delivery.peer for entry in entries]):
+            if self._lanes[peer]:
+                self._ready.append(peer)
+            else:
+                del self._lanes[peer]
+
+    @property
+    def ready(self) -> int:
+        """How many peers have something that may be sent now."""
+        return len(self._ready)
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)

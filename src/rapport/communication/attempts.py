@@ -1,0 +1,138 @@
+"""How often somebody may try to log in: pauses that double, per peer and per origin; they outlive a
+restart. [CO-11]
+
+Every attempt is counted before its password is looked at, and forgiven when it was right: so many
+at once gain nothing. An attempt within a pause is not looked at and does not lengthen it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import msgspec
+
+from rapport.core.errors import TooFast
+from rapport.core.ids import content_id
+from rapport.store.base import Change, Delete, Put, RecordStore
+
+_TABLE = "login.attempts"
+_PAGE = 500
+
+
+class AttemptRule(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast pauses grow."""
+
+    free: int
+    """Failures without a pause: people mistype."""
+    first_ms: int = 1_000
+    longest_ms: int
+    forget_ms: int = 86_400_000
+    """After so long without a failure all is forgotten."""
+
+    def pause_ms(self, failures: int) -> int:
+        """The pause after that many failures.
+
+        >>> [OF_PEER.pause_ms(n) for n in (4, 5, 6, 7, 100)]
+        [0, 1000, 2000, 4000, 60000]
+        """
+        if failures < self.free:
+            return 0
+        return min(self.first_ms << min(failures - self.free, 30), self.longest_ms)
+
+
+OF_PEER = AttemptRule(free=5, longest_ms=60_000)
+"""Short: whoever fails on purpose can keep the peer itself out for a minute, not for a day, and
+still has no more than 1,440 guesses a day.
+"""
+OF_ORIGIN = AttemptRule(free=20, longest_ms=300_000)
+"""One address that tries many peers; people behind one proxy share it."""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """Failures so far, and when the last one was (ms UTC)."""
+
+    failures: int = 0
+    last_ms: int = 0
+
+    def wait_ms(self, rule: AttemptRule, now_ms: int) -> int:
+        """How long until the next attempt is looked at; 0 = now. Never longer than the pause, also
+        after the clock was set back.
+        """
+        pause_ms = rule.pause_ms(self.failures)
+        return max(min(self.last_ms + pause_ms - now_ms, pause_ms), 0)
+
+    def failed(self, rule: AttemptRule, now_ms: int) -> Tally:
+        """One failure more; the first one when all before are long ago."""
+        is_old = now_ms - self.last_ms >= rule.forget_ms
+        return Tally(1 if is_old else self.failures + 1, now_ms)
+
+    def forgiven(self) -> Tally:
+        """One failure less."""
+        return Tally(max(self.failures - 1, 0), self.last_ms)
+
+
+class Attempts:
+    """Tallies in the record store. Blocks on the disk: called from a worker thread."""
+
+    def __init__(self, records: RecordStore) -> None:
+        self._records = records
+        self._guard = threading.Lock()
+
+    def begin(self, peer: str, origin: str, now_ms: int) -> None:
+        """Counts an attempt as failed; raises TooFast while it has to wait. An empty origin has no
+        limit of its own.
+        """
+        with self._guard:
+            tallies = self._tallies(peer, origin)
+            wait_ms = max(tally.wait_ms(rule, now_ms) for _key, rule, tally in tallies)
+            if wait_ms:
+                raise TooFast(
+                    "too many attempts to log in",
+                    code="auth.too_fast",
+                    retry_after_seconds=wait_ms / 1_000,
+                    hint="wait as long as Retry-After says",
+                )
+            self._write([(key, tally.failed(rule, now_ms)) for key, rule, tally in tallies])
+
+    def forgive(self, peer: str, origin: str, *, wholly: bool) -> None:
+        """The attempt was no failure; `wholly`: it was right, so the peer's failures are over."""
+        with self._guard:
+            tallies = [(key, tally.forgiven()) for key, _rule, tally in self._tallies(peer, origin)]
+            if wholly:
+                tallies[0] = (tallies[0][0], Tally())
+            self._write(tallies)
+
+    def forget_old(self, now_ms: int) -> None:
+        """Lets go of tallies that count no more; reads all of them."""
+        with self._guard:
+            longest_ms = max(OF_PEER.forget_ms, OF_ORIGIN.forget_ms)
+            old = [key for key, tally in self._all() if now_ms - tally.last_ms >= longest_ms]
+            if old:
+                self._records.apply([Delete(_TABLE, key) for key in old])
+
+    def _tallies(self, peer: str, origin: str) -> list[tuple[str, AttemptRule, Tally]]:
+        # Digests: names are what strangers wrote, of any length.
+        named = [(f"peer/{content_id(peer)}", OF_PEER)]
+        if origin:
+            named.append((f"origin/{content_id(origin)}", OF_ORIGIN))
+        return [(key, rule, self._read(key)) for key, rule in named]
+
+    def _read(self, key: str) -> Tally:
+        kept = self._records.get(_TABLE, key)
+        return msgspec.msgpack.decode(kept, type=Tally) if kept else Tally()
+
+    def _write(self, tallies: list[tuple[str, Tally]]) -> None:
+        changes: list[Change] = [
+            Put(_TABLE, key, msgspec.msgpack.encode(tally))
+            if tally.failures
+            else Delete(_TABLE, key)
+            for key, tally in tallies
+        ]
+        self._records.apply(changes)
+
+    def _all(self) -> Iterator[tuple[str, Tally]]:
+        after = ""
+        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+            for after, value in page:
+                yield after, msgspec.msgpack.decode(value, type=Tally)

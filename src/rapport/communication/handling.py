@@ -1,0 +1,68 @@
+"""What is to be done with a message: algorithm 2.2 of the source, pure. [CO-7, CO-12]
+
+Only a primary receiver that was set is tracked; those that routing rules add are told, too, but
+decide nothing. Components, and a message without any receiver, go to the notification callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from rapport.communication.ledger import MessageFate
+from rapport.core.message import AUTH, MESSAGEINFO, Identifier, Message
+
+Route = Callable[[Message], Sequence[Identifier]]
+"""A message to those who get it beside its receiver: each once, in a fixed order."""
+
+FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
+"""Type and subtype to the channel of the service that answers."""
+ANSWERING = frozenset({"session", "answer", "medium"})
+"""Proofs of who sent a message that let it count as that person's answer."""
+
+
+def nobody_else(_message: Message) -> Sequence[Identifier]:
+    """No routing rules."""
+    return ()
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """What becomes of one message."""
+
+    fate: MessageFate
+    receivers: tuple[Identifier, ...] = ()
+    """Everybody it goes to, the primary one first."""
+    tracked: Identifier | None = None
+    routed: tuple[Identifier, ...] = ()
+    """Peers and collectives that are told without being tracked."""
+    notify: bool = False
+    forward: str = ""
+    """The channel of another service, instead of everything else."""
+
+
+def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
+    """Who gets a message, given whom routing rules add.
+
+    >>> ana, app = Identifier("peer", "ana"), Identifier("component", "app")
+    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app, receiver=ana)).tracked
+    Identifier(kind='peer', name='ana')
+    >>> handle(Message(type="TASK", subtype="REQUEST", sender=app)).fate
+    'no_receiver'
+    """
+    channel = FORWARDED.get((message.type, message.subtype), "")
+    if channel:
+        return Handled("forwarded", forward=channel)
+    first = () if message.receiver is None else (message.receiver,)
+    receivers = tuple(dict.fromkeys((*first, *routed)))
+    if not receivers:
+        return Handled("no_receiver", notify=True)
+    people = tuple(each for each in receivers if each.kind != "component")
+    tracked = message.receiver if message.receiver in people else None
+    return Handled(
+        "queued" if people else "notified",
+        receivers,
+        tracked,
+        tuple(each for each in people if each != message.receiver),
+        notify=len(people) < len(receivers),
+    )

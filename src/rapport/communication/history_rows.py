@@ -1,0 +1,279 @@
+"""The rows of the ledger, and how its lines fold into them: one state is never taken for another.
+[CO-10]
+
+Pure. For each message, person and address the newest line is the state; but who answered has
+answered, whatever the clock or a medium says later, and a closed message stays as it was closed.
+Medium states stand at an address, a person's at the person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event, StoredEvent
+from rapport.core.message import MESSAGE
+
+LONGEST_KEPT_TEXT = 10_000
+"""Of a message's text; the whole stands in the log."""
+OPEN, CLOSED = "open", "closed"
+ROUTED = "routed"
+"""Of a message that only routing rules gave to people: nothing is decided about it."""
+TAKEN = ("handed", "confirmed")
+"""The medium took it: the person was told as far as anybody can know."""
+
+RowKey = tuple[str, str, str]
+
+
+class LedgerRow(msgspec.Struct, kw_only=True):
+    """The newest state of one message at a person (`address` empty) or at one address."""
+
+    message: str
+    peer: str
+    address: str
+    adapter: str
+    state: str
+    time: int
+    attempt: int
+    reason: str
+    answer: str
+    until: int
+    policy: str
+    detection: str
+    receiver: str = ""
+    """Through which receiver the person was asked, the first or one of the escalation."""
+    stage: int = 0
+    first: int = 0
+    """Positions in `log` of the first line about it and of the one its state is from."""
+    position: int = 0
+
+    @property
+    def key(self) -> RowKey:
+        """What tells it from all others."""
+        return self.message, self.peer, self.address
+
+
+class MessageRow(msgspec.Struct, kw_only=True):
+    """One message: what it says, whether it is still open, and who answered first."""
+
+    message: str
+    text: str = ""
+    receiver: str = ""
+    policy: str = ""
+    detection: str = ""
+    time: int = 0
+    urgent: bool = False
+    state: str = "open"
+    """`open`, `escalated`, `closed`; or, of what never had a delivery of its own, its fate when it
+    was handled (`notified`, `routed`, `forwarded`, `no_receiver`, `refused`, `failed`)."""
+    result: str = ""
+    reason: str = ""
+    answered_by: str = ""
+    answer: str = ""
+    answered_at: int = 0
+    sender: str = ""
+    type: str = ""
+    subtype: str = ""
+    conversation: str = ""
+    refers_to: str = ""
+    closed_at: int = 0
+    first: int = 0
+    position: int = 0
+
+
+class _Written(
+    msgspec.Struct,
+    frozen=True,
+    rename={"conversation": "conversation-id", "refers_to": "refers-to"},
+):
+    """Of a message's own event what the ledger shows."""
+
+    type: str
+    subtype: str
+    sender: str
+    receiver: str = ""
+    conversation: str = ""
+    refers_to: str = ""
+    content: str = ""
+    urgent: bool = False
+    policy: str = ""
+    detection: str = ""
+    fate: str = ""
+    peer: str = ""
+    """Whom the only delivery was queued for, with address and adapter: this event stands for the
+    line that says so (`plain.py`)."""
+    address: str = ""
+    adapter: str = ""
+
+    def queued(self, message: str) -> LedgerLine | None:
+        """The line that the message's own event stands for, if it does."""
+        if not self.peer:
+            return None
+        return LedgerLine(
+            message=message,
+            peer=self.peer,
+            address=self.address,
+            adapter=self.adapter,
+            attempt=1,
+            receiver=self.receiver,
+            stage=1,
+        )
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What one event of `log` says to the ledger."""
+
+    message: str
+    state: str
+    """A state of the ledger, or empty: the message itself was written, and no more than that."""
+    line: LedgerLine | None
+    written: _Written | None
+    time: int
+    position: int
+
+    @property
+    def keys(self) -> tuple[RowKey, ...]:
+        """The rows that it may change; none when it is about the message as a whole."""
+        if self.line is None or not self.line.peer:
+            return ()
+        person = (self.message, self.line.peer, "")
+        return ((*person[:2], self.line.address), person) if self.line.address else (person,)
+
+
+def read_said(stored: StoredEvent) -> Said | None:
+    """What an event of `log` says to the ledger; None for what says nothing about deliveries."""
+    event = stored.event
+    try:
+        if event.type == MESSAGE:
+            written: _Written = event.payload_as(_Written)
+            line = written.queued(event.id)
+            state = "queued" if line else ""
+            return Said(event.id, state, line, written, event.time, stored.position)
+        if event.type.startswith(DELIVERY_PREFIX):
+            return _read_line(event, stored.position)
+    except InvalidInput:
+        return None  # `log` is shared: what is no ledger line says nothing about deliveries
+    return None
+
+
+def read_line(stored: StoredEvent) -> LedgerRow | None:
+    """One line alone, as a row; None for what is none about a person."""
+    said = read_said(stored)
+    if said is None or said.line is None or not said.line.peer:
+        return None
+    return _row(said.line, said, said.position)
+
+
+def _read_line(event: Event, position: int) -> Said:
+    line: LedgerLine = event.payload_as(LedgerLine)
+    state = event.type.removeprefix(DELIVERY_PREFIX)
+    return Said(line.message, state, line, None, event.time, position)
+
+
+class Fold:
+    """Rows as they are, and as they become by what is said; `gone` are keys of rows that ended."""
+
+    def __init__(self, messages: Iterable[MessageRow] = (), rows: Iterable[LedgerRow] = ()) -> None:
+        self.messages = {row.message: row for row in messages}
+        self.rows = {row.key: row for row in rows}
+        self.gone: set[RowKey] = set()
+
+    def take(self, said: Said) -> None:
+        """Takes in the next thing said, in the order of the log."""
+        message = self.messages.get(said.message)
+        if message is None:
+            message = self.messages[said.message] = MessageRow(
+                message=said.message, time=said.time, first=said.position
+            )
+        message.position = said.position
+        if said.written is not None:
+            _write(message, said.written, said.time)
+        if said.line is not None:
+            self._take_line(message, said, said.line)
+
+    def _take_line(self, message: MessageRow, said: Said, line: LedgerLine) -> None:
+        message.policy = message.policy or line.policy
+        message.detection = message.detection or line.detection
+        if not line.peer:
+            _set_state(message, said, line)
+            return
+        if said.state == "answered" and not message.answered_by:
+            message.answered_by, message.answer = line.peer, line.answer
+            message.answered_at = said.time
+        if line.result:  # one line for both: it was done, or given up, with this
+            _close(message, line, said.time)
+        key = (said.message, line.peer, line.address)
+        before = self.rows.get(key)
+        if before is not None and before.state == "answered" and said.state != "answered":
+            return
+        first = before.first if before is not None else said.position
+        self.rows[key] = _row(line, said, first)
+        self.gone.discard(key)
+        if said.state == "queued" and line.address:
+            self._end_hold((said.message, line.peer, ""))
+
+    def _end_hold(self, key: RowKey) -> None:
+        held = self.rows.get(key)
+        if held is not None and held.state == "held":
+            del self.rows[key]
+            self.gone.add(key)
+
+
+def _write(message: MessageRow, written: _Written, time: int) -> None:
+    message.time, message.text = time, written.content[:LONGEST_KEPT_TEXT]
+    message.type, message.subtype = written.type, written.subtype
+    message.sender, message.receiver = written.sender, written.receiver
+    message.conversation, message.refers_to = written.conversation, written.refers_to
+    message.policy, message.detection = written.policy, written.detection
+    message.urgent = written.urgent
+    if message.state == OPEN:
+        message.state = _state_of(written)
+
+
+def _state_of(written: _Written) -> str:
+    """The state of a message by its own event alone."""
+    if written.fate not in ("", "queued"):
+        return written.fate
+    is_decided_by_people = written.receiver.startswith(("peer:", "collective:"))
+    return OPEN if is_decided_by_people or not written.fate else ROUTED
+
+
+def _set_state(message: MessageRow, said: Said, line: LedgerLine) -> None:
+    """What the newest line about the whole message says; closed is the last word."""
+    if message.state == CLOSED:
+        return
+    if said.state == CLOSED:
+        _close(message, line, said.time)
+        return
+    message.state, message.reason, message.result = said.state, line.reason, line.result
+
+
+def _close(message: MessageRow, line: LedgerLine, time: int) -> None:
+    if message.state != CLOSED:
+        reason = "" if line.peer else line.reason  # a medium's word about one delivery
+        message.state, message.reason, message.result = CLOSED, reason, line.result
+        message.closed_at = time
+
+
+def _row(line: LedgerLine, said: Said, first: int) -> LedgerRow:
+    return LedgerRow(
+        message=said.message,
+        peer=line.peer,
+        address=line.address,
+        adapter=line.adapter,
+        state=said.state,
+        time=said.time,
+        attempt=line.attempt,
+        reason=line.reason,
+        answer=line.answer,
+        until=line.until,
+        policy=line.policy,
+        detection=line.detection,
+        receiver=line.receiver,
+        stage=line.stage,
+        first=first,
+        position=said.position,
+    )

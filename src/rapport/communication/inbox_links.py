@@ -1,0 +1,57 @@
+"""Links by which a person opens the inbox without a password: signed, and over after a while.
+[CO-11, CO-16]
+
+Whoever has the link is the person, until it is over; so it is shown to that person alone, like the
+links to answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from urllib.parse import quote
+
+from rapport.core.ids import content_id
+
+LINK_LIFETIME_MS = 30 * 86_400_000
+_MARK = 40
+_LONGEST_TIME = 15
+
+
+def inbox_token(secret: bytes, peer: str, expires_ms: int) -> str:
+    """What proves that the bearer was given the link of this peer, and until when it counts."""
+    return f"{expires_ms}.{_mark(secret, 'inbox', peer, str(expires_ms))}"
+
+
+def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int) -> bool:
+    """Whether the token is right and not over; takes the same time for every wrong one."""
+    expires, _, given = token.partition(".")
+    if not (expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST_TIME):
+        return False
+    right = _mark(secret, "inbox", peer, expires)
+    is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "replace"))
+    return is_right and now_ms < int(expires)
+
+
+def inbox_link(public_url: str, secret: bytes, peer: str, expires_ms: int) -> str:
+    """The address of this peer's inbox, to be given to nobody else."""
+    token = inbox_token(secret, peer, expires_ms)
+    return f"{public_url.rstrip('/')}/inbox/{quote(peer, safe='')}/{token}"
+
+
+def form_token(secret: bytes, proof: str) -> str:
+    """What every form of a page carries: it proves that the page was made for who has `proof` (a
+    session token or a link), so that no other site's page can post in their name.
+    """
+    return _mark(secret, "form", proof)
+
+
+def is_form_token(secret: bytes, proof: str, token: str) -> bool:
+    """Whether it is the form token of `proof`; in constant time."""
+    right = form_token(secret, proof)
+    return hmac.compare_digest(right.encode(), token.encode("utf-8", "replace"))
+
+
+def _mark(secret: bytes, *parts: str) -> str:
+    raw = content_id(*parts).encode()
+    return hmac.new(secret, raw, hashlib.sha256).hexdigest()[:_MARK]

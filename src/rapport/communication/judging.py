@@ -1,0 +1,75 @@
+"""Whether a person may be told now: what their privacy policies say about a message. [CO-9]
+
+Joins the pure rules with what they need to know: the message, the directory of now, and when the
+person was told before.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.communication.case_records import Letter
+from rapport.communication.delivery import Judge
+from rapport.communication.peers import Peer, PeerDirectory
+from rapport.communication.privacy import Allowed, PrivacyFacts, Verdict, most_counted, verdict
+from rapport.communication.privacy_functions import NO_FUNCTIONS, PrivacyFunctions
+from rapport.communication.tracking import Member
+from rapport.communication.transaction import Transaction
+
+_TABLE = "communication.recent"
+ALLOWED = Allowed()
+
+
+class _Recent(msgspec.Struct):
+    """When a person was told, newest first; as many as their rules look at."""
+
+    times: list[int]
+
+
+class Judging:
+    """Verdicts about members. Who has no privacy policy costs one look into the directory."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        directory: PeerDirectory,
+        functions: PrivacyFunctions = NO_FUNCTIONS,
+    ) -> None:
+        self._transaction, self._directory, self._functions = transaction, directory, functions
+
+    def judge(self, letter: Letter, *, urgent: bool, now_ms: int) -> Judge:
+        """What `next_step` asks about the members of one message."""
+
+        def asked(member: Member) -> Verdict:
+            peer = self._directory.peer(member.peer)
+            return ALLOWED if peer is None else self.verdict(peer, letter, urgent, now_ms)
+
+        return asked
+
+    def verdict(self, peer: Peer, letter: Letter, urgent: bool, now_ms: int) -> Verdict:
+        """Whether the message may go to the peer now."""
+        if not peer.privacy or letter.effect is not None:
+            return ALLOWED
+        facts = PrivacyFacts(
+            type=letter.type,
+            subtype=letter.subtype,
+            sender=letter.sender,
+            urgent=urgent,
+            now_ms=now_ms,
+            peer=peer.name,
+            sent_ms=letter.sent,
+            recent=lambda count: self._times(peer.name)[:count],
+        )
+        return verdict(peer.privacy, facts, self._functions)
+
+    def told(self, name: str, now_ms: int) -> None:
+        """Somebody is told a message now; remembered where a rule counts."""
+        peer = self._directory.peer(name)
+        most = most_counted(peer.privacy) if peer is not None and peer.privacy else 0
+        if most:
+            times = [now_ms, *self._times(name)][:most]
+            self._transaction.put(_TABLE, name, _Recent(times))
+
+    def _times(self, name: str) -> list[int]:
+        kept = self._transaction.get_struct(_TABLE, name, _Recent)
+        return kept.times if kept else []

@@ -1,0 +1,66 @@
+"""Who is asked now: a receiver's policy and its members with the addresses that can be used. [CO-3,
+CO-8]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rapport.communication.adapters.selection import Unserved, select_addresses
+from rapport.communication.peers import Peer, PeerDirectory
+from rapport.communication.steps import Ask
+from rapport.communication.tracking import Member, PeerDelivery, Try
+from rapport.core.message import Identifier
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+
+class Members:
+    """Looks receivers up in the directory, each time anew: members may change between two sends."""
+
+    def __init__(self, directory: PeerDirectory, adapters: Collection[str]) -> None:
+        """`adapters`: the names of those that have a dispatch now; looked at each time."""
+        self.directory, self._adapters = directory, adapters
+        self._unserved = Unserved()
+
+    def ask(self, receiver: Identifier, answer_within: int = 0) -> Ask:
+        """How many of a receiver have to be reached."""
+        collective = None
+        if receiver.kind == "collective":
+            collective = self.directory.collective(receiver.name)
+            if collective is None:
+                return Ask(str(receiver), "to-any", answer_within=answer_within)
+        if collective is None:
+            return Ask(str(receiver), answer_within=answer_within)
+        least = max(collective.least, 1)
+        return Ask(str(receiver), collective.delivery, least, answer_within)
+
+    def names(self, receiver: Identifier, *, after: str = "", limit: int) -> list[str]:
+        """The next names behind a receiver; a peer stands for itself."""
+        if receiver.kind == "collective":
+            return self.directory.member_names(receiver.name, after=after, limit=limit)
+        return [receiver.name] if not after else []
+
+    def member(
+        self, name: str, now_ms: int, *, stage: int = 0, delivery: PeerDelivery | None = None
+    ) -> Member:
+        """A peer as somebody who is told. `delivery` goes before what the peer says.
+
+        A name that nobody knows gives a member without an address, so the ledger says who was
+        missing.
+        """
+        peer = self.directory.peer(name)
+        if peer is None:
+            return Member(peer=name, tries=[], stage=stage)
+        chosen = delivery or peer.delivery
+        usable = self.usable(peer, chosen, now_ms)
+        tries = [Try(address=entry) for entry in dict.fromkeys(usable)]
+        return Member(peer=peer.name, tries=tries, delivery=chosen, stage=stage)
+
+    def usable(self, peer: Peer, delivery: PeerDelivery, now_ms: int) -> tuple[str, ...]:
+        """The addresses to use; those without a registered adapter are logged, not fatal."""
+        found = select_addresses(peer.addresses, delivery, self._adapters, fallback=peer.fallback)
+        for name in self._unserved.to_tell(found.unknown, now_ms) if found.unknown else ():
+            _log.warning("no adapter for an address", peer=peer.name, adapter=name)
+        return found.usable

@@ -1,0 +1,144 @@
+"""The plain lane: a message that needs nothing remembered but itself. [CO-7, CO-8, CO-10]
+
+One peer, one usable address, allowed now, done when the medium took it, no time to live and nobody
+who is asked next: then the delivery in `output.X` is all the state there is, and the line that says
+`handed` closes the message. What fails becomes a case like any other. The ledger says the same as
+for a case, in fewer lines: the message's own event stands for the line of the queueing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.communication.adapters.base import Delivery
+from rapport.communication.adapters.outcomes import OutcomeData
+from rapport.communication.ledger import SOURCE, LedgerLine, event_name, ledger_event
+from rapport.communication.members import Members
+from rapport.communication.peers import Peer, adapter_of, shown_address
+from rapport.core.event import Event
+from rapport.core.message import MESSAGE, Message
+
+_REMEMBERED = 100_000
+
+
+class PlainPeer(msgspec.Struct, frozen=True):
+    """A peer whom one delivery reaches, with what is the same for all messages to them."""
+
+    peer: Peer
+    address: str
+    channel: str
+    said: bytes
+    """The end of a message's event in `log`."""
+
+
+class Recent:
+    """Ids seen lately: at least the last `most`, at most twice as many."""
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._newer: set[str] = set()
+        self._older: set[str] = set()
+
+    def add(self, id: str) -> None:
+        """Remembers an id for a while."""
+        self._newer.add(id)
+        if len(self._newer) >= self._most:
+            self._older, self._newer = self._newer, set()
+
+    def discard(self, id: str) -> None:
+        """Forgets an id now."""
+        self._newer.discard(id)
+        self._older.discard(id)
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._newer or id in self._older
+
+
+class PlainLane:
+    """Turns messages into deliveries and outcomes into ledger lines, without a record."""
+
+    def __init__(self, members: Members, recent: Recent, *, enabled: bool = True) -> None:
+        self._members, self._enabled = members, enabled
+        self._peers: dict[str, PlainPeer | None] = {}
+        self.recent = recent
+        """Messages that went this way: nothing is remembered of them, so nothing is to be looked
+        up."""
+
+    def begin_batch(self) -> None:
+        """Adapters and people may have changed since."""
+        self._peers.clear()
+
+    def reach(self, name: str, now_ms: int) -> PlainPeer | None:
+        """How one delivery reaches the peer; None when it takes more to decide."""
+        if name not in self._peers:
+            self._peers[name] = self._look_up(name, now_ms)
+        return self._peers[name]
+
+    def _look_up(self, name: str, now_ms: int) -> PlainPeer | None:
+        peer = self._members.directory.peer(name)
+        if peer is None or peer.privacy or not self._enabled:
+            return None
+        usable = self._members.usable(peer, peer.delivery, now_ms)
+        if len(usable) != 1:
+            return None
+        address = usable[0]
+        adapter = adapter_of(address)
+        said = {
+            "fate": "queued",
+            "receivers": [f"peer:{name}"],
+            "peer": peer.name,
+            "address": shown_address(address),
+            "adapter": adapter,
+        }
+        return PlainPeer(peer, address, f"output.{adapter}", b"," + msgspec.json.encode(said)[1:])
+
+    def message_event(self, plain: PlainPeer, id: str, event: Event) -> Event:
+        """The message's event in `log`, made of that in `input`."""
+        data = event.data[:-1] + plain.said
+        return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, event.headers)
+
+    def delivery(
+        self, plain: PlainPeer, message: Message, id: str, *, now_ms: int, sent_ms: int, case: str
+    ) -> Delivery:
+        """The delivery, which carries all that is known; `case` of an additional receiver."""
+        if not case:
+            self.recent.add(id)
+        return Delivery(
+            message=id,
+            peer=plain.peer.name,
+            address=plain.address,
+            attempt=1,
+            text=message.content,
+            time=sent_ms,
+            queued=now_ms,
+            urgent=message.urgent,
+            type=message.type,
+            subtype=message.subtype,
+            sender=str(message.sender),
+            conversation=message.conversation,
+            language=message.language,
+            refers_to=message.refers_to,
+            plain=True,
+            acknowledge=message.delivery_policy == "acknowledged" and not case,
+            case=case,
+        )
+
+
+def plain_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
+    """The ledger line of an outcome other than a failure."""
+    message, peer, state = data.message, data.peer, data.state
+    is_taken = state in ("handed", "confirmed")
+    line = LedgerLine(
+        message=message,
+        peer=peer,
+        address=data.address,
+        adapter=adapter_of(data.address),
+        attempt=data.attempt,
+        reason=data.reason,
+        result="done" if is_taken and not delivery.case else "",
+        receiver=f"peer:{peer}",
+        stage=1,
+        queued=delivery.queued,
+    )
+    name = event_name(message, peer, state if is_taken else data.id)
+    return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))

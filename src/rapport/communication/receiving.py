@@ -1,0 +1,237 @@
+"""Takes messages of `input`: answers are heard, receivers told, services and callbacks handed
+theirs, and every message is logged with its fate. [CO-7, CO-10, CO-12]
+
+The shell of `handling.handle`; called by the engine inside one transaction.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.communication.case_records import Case, Letter, routed_key
+from rapport.communication.cases import Cases
+from rapport.communication.handling import ANSWERING, Handled, Route, handle
+from rapport.communication.ledger import (
+    SOURCE,
+    LedgerLine,
+    MessageFate,
+    event_name,
+    ledger_event,
+    refused_answer_event,
+)
+from rapport.communication.members import Members
+from rapport.communication.peers import shown_address
+from rapport.communication.plain import PlainLane, PlainPeer
+from rapport.communication.steps import Ask
+from rapport.communication.telling import PROOF
+from rapport.communication.tracking import Retry, Tracking
+from rapport.communication.transaction import Transaction
+from rapport.communication.wishes import NO_WISHES, Wishes, wishes_of
+from rapport.core.event import Event
+from rapport.core.message import AUTH, CONTROL, MESSAGE, Identifier, Message
+
+FATE = "fate"
+"""Header of a message's event in `log` when callbacks are to be told of it."""
+LONGEST_ANSWER = 2_000
+"""Of what a person answers the ledger shows this much; the whole is the message itself."""
+
+
+class Receiving:
+    """Handles messages one by one; those of the plain lane cost some microseconds each."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        cases: Cases,
+        members: Members,
+        lane: PlainLane,
+        *,
+        route: Route,
+        retry: Retry,
+    ) -> None:
+        self._transaction, self._cases, self._members = transaction, cases, members
+        self._lane, self._route, self._retry = lane, route, retry
+
+    def take(self, event: Event, now_ms: int) -> None:
+        """Handles one message; raises InvalidInput when it is none."""
+        message = Message.from_event(event)
+        id = message.id or event.id
+        proof = event.headers.get(PROOF, "none")
+        if message.refers_to and message.sender.kind == "peer":
+            self._hear_answer(message, event.id, proof, now_ms)
+        routed = self._route(message)
+        wishes = wishes_of(event) if proof == "application" else NO_WISHES
+        if not routed and wishes is NO_WISHES and self._take_plainly(message, id, event, now_ms):
+            return
+        handled = handle(message, routed)
+        if handled.forward:
+            self._forward(message, id, event, handled)
+        elif not self._is_known(id):
+            self._begin(message, id, event, handled, wishes, now_ms)
+
+    # --- the plain lane ---
+
+    def _take_plainly(self, message: Message, id: str, event: Event, now_ms: int) -> bool:
+        receiver = message.receiver
+        if receiver is None or receiver.kind != "peer" or message.ttl or message.type == AUTH:
+            return False
+        plain = self._lane.reach(receiver.name, now_ms)
+        if plain is None:
+            return False
+        delivery = self._lane.delivery(
+            plain, message, id, now_ms=now_ms, sent_ms=event.time, case=""
+        )
+        logged = self._lane.message_event(plain, id, event)
+        self._transaction.emit_early("log", logged)
+        self._transaction.emit_early(plain.channel, delivery.to_event())
+        return True
+
+    def _tell_routed(self, message: Message, id: str, event: Event, to: Identifier) -> None:
+        """Tells an additional receiver: by a delivery alone where that is enough, else by a case
+        of its own, which tells the sender of nothing but its failure.
+        """
+        key = routed_key(id, str(to))
+        plain = self._lane.reach(to.name, self._now_ms) if to.kind == "peer" else None
+        if plain is not None and not message.ttl:
+            self._queue_routed(plain, message, id, event, key)
+            return
+        case = self._case(key, id, message, event, NO_WISHES)
+        case.routed, case.tracking.acknowledge = True, False
+        if self._cases.records.case(key) is None:
+            self._start(case, message, event, self._members.ask(to), NO_WISHES)
+
+    def _queue_routed(
+        self, plain: PlainPeer, message: Message, id: str, event: Event, key: str
+    ) -> None:
+        now_ms = self._now_ms
+        delivery = self._lane.delivery(
+            plain, message, id, now_ms=now_ms, sent_ms=event.time, case=key
+        )
+        line = LedgerLine(
+            message=id,
+            peer=delivery.peer,
+            address=shown_address(delivery.address),
+            adapter=plain.channel.partition(".")[2],
+            attempt=1,
+            receiver=f"peer:{delivery.peer}",
+        )
+        name = event_name(id, "routed", delivery.peer)
+        queued = ledger_event(line, "queued", id=name, now_ms=now_ms, causes=(id,))
+        self._transaction.emit("log", queued)
+        self._transaction.emit(plain.channel, delivery.to_event())
+
+    # --- everything else ---
+
+    def _is_known(self, id: str) -> bool:
+        """Whether it was begun before: the same message again says nothing new."""
+        return self._cases.records.case(id) is not None
+
+    def _begin(
+        self,
+        message: Message,
+        id: str,
+        event: Event,
+        handled: Handled,
+        wishes: Wishes,
+        now_ms: int,
+    ) -> None:
+        self._now_ms = now_ms
+        place = self._transaction.emit("log", self._logged(id, event, handled, handled.fate))
+        for receiver in handled.routed:
+            self._tell_routed(message, id, event, receiver)
+        if handled.tracked is None:
+            return
+        case = self._case(id, id, message, event, wishes)
+        ask = _with_wishes(self._members.ask(handled.tracked, wishes.answer_within), wishes)
+        begun = self._start(case, message, event, ask, wishes)
+        if begun.tracking.closed and not handled.routed:
+            failed = self._logged(id, event, handled, "failed")
+            self._transaction.amend("log", place, failed)
+
+    def _case(self, key: str, id: str, message: Message, event: Event, wishes: Wishes) -> Case:
+        tracking = Tracking(
+            message=key,
+            done_when=wishes.counts(),
+            urgent=message.urgent,
+            acknowledge=message.delivery_policy == "acknowledged",
+            escalate=list(wishes.escalate),
+            repeat_every=wishes.repeat_every,
+            repeat_most=wishes.repeat_most,
+            expires=event.time + message.ttl if message.ttl else 0,
+            retry=self._retry,
+        )
+        # What becomes of a message of type CONTROL is told to nobody, or it would never end.
+        sender = "" if message.type == CONTROL else str(message.sender)
+        return Case(tracking=tracking, message=id, sender=sender)
+
+    def _start(self, case: Case, message: Message, event: Event, ask: Ask, wishes: Wishes) -> Case:
+        letter = Letter(
+            text=message.content,
+            time=event.time,
+            sent=event.time,
+            sender=str(message.sender),
+            type=message.type,
+            subtype=message.subtype,
+            conversation=message.conversation,
+            refers_to=message.refers_to,
+            language=message.language,
+            peer_delivery=wishes.peer_delivery,
+        )
+        return self._cases.begin(case, letter, ask, now_ms=self._now_ms, cause=event.id, only=None)
+
+    def _logged(self, id: str, event: Event, handled: Handled, fate: MessageFate) -> Event:
+        said = {"fate": fate, "receivers": [str(each) for each in handled.receivers]}
+        data = event.data[:-1] + b"," + msgspec.json.encode(said)[1:]
+        headers = event.headers | {FATE: fate} if handled.notify else event.headers
+        return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, headers)
+
+    def _forward(self, message: Message, id: str, event: Event, handled: Handled) -> None:
+        """To the service that answers; what is asked of authentication may hold a password, which
+        no log keeps.
+        """
+        shown = message if message.type != AUTH else msgspec.structs.replace(message, content="")
+        passed = msgspec.structs.replace(
+            msgspec.structs.replace(shown, id=id).to_event(source=SOURCE, time=event.time),
+            headers=event.headers,
+        )
+        self._transaction.emit("log", self._logged(id, passed, handled, handled.fate))
+        self._transaction.emit(handled.forward, passed)
+
+    # --- answers ---
+
+    def _hear_answer(self, message: Message, cause: str, proof: str, now_ms: int) -> None:
+        """A peer's message that refers to one they were sent is their answer, if it is proven."""
+        sent, peer = message.refers_to, message.sender.name
+        text = message.content[:LONGEST_ANSWER]
+        is_plain = sent in self._lane.recent
+        if proof not in ANSWERING:
+            asked = not is_plain and self._cases.records.member(sent, peer) is not None
+            if asked:
+                reason = "nothing proves who sent it"
+                line = refused_answer_event(sent, peer, reason, cause=cause, now_ms=now_ms)
+                self._transaction.emit("log", line)
+            return
+        if is_plain or not self._cases.hear_answer(sent, peer, text, now_ms=now_ms, cause=cause):
+            self._note_answer(sent, peer, text, cause, proof, now_ms)
+
+    def _note_answer(
+        self, sent: str, peer: str, text: str, cause: str, proof: str, now_ms: int
+    ) -> None:
+        """Nothing is remembered of what it answers; an answer token proves that it was asked."""
+        if proof == "answer":
+            self._transaction.emit("log", answered_line(sent, peer, text, cause, now_ms))
+
+
+def answered_line(message: str, peer: str, text: str, cause: str, now_ms: int) -> Event:
+    """The ledger line of an answer to a message of which nothing else is remembered."""
+    line = LedgerLine(message=message, peer=peer, answer=text)
+    name = event_name(cause, "answers")
+    return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))
+
+
+def _with_wishes(ask: Ask, wishes: Wishes) -> Ask:
+    is_collective = ask.receiver.startswith("collective:")
+    if not is_collective or not (wishes.reach or wishes.least):
+        return ask
+    delivery, least = wishes.reach or "at-least", max(wishes.least, 1)
+    return msgspec.structs.replace(ask, delivery=delivery, least=least)

@@ -1,0 +1,189 @@
+"""Doors to the directory: peers and collectives looked at, added, changed, removed. [CO-3]
+
+Looking is for who may read `log`, which names the same people; changing needs the right to change
+the node. What the site file declares is changed there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, delete, get, patch, post, put
+from litestar.params import FromPath, FromQuery, QueryParameter
+
+from rapport.communication.aside import run_aside
+from rapport.communication.directory import Entry
+from rapport.core.errors import InvalidInput, Problem
+from rapport.web.callers import allow_admin, allow_whole
+from rapport.web.dependencies import NodeDependency
+
+Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What a change gives back: the entry as it is now, and what the site file would warn of."""
+
+    entry: Entry
+    warnings: list[Problem] = []
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """How many came and went."""
+
+    joined: int = 0
+    left: int = 0
+
+
+class WantedMembers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that changes who is in a collective."""
+
+    join: list[str] = []
+    leave: list[str] = []
+
+
+@get("/peers")
+async def list_peers(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    after: FromQuery[str] = "",
+    limit: Limit = 1000,
+) -> Response[bytes]:
+    """Peers by name, of the site file and of the store; secrets of addresses are not shown."""
+    allow_whole(request, node, "log")
+    return _json(await run_aside(lambda: node.directory.peers(after=after, limit=limit)))
+
+
+@get("/peers/{peer:str}")
+async def show_peer(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """One peer, and the collectives it is in."""
+    allow_whole(request, node, "log")
+    return _json(await run_aside(lambda: node.directory.show_peer(peer)))
+
+
+@put("/peers/{peer:str}")
+async def put_peer(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Adds a peer or replaces its settings, which are those of the site file's [peers.NAME]."""
+    by = allow_admin(request, node)
+    settings = _read(await request.body(), dict[str, Any])
+    warnings = await node.people.put_peer(peer, settings, by=by)
+    return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
+
+
+@patch("/peers/{peer:str}")
+async def change_peer(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Changes some settings of a peer; null takes one away."""
+    by = allow_admin(request, node)
+    settings = _read(await request.body(), dict[str, Any])
+    warnings = await node.people.change_peer(peer, settings, by=by)
+    return _json(Changed(await run_aside(lambda: node.directory.show_peer(peer)), warnings))
+
+
+@delete("/peers/{peer:str}", status_code=200)
+async def remove_peer(
+    request: Request[Any, Any, Any], peer: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Removes a peer, also from every collective."""
+    await node.people.remove_peer(peer, by=allow_admin(request, node))
+    return _json({"removed": peer})
+
+
+@get("/collectives")
+async def list_collectives(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    after: FromQuery[str] = "",
+    limit: Limit = 1000,
+) -> Response[bytes]:
+    """Collectives by name; their members are asked for one by one."""
+    allow_whole(request, node, "log")
+    return _json(await run_aside(lambda: node.directory.collectives(after=after, limit=limit)))
+
+
+@get("/collectives/{collective:str}")
+async def show_collective(
+    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """One collective without its members."""
+    allow_whole(request, node, "log")
+    return _json(await run_aside(lambda: node.directory.show_collective(collective)))
+
+
+@get("/collectives/{collective:str}/members")
+async def list_members(
+    request: Request[Any, Any, Any],
+    collective: FromPath[str],
+    node: NodeDependency,
+    after: FromQuery[str] = "",
+    limit: Limit = 1000,
+) -> Response[bytes]:
+    """Names of members that come after a name, sorted."""
+    allow_whole(request, node, "log")
+
+    def members() -> list[str]:
+        node.directory.show_collective(collective)
+        return node.directory.member_names(collective, after=after, limit=limit)
+
+    return _json(await run_aside(members))
+
+
+@put("/collectives/{collective:str}")
+async def put_collective(
+    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Adds a collective or replaces its settings, and its members when they are given; the body is
+    the site file's [collectives.NAME].
+    """
+    by = allow_admin(request, node)
+    settings = _read(await request.body(), dict[str, Any])
+    members = settings.pop("members", None)
+    if members is not None and not _are_names(members):
+        raise InvalidInput("members are a list of names", code="people.bad_members")
+    warnings = await node.people.put_collective(collective, settings, members, by=by)
+    shown = await run_aside(lambda: node.directory.show_collective(collective))
+    return _json(Changed(shown, warnings))
+
+
+@delete("/collectives/{collective:str}", status_code=200)
+async def remove_collective(
+    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Removes a collective; its members stay peers."""
+    await node.people.remove_collective(collective, by=allow_admin(request, node))
+    return _json({"removed": collective})
+
+
+@post("/collectives/{collective:str}/members", status_code=200)
+async def move_members(
+    request: Request[Any, Any, Any], collective: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Lets peers join and leave a collective; of the site file's only those leave that joined."""
+    by = allow_admin(request, node)
+    wanted: WantedMembers = _read(await request.body(), WantedMembers)
+    joined = await node.people.join(collective, wanted.join, by=by)
+    return _json(Moved(joined, await node.people.leave(collective, wanted.leave, by=by)))
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _read(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"the body cannot be read: {error}",
+            code="people.bad_body",
+            hint='write JSON with the keys of the site file, such as {"addresses": ["inbox:"]}',
+        ) from None
+
+
+def _json(value: Any) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json")

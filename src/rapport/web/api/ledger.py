@@ -1,0 +1,108 @@
+"""Doors to the ledger: who was told what, how, when, and who answered. [CO-10, UX-6]
+
+For who may read `log`. Pages go on by the `Link` header (rel="next").
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.params import FromPath, FromQuery, QueryParameter
+
+from rapport.communication.history import Question
+from rapport.communication.history_message import MESSAGE_STATES, known_state, show_message
+from rapport.core.times import parse_time
+from rapport.web.callers import allow_whole
+from rapport.web.dependencies import NodeDependency
+
+Limit = Annotated[int, QueryParameter(ge=1, le=10_000)]
+State = Annotated[str, QueryParameter(name="state")]
+
+
+@get("/ledger")
+async def ledger(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    message: FromQuery[str] = "",
+    person: FromQuery[str] = "",
+    became: State = "",
+    policy: FromQuery[str] = "",
+    conversation: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+    until: FromQuery[str] = "",
+    after: FromQuery[str] = "",
+    limit: Limit = 200,
+) -> Response[bytes]:
+    """The newest state of each message at each person and address, newest change first."""
+    allow_whole(request, node, "log")
+    question = Question(
+        message=message,
+        peer=person,
+        state=known_state(became),
+        policy=policy,
+        conversation=conversation,
+        since=_moment(since),
+        until=_moment(until),
+        after=after,
+        limit=limit,
+    )
+    page = await node.ledger.find(question)
+    return _paged(request, page.rows, page.next)
+
+
+@get("/ledger/messages")
+async def ledger_messages(
+    request: Request[Any, Any, Any],
+    node: NodeDependency,
+    became: State = "",
+    policy: FromQuery[str] = "",
+    conversation: FromQuery[str] = "",
+    since: FromQuery[str] = "",
+    until: FromQuery[str] = "",
+    after: FromQuery[str] = "",
+    limit: Limit = 200,
+) -> Response[bytes]:
+    """The messages with their state and who answered first, newest first."""
+    allow_whole(request, node, "log")
+    question = Question(
+        state=known_state(became, of=MESSAGE_STATES),
+        policy=policy,
+        conversation=conversation,
+        since=_moment(since),
+        until=_moment(until),
+        after=after,
+        limit=limit,
+    )
+    page = await node.ledger.find_messages(question)
+    return _paged(request, page.messages, page.next)
+
+
+@get("/ledger/messages/{message:str}")
+async def ledger_message(
+    request: Request[Any, Any, Any],
+    message: FromPath[str],
+    node: NodeDependency,
+    timeline: FromQuery[bool] = True,
+) -> Response[bytes]:
+    """One message: how it stands, how far it got with each person, and what happened in order."""
+    allow_whole(request, node, "log")
+    return _json(await show_message(node.ledger, message, with_timeline=timeline))
+
+
+def _moment(text: str) -> int:
+    return parse_time(text) if text else 0
+
+
+def _paged(request: Request[Any, Any, Any], rows: list[Any], after: str) -> Response[bytes]:
+    headers = {}
+    if after:
+        asked = {key: value for key, value in request.query_params.items() if key != "after"}
+        headers["Link"] = f'<{request.url.path}?{urlencode(asked | {"after": after})}>; rel="next"'
+    return Response(msgspec.json.encode(rows), media_type="application/json", headers=headers)
+
+
+def _json(value: Any) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json")

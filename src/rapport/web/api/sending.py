@@ -1,0 +1,106 @@
+"""The door that takes messages: `POST /messages`, the JSON of the source's listing 1. [CO-1, CO-12]
+
+An application (sender `component:...`) needs the right to publish to `input`; a peer proves itself
+by the session token in its message. Answered when the messages are on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, post
+
+from rapport.communication.aside import run_aside
+from rapport.communication.wishes import NO_WISHES, Wishes
+from rapport.core.errors import InvalidInput, NotAllowed, TooFast, TooLarge
+from rapport.core.message import Message
+from rapport.node.node import Node
+from rapport.web.callers import allow
+from rapport.web.dependencies import NodeDependency
+
+ADAPTER = "messages"
+"""Under this name what came through this door stands in `input`."""
+_TOO_FAST = "message.too_fast"
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The ids of the messages, in their order."""
+
+    ids: list[str]
+
+
+class _Wishing(msgspec.Struct):
+    wishes: Wishes = NO_WISHES
+
+
+@post("/messages", status_code=202)
+async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """Takes one message, or an array of them, to be handled. Those of applications that ask the
+    same are taken all or none; others one by one, up to the first that is refused.
+    """
+    identity = allow(request, node, "publish", "input")
+    wanted = [_read(part) for part in _parts(await request.body())]
+    messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
+    if len(messages) > node.settings.max_batch:
+        raise TooLarge(
+            f"{len(messages)} messages in one request; the limit is {node.settings.max_batch}",
+            code="message.batch_too_large",
+        )
+    node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
+    await run_aside(lambda: _check_receivers(node, messages))
+    ids = await _taken(node, messages, wishes)
+    body = msgspec.json.encode(Taken(ids))
+    return Response(body, media_type="application/json", status_code=202)
+
+
+def _parts(body: bytes) -> list[bytes]:
+    """The messages of a body, each as JSON."""
+    if body.lstrip()[:1] != b"[":
+        return [body]
+    try:
+        return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}", code="message.not_a_message") from None
+
+
+def _read(body: bytes) -> tuple[Message, Wishes]:
+    """The message, and what is asked of its delivery beyond its fields (`wishes`)."""
+    message = Message.from_json(body)
+    try:
+        return message, msgspec.json.decode(body, type=_Wishing).wishes
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"its wishes cannot be read: {error}",
+            code="message.bad_wishes",
+            hint='such as {"least": 3, "answer_within": 600000}, durations in ms',
+        ) from None
+
+
+async def _taken(node: Node, messages: Sequence[Message], wishes: Sequence[Wishes]) -> list[str]:
+    if all(message.sender.kind == "component" for message in messages) and len(set(wishes)) == 1:
+        return await node.arrivals.send(messages, adapter=ADAPTER, wishes=wishes[0])
+    return [await _one(node, *each) for each in zip(messages, wishes, strict=True)]
+
+
+def _check_receivers(node: Node, messages: Sequence[Message]) -> None:
+    """A wrong name is told at once, with the nearest right one."""
+    for receiver in {message.receiver for message in messages if message.receiver}:
+        node.directory.check(receiver)
+
+
+async def _one(node: Node, message: Message, wishes: Wishes) -> str:
+    """One message; that of a peer is proven as those of input adapters are."""
+    if message.sender.kind == "component":
+        return (await node.arrivals.send([message], adapter=ADAPTER, wishes=wishes))[0]
+    (arrived,) = await node.arrivals.publish([message], adapter=ADAPTER)
+    if arrived.accepted or arrived.held:
+        return arrived.id
+    if arrived.reason == _TOO_FAST:
+        raise TooFast(f"{message.sender} sends too much", code=_TOO_FAST)
+    raise NotAllowed(
+        f"the message of {message.sender} is refused: {arrived.reason}",
+        code=arrived.reason,
+        hint="a peer shows a session token; an application sends as component:NAME",
+    )

@@ -1,0 +1,87 @@
+"""The door of inputs by HTTP: messages from gateways and other systems. [CO-16, CO-5]
+
+`POST /inputs/NAME` takes the JSON of a message (or several), CloudEvents, or a form; it answers
+with the ids once they are durable. Who posts shows it by a signature or by a bearer token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, post
+from litestar.params import FromPath
+
+from rapport.channel.access_rates import FailedAttempts
+from rapport.communication.adapters.input_base import Arrival
+from rapport.communication.adapters.webhook_in import WebhookInput
+from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast
+from rapport.node.node import Node
+from rapport.web.callers import identity_of
+from rapport.web.dependencies import NodeDependency
+from rapport.web.guard import OPEN
+from rapport.web.publishing import BATCH_TYPE, EVENT_TYPE, read_cloudevents
+
+TOO_FAST = "message.too_fast"
+_NO_PROOF = ("session.invalid", "message.not_proven", "message.only_answers")
+SIGNED = "signature"
+"""Stands for the caller of a signed request."""
+
+
+@post("/inputs/{name:str}", opt={OPEN: True}, status_code=202)
+async def take_messages(
+    request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
+) -> Response[bytes]:
+    """Takes messages of an input; answered when they are durable. Those that were refused have a
+    reason instead of an id.
+    """
+    door = node.web_input(name)
+    body = await request.body()
+    caller = _caller(request, node, name, door, body)
+    door.check_size(body)
+    now_ms = node.clock.now_ms()
+    events = read_cloudevents(request.headers, body, now_ms) if _has_events(request) else None
+    arrivals = await door.take(request.headers, body, events, caller=caller)
+    check_taken(arrivals)
+    told = [{"id": one.id, "accepted": one.accepted, "reason": one.reason} for one in arrivals]
+    return Response(
+        msgspec.json.encode({"messages": told}), status_code=202, media_type="application/json"
+    )
+
+
+def check_taken(arrivals: Sequence[Arrival]) -> None:
+    """Raises the fault of the first message when none of them was taken."""
+    if any(one.accepted or one.id for one in arrivals):  # one that is held has an id
+        return
+    reason = arrivals[0].reason
+    if reason == TOO_FAST:
+        hint = "wait as long as Retry-After says"
+        raise TooFast("messages come too fast", code=reason, retry_after_seconds=1, hint=hint)
+    if reason in _NO_PROOF:
+        raise NotAllowed("it is not proven who sends this", code=reason)
+    raise InvalidInput("the message was refused", code=reason or "message.refused")
+
+
+def _caller(
+    request: Request[Any, Any, Any], node: Node, name: str, door: WebhookInput, body: bytes
+) -> str:
+    """Who posts; raises NotAuthenticated for a wrong signature (TooFast for many), NotAllowed for
+    a caller without the right.
+    """
+    failures: FailedAttempts = request.app.state.failed_signatures
+    now_ms = node.clock.now_ms()
+    try:
+        if door.is_signed(request.headers, body, now_ms):
+            return SIGNED
+    except NotAuthenticated:
+        failures.note(request.client.host if request.client else "", now_ms)
+        raise
+    identity = identity_of(request)
+    node.rights.check(identity, "publish", f"input.{name}")
+    return identity
+
+
+def _has_events(request: Request[Any, Any, Any]) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind in (EVENT_TYPE, BATCH_TYPE) or "ce-id" in request.headers

@@ -1,0 +1,1 @@
+"""The inbox page of a person."""

@@ -1,0 +1,102 @@
+"""What a person sees in the inbox: what waits for them, and what was lately decided. [CO-10,
+CO-16]
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from rapport.communication.aside import run_aside
+from rapport.communication.history import IN_INBOX, Ledger, LedgerRow, MessageRow, Question
+from rapport.communication.history_rows import CLOSED, TAKEN
+from rapport.core.ids import content_id
+
+MOST_WAITING = 200
+MOST_NOTICES = 30
+MOST_DECIDED = 8
+NOTICE_FOR_MS = 7 * 86_400_000
+DECIDED_FOR_MS = 24 * 3_600_000
+_LOOK_BACK = 300
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that needs nobody any more, or this person no more."""
+
+    message: MessageRow
+    own_answer: str = ""
+    own_time: int = 0
+
+
+class InboxView(msgspec.Struct, frozen=True, kw_only=True):
+    """One person's inbox at a moment, newest first."""
+
+    peer: str
+    waiting: list[MessageRow]
+    """An answer is awaited, from this person or from others too."""
+    notices: list[MessageRow] = []
+    """Nobody has to answer: they stay until they are marked as seen, or are old."""
+    decided: list[Decided] = []
+    more: int = 0
+    """How many wait beyond those shown."""
+
+    @property
+    def mark(self) -> str:
+        """Differs when anything that is shown differs."""
+        return content_id(msgspec.json.encode(self).decode())
+
+    def shows(self, message: str) -> bool:
+        """Whether the person may answer it here."""
+        return any(row.message == message for row in (*self.waiting, *self.notices))
+
+
+async def look(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
+    """The inbox of a person now; costs what is found."""
+    page = await ledger.find(Question(peer=peer, limit=_LOOK_BACK))
+    return await run_aside(partial(_looked, ledger, peer, page.rows, now_ms))
+
+
+async def is_under_way(ledger: Ledger, peer: str, message: str) -> bool:
+    """Whether an open page may show a message that the ledger does not call handed yet: a person
+    may be faster than the news that the page has it.
+    """
+    rows = await run_aside(partial(ledger.rows, message=message, peer=peer))
+    return any(row.adapter in IN_INBOX and row.state == "queued" for row in rows)
+
+
+def _looked(ledger: Ledger, peer: str, rows: list[LedgerRow], now_ms: int) -> InboxView:
+    waiting = ledger.inbox(peer)
+    names = {row.message for row in waiting}
+    here = dict.fromkeys(row.message for row in rows if row.adapter in IN_INBOX)
+    over = [found for name in here if name not in names and (found := ledger.message(name))]
+    own = {row.message: row for row in rows if not row.address and row.state == "answered"}
+    taken = {row.message for row in rows if row.adapter in IN_INBOX and row.state in TAKEN}
+    notices = [row for row in over if row.message in taken and _is_notice(row, own, now_ms)]
+    return InboxView(
+        peer=peer,
+        waiting=waiting[:MOST_WAITING],
+        notices=notices[:MOST_NOTICES],
+        more=max(len(waiting) - MOST_WAITING, 0),
+        decided=_decided([row for row in over if row not in notices], own, now_ms),
+    )
+
+
+def _is_notice(row: MessageRow, own: dict[str, LedgerRow], now_ms: int) -> bool:
+    """Told, and done with that: nobody answered because nobody had to."""
+    is_done = row.state == CLOSED and row.result == "done" and not row.answered_by
+    return is_done and row.message not in own and now_ms - row.time <= NOTICE_FOR_MS
+
+
+def _decided(over: list[MessageRow], own: dict[str, LedgerRow], now_ms: int) -> list[Decided]:
+    """The latest messages that stood here and are over, or that this person has answered."""
+    found: list[Decided] = []
+    for row in over:
+        answer = own.get(row.message)
+        if not (answer or row.answered_by or row.closed_at):
+            continue
+        if now_ms - max(row.time, row.closed_at) > DECIDED_FOR_MS:
+            continue
+        answered = (answer.answer, answer.time) if answer else ("", 0)
+        found.append(Decided(message=row, own_answer=answered[0], own_time=answered[1]))
+    return found[:MOST_DECIDED]

@@ -1,0 +1,292 @@
+"""MQTT in against a real broker: nothing is acknowledged that is not durable here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.channel.mqtt.declare import Broker
+from rapport.channel.mqtt.mapping import Packet
+from rapport.communication.adapters.input_base import AdapterState
+from rapport.communication.adapters.mqtt_in import MqttInput
+from rapport.communication.adapters.mqtt_messages import REMEMBERED, Remembered, read_packet
+from rapport.communication.adapters.settings_mqtt import MqttInputSettings, TopicPattern
+from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.message import Message
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.tasks import Tasks
+from rapport.store.memory import MemoryRecordStore
+from rapport.testing.mqtt import Device
+from rapport.testing.nats import NatsServer
+
+
+class Taken:
+    """What became of one message."""
+
+    def __init__(self, id: str) -> None:
+        self.id, self.accepted, self.reason = id, True, ""
+
+
+class Channel:
+    """The way in, with the one promise that matters: an id that it has is dropped."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = AdapterState(name, MemoryRecordStore())
+        self.stored: dict[str, Message] = {}
+        self.failures = 0
+        self._tasks = Tasks(SystemClock())
+        self._grew = asyncio.Event()
+
+    async def publish(self, messages: Sequence[Message]) -> list[Taken]:
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("the disk is full")
+        for message in messages:
+            self.stored.setdefault(message.id, message)
+        self._grew.set()
+        return [Taken(message.id) for message in messages]
+
+    __call__ = publish
+
+    def schedule(self, work, *, name=""):
+        self._tasks.start(name, work)
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    def contents(self) -> list[str]:
+        return [message.content for message in self.stored.values()]
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.stored) < count:
+                self._grew.clear()
+                await self._grew.wait()
+
+
+def settings_for(broker: NatsServer, name: str) -> MqttInputSettings:
+    return MqttInputSettings(
+        broker=Broker(host="127.0.0.1", port=broker.mqtt_port),
+        client=f"rapport-{name}",
+        topics=(
+            TopicPattern(topic=f"{name}/messages"),
+            TopicPattern(topic=f"{name}/{{peer}}/said/{{refers_to}}", is_text=True, type="REPLY"),
+        ),
+    )
+
+
+async def until(condition: Callable[[], bool], *, seconds: int = 20) -> None:
+    for _ in range(seconds * 50):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come about")
+
+
+async def started(settings: MqttInputSettings, channel: Channel) -> MqttInput:
+    adapter = MqttInput(settings)
+    await adapter.start(channel)
+    await until(lambda: not adapter.trouble)
+    await asyncio.sleep(0.2)  # the broker's answer to the subscription
+    return adapter
+
+
+async def ended(adapter: MqttInput, channel: Channel) -> None:
+    await channel.stop()
+    await adapter.stop()
+
+
+def said(content: str) -> dict[str, str]:
+    return {"type": "T", "subtype": "S", "sender": "peer:ana", "content": content}
+
+
+def test_messages_and_plain_words_of_a_topic_arrive(mqtt_broker, mqtt_name):
+    async def scenario(device: Device):
+        channel = Channel("panels")
+        adapter = await started(settings_for(mqtt_broker, mqtt_name), channel)
+        device.publish(f"{mqtt_name}/messages", said("hello") | {"id": "own-id"})
+        device.publish(f"{mqtt_name}/ben/said/m7", "on my way ☃".encode())
+        device.publish(f"{mqtt_name}/messages", b"not a message")
+        device.publish(f"{mqtt_name}/ben/said/m8", b"\xff")
+        device.publish(f"{mqtt_name}/messages", said("last"))
+        await channel.wait_for(3)
+        await ended(adapter, channel)
+        first, second, _third = channel.stored.values()
+        assert (first.id, first.content) == ("own-id", "hello")
+        assert (str(second.sender), second.refers_to) == ("peer:ben", "m7")
+        assert (second.type, second.content) == ("REPLY", "on my way ☃")
+        assert adapter.refused == 2
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+def test_what_comes_while_we_are_away_waits_at_the_broker(mqtt_broker, mqtt_name):
+    async def scenario(device: Device):
+        channel = Channel("panels")
+        where = settings_for(mqtt_broker, mqtt_name)
+        await ended(await started(where, channel), channel)
+        for number in range(20):
+            device.publish(f"{mqtt_name}/messages", said(str(number)))
+        adapter = await started(where, channel)
+        await channel.wait_for(20)
+        await ended(adapter, channel)
+        assert channel.contents() == [str(number) for number in range(20)]
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+def test_a_message_is_not_acknowledged_before_it_is_durable(mqtt_broker, mqtt_name):
+    """The adapter ends while the store refuses: the broker gives the message again."""
+
+    async def scenario(device: Device):
+        channel = Channel("panels")
+        channel.failures = 1_000
+        where = settings_for(mqtt_broker, mqtt_name)
+        adapter = await started(where, channel)
+        device.publish(f"{mqtt_name}/messages", said("patience"))
+        await until(lambda: channel.failures < 1_000)
+        await ended(adapter, channel)
+        assert channel.stored == {}
+        channel.failures = 0
+        again = await started(where, channel)
+        await channel.wait_for(1)
+        await ended(again, channel)
+        assert channel.contents() == ["patience"]
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+class Hasty(Channel):
+    """Says once that the sender is too fast."""
+
+    refusals = 1
+
+    async def publish(self, messages: Sequence[Message]) -> list[Taken]:
+        if not self.refusals:
+            return await super().publish(messages)
+        self.refusals -= 1
+        taken = [Taken(message.id) for message in messages]
+        for one in taken:
+            one.accepted, one.reason = False, "message.too_fast"
+        return taken
+
+
+def test_a_message_that_came_too_fast_is_tried_again_not_lost(mqtt_broker, mqtt_name):
+    async def scenario(device: Device):
+        channel = Hasty("panels")
+        adapter = await started(settings_for(mqtt_broker, mqtt_name), channel)
+        device.publish(f"{mqtt_name}/messages", said("hurry"))
+        await channel.wait_for(1)
+        await ended(adapter, channel)
+        assert channel.contents() == ["hurry"]
+        assert (adapter.taken, adapter.refused) == (1, 0)
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+class Deaf(Channel):
+    """Stores, and then fails as a process does that is killed before it acknowledges."""
+
+    async def publish(self, messages: Sequence[Message]) -> list[Taken]:
+        await super().publish(messages)
+        self.killed.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def test_a_message_that_was_durable_and_not_acknowledged_is_stored_once(mqtt_broker, mqtt_name):
+    async def scenario(device: Device):
+        channel, where = Deaf("panels"), settings_for(mqtt_broker, mqtt_name)
+        channel.killed = asyncio.Event()
+        adapter = await started(where, channel)
+        device.publish(f"{mqtt_name}/messages", said("once"))
+        async with asyncio.timeout(20):
+            await channel.killed.wait()
+        await ended(adapter, channel)
+        after = Channel("panels")
+        after.state, after.stored = channel.state, channel.stored
+        again = await started(where, after)
+        device.publish(f"{mqtt_name}/messages", said("next"))
+        await after.wait_for(2)
+        await ended(again, after)
+        assert after.contents() == ["once", "next"]
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_comes_back_loses_nothing():
+    async def scenario(broker: NatsServer):
+        channel = Channel("panels")
+        adapter = await started(settings_for(broker, "k"), channel)
+        with Device(broker.mqtt_port) as device:
+            for number in range(30):
+                device.publish("k/messages", said(f"before {number}"))
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+        with Device(broker.mqtt_port) as device:
+            for number in range(30):
+                device.publish("k/messages", said(f"after {number}"))
+        wanted = {f"{when} {number}" for when in ("before", "after") for number in range(30)}
+        await until(lambda: set(channel.contents()) == wanted, seconds=60)
+        await ended(adapter, channel)
+
+    with NatsServer(mqtt=True) as broker:
+        asyncio.run(scenario(broker))
+
+
+# --- pure ---
+
+
+def packet(topic: str, payload: bytes = b"x", *, number: int = 1, again: bool = False) -> Packet:
+    return Packet(topic=topic, payload=payload, number=number, again=again)
+
+
+def test_a_message_that_names_another_sender_than_its_topic_is_refused():
+    topics = (TopicPattern(topic="panels/{peer}"),)
+    spoof = b'{"type":"T","subtype":"S","sender":"peer:eve"}'
+    with pytest.raises(InvalidInput) as raised:
+        read_packet(packet("panels/ana", spoof), topics)
+    assert raised.value.code == "input.other_sender"
+    assert read_packet(packet("panels/eve", spoof), topics).sender.name == "eve"
+
+
+@given(st.text(max_size=30), st.binary(max_size=60))
+@settings(max_examples=200)
+def test_whatever_a_broker_sends_is_a_message_or_a_fault_with_a_code(topic, payload):
+    topics = (TopicPattern(topic="{peer}/a", is_text=True), TopicPattern(topic="#"))
+    try:
+        message = read_packet(packet(topic, payload), topics)
+    except InvalidInput as error:
+        assert error.code
+    else:
+        assert message.sender.name
+
+
+def test_only_a_packet_marked_as_coming_again_gets_an_id_that_was_given_before():
+    known = Remembered()
+    assert known.id_for(packet("a"), "one") == "one"
+    assert known.id_for(packet("a"), "two") == "two"  # said twice is two messages
+    assert known.id_for(packet("a", again=True), "three") == "two"
+    assert known.id_for(packet("a", b"y", again=True), "four") == "four"
+    kept = Remembered.from_bytes(known.to_bytes())
+    assert kept.id_for(packet("a", again=True), "five") == "two"
+    assert Remembered.from_bytes(b"\xc1 broken").ids == {}
+
+
+def test_what_is_remembered_stays_bounded():
+    known = Remembered()
+    for number in range(REMEMBERED + 100):
+        known.id_for(packet("a", number=number), str(number))
+    assert len(known.ids) == REMEMBERED
+    assert known.id_for(packet("a", number=0, again=True), "fresh") == "fresh"

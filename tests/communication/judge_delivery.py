@@ -1,0 +1,249 @@
+"""The delivery policies told naively, straight from the text of CO-8: everybody in one list, looked
+at from the beginning after everything that happens. No counters, no records, no slices.
+
+Judges `rapport.communication.delivery` on random runs (test_delivery_judged.py).
+"""
+
+from __future__ import annotations
+
+
+class Person:
+    """Somebody who was asked."""
+
+    def __init__(self, name, addresses, policy, stage):
+        self.name, self.policy, self.stage = name, policy, stage
+        self.states = dict.fromkeys(addresses, "untried")
+        self.attempts = dict.fromkeys(addresses, 0)
+        self.failures = dict.fromkeys(addresses, 0)
+        self.again_at = {}
+        self.answered = self.refused = self.gone = False
+        self.was_reached = self.was_lost = False
+        self.held_until = None
+        self.reminded, self.remind_at = 0, None
+
+
+class Naive:
+    """One message; `queued` and `told` are what it did so far."""
+
+    def __init__(self, settings, verdicts, chain, now):
+        self.settings, self.verdicts, self.chain, self.now = settings, verdicts, list(chain), now
+        self.people, self.stages = [], []
+        self.queued, self.told, self.result = [], [], ""
+
+    # --- what happens ---
+
+    def ask(self, policy, least, within, people):
+        stage = {"policy": policy, "least": least, "within": within, "by": None, "over": False}
+        self.stages.append(stage)
+        if self.settings["expires"] and self.settings["expires"] <= self.now:
+            self.close("timed_out")
+            return
+        known = [person.name for person in self.people]
+        for name, addresses, peer_policy in people:
+            if name not in known:
+                person = Person(name, addresses, peer_policy, len(self.stages) - 1)
+                self.people.append(person)
+                self.first_try(person)
+                if policy == "to-all-members" and not self.chain:
+                    self.complain_if_lost(stage, everybody_is_there=False)
+        self.decide()
+
+    def hear(self, name, address, attempt, state, retry):
+        person = self.find(name)
+        if person is None or address not in person.states or attempt != person.attempts[address]:
+            return
+        before = person.states[address]
+        if before == "handed" and state != "confirmed":
+            return
+        if before not in ("queued", "unknown", "handed"):
+            return
+        if state == "failed":
+            person.failures[address] += 1
+            pause = min(1_000 * 2 ** (person.failures[address] - 1), 4_000)
+            ends = self.settings["expires"]
+            in_time = not ends or self.now + pause < ends
+            again = retry and in_time and person.failures[address] < 3
+            if again and not self.result and not person.answered:
+                person.states[address] = "waiting"
+                person.again_at[address] = self.now + pause
+            else:
+                person.states[address] = "failed"
+        else:
+            person.states[address] = state
+            if state != "unknown":
+                person.failures[address] = 0
+        self.look_at(person)
+        self.decide()
+
+    def answer(self, name):
+        person = self.find(name)
+        if person is not None:
+            person.answered = True
+            if not self.result:
+                self.give_up(person)
+            self.decide()
+
+    def pass_time(self, milliseconds):
+        self.now += milliseconds
+        if self.result:
+            return
+        if self.settings["expires"] and self.settings["expires"] <= self.now:
+            self.close("timed_out")
+            return
+        stage = self.stages[-1]
+        if stage["by"] is not None and stage["by"] <= self.now and not stage["over"]:
+            stage["by"] = None
+            if self.chain:
+                self.ask_next(stage)
+            else:
+                self.close("timed_out")
+        for person in list(self.people):
+            self.look_at_the_clock(person)
+            self.decide()
+
+    # --- one person ---
+
+    def first_try(self, person):
+        if not person.states:
+            person.was_lost = True
+            return
+        verdict, until = self.verdicts(person.name, self.now)
+        if verdict == "hold":
+            person.held_until = until
+        elif verdict == "refuse":
+            person.refused, person.held_until = True, None
+        else:
+            person.held_until = None
+            first = list(person.states)
+            for address in first[:1] if person.policy == "preferred" else first:
+                self.queue(person, address)
+            stage = self.stages[person.stage]
+            if stage["within"] and stage["by"] is None:
+                stage["by"] = self.now + stage["within"]
+            if self.settings["repeat_every"] and self.settings["done_when"] == "answered":
+                person.remind_at = self.now + self.settings["repeat_every"]
+
+    def look_at(self, person):
+        """Whether the media's words decide about this person."""
+        if person.was_reached or person.was_lost or person.refused or person.gone:
+            return
+        states = list(person.states.values())
+        taken = [state in ("handed", "confirmed") for state in states]
+        failed = [state == "failed" for state in states]
+        every = person.policy == "to-all-channels"
+        reached = person.answered or (all(taken) if every else any(taken))
+        untried = [a for a, state in person.states.items() if state == "untried"]
+        if reached:
+            person.was_reached = True
+        elif untried and not self.result and all(failed[: states.index("untried")]):
+            self.queue(person, untried[0])
+        elif any(failed) if every else all(failed):
+            person.was_lost, person.remind_at = True, None
+
+    def look_at_the_clock(self, person):
+        if self.result:
+            return
+        if person.held_until is not None and person.held_until <= self.now:
+            self.first_try(person)
+        for address, moment in list(person.again_at.items()):
+            if person.states[address] == "waiting" and moment <= self.now:
+                self.queue(person, address)
+        if person.remind_at is not None and person.remind_at <= self.now:
+            self.remind(person)
+
+    def remind(self, person):
+        verdict, until = self.verdicts(person.name, self.now)
+        out = (person.was_lost or person.refused) and not person.answered
+        if self.stages[person.stage]["over"] or out or verdict == "refuse":
+            person.remind_at = None
+        elif verdict == "hold":
+            person.remind_at = max(until, self.now + 1)
+        else:
+            taken = ("handed", "confirmed", "failed")
+            again = [a for a, state in person.states.items() if state in taken]
+            if person.was_reached and again:
+                person.reminded += 1
+                for address in again:
+                    person.failures[address] = 0
+                    self.queue(person, address)
+            most = self.settings["repeat_most"]
+            ended = most and person.reminded >= most
+            person.remind_at = None if ended else self.now + self.settings["repeat_every"]
+
+    def give_up(self, person):
+        person.remind_at = None
+        if person.held_until is not None:
+            person.held_until, person.gone = None, True
+        for address, state in person.states.items():
+            if state in ("waiting", "untried"):
+                person.states[address] = "stopped"
+
+    def queue(self, person, address):
+        person.states[address] = "queued"
+        person.attempts[address] += 1
+        self.queued.append((person.name, address, person.attempts[address]))
+
+    # --- the message ---
+
+    def is_done(self, person):
+        return person.answered or (self.settings["done_when"] == "sent" and person.was_reached)
+
+    def is_out(self, person):
+        return (person.was_lost or person.refused) and not person.answered
+
+    def of(self, stage):
+        number = self.stages.index(stage)
+        return [person for person in self.people if person.stage == number]
+
+    def is_met(self, stage):
+        people = self.of(stage)
+        done = [person for person in people if self.is_done(person)]
+        if stage["policy"] == "to-all-members":
+            return bool(people) and len(done) == len(people)
+        return len(done) >= (stage["least"] if stage["policy"] == "at-least" else 1)
+
+    def is_lost(self, stage, *, everybody_is_there=True):
+        people = self.of(stage)
+        out = [person for person in people if self.is_out(person)]
+        if stage["policy"] == "to-all-members":
+            return bool(out) or not people
+        needed = stage["least"] if stage["policy"] == "at-least" else 1
+        return everybody_is_there and len(people) - len(out) < needed
+
+    def complain_if_lost(self, stage, *, everybody_is_there):
+        if self.is_lost(stage, everybody_is_there=everybody_is_there):
+            self.tell("comerror")
+
+    def decide(self):
+        if self.result:
+            return
+        if any(self.is_met(stage) for stage in self.stages):
+            self.close("done")
+            return
+        stage = self.stages[-1]
+        if stage["over"] or not self.is_lost(stage):
+            return
+        if self.chain:
+            self.ask_next(stage)
+        elif all(self.is_done(person) or self.is_out(person) for person in self.of(stage)):
+            self.close("failed")
+        else:
+            self.tell("comerror")
+
+    def ask_next(self, stage):
+        stage["over"] = True
+        policy, least, within, people = self.chain.pop(0)
+        self.ask(policy, least, within, people)
+
+    def close(self, result):
+        self.result = result
+        for person in self.people:
+            self.give_up(person)
+        self.tell({"done": "ack", "timed_out": "timeout", "failed": "comerror"}[result])
+
+    def tell(self, what):
+        if what != "comerror" or "comerror" not in self.told:
+            self.told.append(what)
+
+    def find(self, name):
+        return next((person for person in self.people if person.name == name), None)

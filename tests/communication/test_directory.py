@@ -1,0 +1,285 @@
+"""The directory: the site file's people and the store's, as deliveries and people ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.directory import StoredDirectory
+from rapport.communication.directory_changes import PEOPLE_CHANGED, DirectoryChanges
+from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
+from rapport.core.message import Identifier
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import ManualClock
+
+ADAPTERS = ("inbox", "mail", "webhook")
+
+
+class People:
+    """A directory over a record store that outlives it."""
+
+    def __init__(self, channels: Any = None) -> None:
+        self.clock = ManualClock(1_772_452_800_000)
+        self.channels = channels or open_memory(self.clock)
+        declared = SiteDirectory(
+            {"ana": Peer(name="ana", addresses=("inbox:",))},
+            {"guards": Collective(name="guards", members=("ana",))},
+        )
+        self.directory = StoredDirectory(declared, self.channels.records)
+        self.touched: list[str] = []
+        self.changes = DirectoryChanges(
+            self.directory,
+            self.channels.records,
+            self.channels,
+            self.clock,
+            new_id=Ids(self.clock, Chance(7)).new,
+            adapters=lambda: ADAPTERS,
+        )
+        self.changes.changed.append(self.touched.append)
+
+    async def log(self) -> list[Any]:
+        stored = await self.channels.channel("log").read_after(0, limit=10_000)
+        return [each.event.payload() for each in stored if each.event.type == PEOPLE_CHANGED]
+
+
+@pytest.fixture
+def people() -> People:
+    return People()
+
+
+def test_a_peer_is_added_changed_and_removed_while_the_node_runs(people: People) -> None:
+    async def scenario() -> None:
+        await people.changes.put_peer("ben", {"addresses": "mail:ben@example.org"}, by="boss")
+        assert people.directory.peer("ben") == Peer(name="ben", addresses=("mail:ben@example.org",))
+        await people.changes.change_peer(
+            "ben", {"quiet": "22:00-07:00", "zone": "Europe/Vienna"}, by="boss"
+        )
+        ben = people.directory.peer("ben")
+        assert ben is not None
+        assert ben.privacy
+        await people.changes.change_peer("ben", {"quiet": None, "zone": None}, by="boss")
+        assert people.directory.show_peer("ben").settings == {"addresses": ["mail:ben@example.org"]}
+        await people.changes.remove_peer("ben", by="boss")
+        assert people.directory.peer("ben") is None
+        assert people.touched == ["ben"] * 4
+        assert [(each["change"], each["by"]) for each in await people.log()] == [
+            ("added", "boss"),
+            ("changed", "boss"),
+            ("changed", "boss"),
+            ("removed", "boss"),
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_what_the_site_file_refuses_is_refused_here_with_every_fault(people: People) -> None:
+    async def scenario() -> None:
+        with pytest.raises(SiteError) as refused:
+            await people.changes.put_peer(
+                "ben",
+                {"addresses": ["mial:b", "mail:no"], "quiet": "25:00-1:00", "colour": 1},
+                by="",
+            )
+        codes = {problem.code for problem in refused.value.problems}
+        assert {"adapter.unknown", "peer.bad_address", "site.unknown_key"} <= codes
+        assert len(codes) == 4
+        with pytest.raises(SiteError):
+            await people.changes.put_collective("town", {"delivery": "to-some"}, by="")
+        with pytest.raises(SiteError):
+            await people.changes.put_peer("ben", {"addresses": []}, by="")
+        assert people.directory.peer("ben") is None
+        assert await people.log() == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["", " ben", "a\nb", "x" * 101])
+def test_a_name_that_could_not_stand_in_an_address_is_refused(people: People, name: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        asyncio.run(people.changes.put_peer(name, {"addresses": ["inbox:"]}, by=""))
+    assert refused.value.code == "people.bad_name"
+
+
+def test_names_of_the_site_file_are_changed_in_the_site_file(people: People) -> None:
+    async def scenario() -> None:
+        for change in (
+            people.changes.put_peer("ana", {"addresses": ["inbox:"]}, by=""),
+            people.changes.change_peer("ana", {"delivery": "preferred"}, by=""),
+            people.changes.remove_peer("ana", by=""),
+            people.changes.put_collective("guards", {}, by=""),
+            people.changes.remove_collective("guards", by=""),
+            people.changes.leave("guards", ["ana"], by=""),
+        ):
+            with pytest.raises(Conflict) as refused:
+                await change
+            assert refused.value.code == "people.in_site_file"
+            assert "site.toml" in refused.value.message
+
+    asyncio.run(scenario())
+
+
+def test_members_join_and_leave_also_in_a_collective_of_the_site_file(people: People) -> None:
+    async def scenario() -> None:
+        for name in ("ben", "lea"):
+            await people.changes.put_peer(name, {"addresses": ["inbox:"]}, by="")
+        assert await people.changes.join("guards", ["lea", "ben", "ana"], by="") == 2
+        assert await people.changes.join("guards", ["lea"], by="") == 0
+        guards = people.directory.collective("guards")
+        assert guards is not None
+        assert guards.members == ("ana", "ben", "lea")
+        assert people.directory.show_peer("lea").collectives == ["guards"]
+        assert await people.changes.leave("guards", ["lea", "lea"], by="") == 1
+        await people.changes.remove_peer("ben", by="")
+        assert people.directory.member_names("guards") == ["ana"]
+
+    asyncio.run(scenario())
+
+
+def test_a_collective_of_the_store_has_the_members_that_were_given_last(people: People) -> None:
+    async def scenario() -> None:
+        for name in ("ben", "lea", "tom"):
+            await people.changes.put_peer(name, {"addresses": ["inbox:"]}, by="")
+        await people.changes.put_collective(
+            "town", {"delivery": "at-least 2"}, ["ben", "lea"], by=""
+        )
+        await people.changes.put_collective(
+            "town", {"delivery": "at-least 2"}, ["lea", "tom"], by=""
+        )
+        assert people.directory.collective("town") == Collective(
+            name="town", members=("lea", "tom"), delivery="at-least", least=2
+        )
+        await people.changes.put_collective("town", {"delivery": "to-any"}, by="")
+        assert people.directory.member_names("town") == ["lea", "tom"]
+        with pytest.raises(UnknownName):
+            await people.changes.put_collective("town", {}, ["nobody"], by="")
+        await people.changes.remove_collective("town", by="")
+        assert people.directory.collective("town") is None
+        await people.changes.put_collective("town", {}, by="")
+        assert people.directory.member_names("town") == []
+
+    asyncio.run(scenario())
+
+
+def test_a_large_collective_is_read_in_slices(people: People) -> None:
+    async def scenario() -> None:
+        names = [f"p{number:04}" for number in range(2_500)]
+        for name in names:
+            people.channels.records.put(
+                "people.peers", name, b'{"settings":{"addresses":["inbox:"]}}'
+            )
+        assert await people.changes.join("guards", names, by="") == 2_500
+        found, after = list[str](), ""
+        while page := people.directory.member_names("guards", after=after, limit=700):
+            assert len(page) <= 700
+            found += page
+            after = page[-1]
+        assert found == ["ana", *names]
+        told = [each for each in await people.log() if each["change"] == "joined"]
+        assert [len(each["members"]) for each in told] == [1_000, 1_000, 500]
+
+    asyncio.run(scenario())
+
+
+def test_one_name_is_never_the_beginning_of_another_ones_members(people: People) -> None:
+    async def scenario() -> None:
+        await people.changes.put_peer("x/y", {"addresses": ["inbox:"]}, by="")
+        await people.changes.put_collective("a", {}, ["x/y"], by="")
+        await people.changes.put_collective("a/x", {}, by="")
+        assert people.directory.member_names("a") == ["x/y"]
+        assert people.directory.member_names("a/x") == []
+        await people.changes.remove_collective("a/x", by="")
+        assert people.directory.member_names("a") == ["x/y"]
+
+    asyncio.run(scenario())
+
+
+def test_a_wrong_name_is_answered_with_the_nearest_one(people: People) -> None:
+    async def scenario() -> None:
+        await people.changes.put_peer("benjamin", {"addresses": ["inbox:"]}, by="")
+        with pytest.raises(UnknownName) as refused:
+            people.directory.check(Identifier("peer", "benjamn"))
+        assert "'benjamin'" in refused.value.hint
+        with pytest.raises(UnknownName) as refused:
+            people.directory.check(Identifier("peer", "guards"))
+        assert refused.value.hint == "did you mean collective:guards?"
+        people.directory.check(Identifier("collective", "guards"))
+        people.directory.check(Identifier("component", "anything"))
+
+    asyncio.run(scenario())
+
+
+def test_the_log_shows_no_secret_of_an_address(people: People) -> None:
+    async def scenario() -> None:
+        secret = "webhook:https://user:secret@example.org/hook?key=secret"
+        await people.changes.put_peer("ben", {"addresses": [secret]}, by="")
+        told = await people.log()
+        assert "secret" not in repr(told)
+        assert "secret" not in repr(people.directory.show_peer("ben"))
+        assert "secret" not in repr(people.directory.peers())
+        ben = people.directory.peer("ben")
+        assert ben is not None
+        assert ben.addresses == (secret,)
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_a_crash_left_untold_is_told_on_opening(people: People) -> None:
+    async def scenario() -> None:
+        append = people.channels.channel("log").append
+
+        async def crash(events: Any) -> Any:
+            raise OSError("the power went")
+
+        people.channels.channel("log").append = crash
+        with pytest.raises(OSError, match="power"):
+            await people.changes.put_peer("ben", {"addresses": ["inbox:"]}, by="boss")
+        people.channels.channel("log").append = append
+        again = People(people.channels)
+        assert again.directory.peer("ben") is not None
+        await again.changes.open()
+        await again.changes.open()
+        assert [each["name"] for each in await again.log()] == ["ben"]
+
+    asyncio.run(scenario())
+
+
+def test_peers_and_collectives_are_listed_in_pages(people: People) -> None:
+    async def scenario() -> None:
+        for name in ("zoe", "aaron", "ben"):
+            await people.changes.put_peer(name, {"addresses": ["inbox:"]}, by="")
+        assert [entry.name for entry in people.directory.peers(limit=2)] == ["aaron", "ana"]
+        rest = people.directory.peers(after="ana")
+        assert [(entry.name, entry.origin) for entry in rest] == [
+            ("ben", "store"),
+            ("zoe", "store"),
+        ]
+        await people.changes.put_collective("east", {}, by="boss")
+        listed = people.directory.collectives()
+        assert [(entry.name, entry.by) for entry in listed] == [("east", "boss"), ("guards", "")]
+
+    asyncio.run(scenario())
+
+
+def test_a_kept_peer_that_cannot_be_read_has_no_address(people: People) -> None:
+    """Their quiet hours may be what cannot be read."""
+    people.channels.records.put(
+        "people.peers", "ben", b'{"settings":{"addresses":["inbox:"],"quiet":"whenever"}}'
+    )
+    assert people.directory.peer("ben") == Peer(name="ben", addresses=())
+
+
+def test_a_privacy_function_must_lie_in_the_site(people: People, tmp_path: Path) -> None:
+    people.directory.site = tmp_path
+    settings = {"addresses": ["inbox:"], "privacy": [{"ask": "rules:quiet"}]}
+    with pytest.raises(SiteError):
+        asyncio.run(people.changes.put_peer("ben", settings, by=""))
+    (tmp_path / "rules.py").write_text("def quiet(facts):\n    return True\n")
+    asyncio.run(people.changes.put_peer("ben", settings, by=""))
+    ben = people.directory.peer("ben")
+    assert ben is not None
+    assert ben.privacy[0].ask == "rules:quiet"

@@ -1,0 +1,225 @@
+"""A collective of a hundred thousand: begun in slices, memory bounded, cost linear. [CO-8]"""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+
+import msgspec
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.decoded import DecodedBlocks
+from rapport.communication.adapters.outcomes import OutcomeData
+from rapport.communication.chores import SLICE
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.peers import Collective, Peer
+from rapport.communication.privacy import PrivacyRule, quiet_rule
+from rapport.communication.privacy_hours import DaySpan
+from rapport.communication.wishes import Wishes, with_wishes
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import ManualClock
+
+NOON = 1_772_452_800_000
+
+
+class Crowd:
+    """A directory that makes its people up as they are asked for, as a roster service would."""
+
+    def __init__(self, count: int, privacy: tuple[PrivacyRule, ...] = ()) -> None:
+        self.count, self.privacy = count, privacy
+        self.gone: set[str] = set()
+        self.asked = 0
+
+    def peer(self, name: str) -> Peer | None:
+        return Peer(name=name, addresses=(f"inbox:{name}",), privacy=self.privacy)
+
+    def collective(self, name: str) -> Collective | None:
+        return Collective(name=name, members=(), delivery="to-all-members")
+
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        self.asked += 1
+        first = int(after[1:]) + 1 if after else 0
+        numbers = range(first, min(first + limit, self.count))
+        return [each for each in (f"p{number:07d}" for number in numbers) if each not in self.gone]
+
+
+def make_engine(channels, clock, crowd):
+    return CommunicationEngine(
+        channels,
+        channels.records,
+        clock,
+        directory=crowd,
+        actions={},
+        phrases={},
+        adapters=("inbox",),
+    )
+
+
+async def send(channels, wishes=None, **fields):
+    message = Message(
+        type="ALARM",
+        subtype="FLOOD",
+        sender=Identifier("component", "app"),
+        receiver=Identifier("collective", "town"),
+        id="m1",
+        content="water is rising",
+        **fields,
+    )
+    event = message.to_event(source="test", time=NOON)
+    event = msgspec.structs.replace(event, headers={"proof": "application"})
+    await channels.channel("input").append([with_wishes(event, wishes) if wishes else event])
+
+
+async def told_of(channels):
+    """How many were queued, and how many lines the ledger has by state."""
+    states: dict[str, int] = {}
+    position = 0
+    while batch := await channels.channel("log").read_after(position, limit=5_000):
+        for stored in batch:
+            state = stored.event.type.rpartition(".")[2]
+            states[state] = states.get(state, 0) + 1
+        position = batch[-1].position
+    return states
+
+
+async def reach(directory, count):
+    """Sends to that many; returns the peak of memory and the steps it took."""
+    clock = ManualClock(NOON)
+    channels = open_embedded(directory, clock, dedupe_window=1_000)
+    engine = make_engine(channels, clock, Crowd(count))
+    await engine.open()
+    await send(channels)
+    tracemalloc.start()
+    steps = await engine.settle()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert channels.channel("output.inbox").last_position() == count
+    await channels.close()
+    print(f"{count} members: {peak / 1e6:.1f} MB at most, {steps} steps")
+    return peak, steps
+
+
+def test_the_first_deliveries_are_out_after_the_first_slice(tmp_path):
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_embedded(tmp_path, clock)
+        crowd = Crowd(3_500)
+        engine = make_engine(channels, clock, crowd)
+        await engine.open()
+        await send(channels)
+        await engine.step()
+        first = channels.channel("output.inbox").last_position()
+        assert SLICE <= first <= 2 * SLICE
+        crowd.gone.add("p0003499")  # who leaves now is still told
+        crowd.count = 9_000  # who joins now is not
+        engine = make_engine(channels, clock, crowd)  # and a kill changes nothing about it
+        await engine.open()
+        await engine.settle()
+        assert channels.channel("output.inbox").last_position() == 3_500
+        assert (await told_of(channels))["queued"] == 3_500
+        assert not channels.records.find("communication.chores")
+        assert not channels.records.find("communication.spreads")
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_before_everybody_was_asked_stops_the_asking(tmp_path):
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_embedded(tmp_path, clock)
+        engine = make_engine(channels, clock, Crowd(5_000))
+        await engine.open()
+        await send(channels, Wishes(reach="to-any", done_when="answered"))
+        await engine.step()
+        reply = Message(
+            type="ALARM",
+            subtype="REPLY",
+            sender=Identifier("peer", "p0000007"),
+            id="r1",
+            refers_to="m1",
+        ).to_event(source="test", time=NOON)
+        reply = msgspec.structs.replace(reply, headers={"proof": "session"})
+        await channels.channel("input").append([reply])
+        await engine.settle()
+        states = await told_of(channels)
+        assert states["closed"] == 1
+        assert states["queued"] <= 3 * SLICE
+        assert engine.is_decided("m1")
+        assert not channels.records.find("communication.chores")
+        assert not channels.records.find("communication.spreads")
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_every_outcome_touches_one_member_and_the_last_one_closes_it(tmp_path):
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_embedded(tmp_path, clock)
+        engine = make_engine(channels, clock, Crowd(2_500))
+        await engine.open()
+        await send(channels)
+        await engine.settle()
+        outcomes = [
+            OutcomeData(
+                message="m1",
+                peer=f"p{number:07d}",
+                address=f"inbox:p{number:07d}",
+                attempt=1,
+                state="handed",
+            )
+            for number in range(2_500)
+        ]
+        await engine.take_outcomes(outcomes[:-1])
+        assert "closed" not in await told_of(channels)
+        await engine.take_outcomes(outcomes[-2:])
+        states = await told_of(channels)
+        assert (states["handed"], states["closed"]) == (2_500, 1)
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_many_who_are_held_over_night_are_asked_in_slices_or_given_up_in_slices(tmp_path):
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_embedded(tmp_path, clock)
+        night = quiet_rule([DaySpan(11 * 60, 13 * 60)])
+        engine = make_engine(channels, clock, Crowd(2_500, (night,)))
+        await engine.open()
+        await send(channels, ttl=2 * 3_600_000)
+        await engine.settle()
+        assert (await told_of(channels))["held"] == 2_500
+        clock.set_ms(NOON + 3_600_000)
+        await engine.step()
+        assert channels.channel("output.inbox").last_position() == SLICE
+        clock.set_ms(NOON + 7_200_000)
+        await engine.settle()
+        states = await told_of(channels)
+        assert states["closed"] == 1 + 2_500 - states["queued"]
+        assert states["timed_out"] == states["queued"]
+        assert not [key for key, _ in channels.records.find("communication.due") if "p00" in key]
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("few", "many"),
+    [
+        pytest.param(3_000, 30_000, marks=pytest.mark.slow),
+        pytest.param(10_000, 100_000, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
+)
+def test_memory_does_not_grow_with_the_collective_and_the_work_grows_with_it_alone(
+    tmp_path, monkeypatch, few, many
+):
+    # The channels' own caches are bounded, but not yet full at the smaller number.
+    monkeypatch.setattr(DecodedBlocks.__init__, "__defaults__", (1_000_000,))
+    small, few_steps = asyncio.run(reach(tmp_path / "small", few))
+    large, many_steps = asyncio.run(reach(tmp_path / "large", many))
+    assert large < small + 16_000_000
+    assert many_steps <= many // SLICE + 5
+    assert few_steps <= few // SLICE + 5

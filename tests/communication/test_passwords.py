@@ -1,0 +1,205 @@
+"""Passwords are kept as argon2id only, and guessing them is slow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from argon2 import extract_parameters
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.communication.attempts import OF_ORIGIN, OF_PEER, Attempts, Tally
+from rapport.communication.passwords import Passwords, PasswordSettings, check_password
+from rapport.core.errors import Corrupt, InvalidInput, TooFast, Unavailable
+from rapport.core.ids import content_id
+from rapport.core.message import Identifier
+from rapport.store.memory import MemoryRecordStore
+
+CHEAP = PasswordSettings(memory_kib=64, passes=1, lanes=1)
+ANA = Identifier("peer", "ana")
+HOUR = 3_600_000
+
+
+def record_of(records: MemoryRecordStore, peer: str) -> str:
+    kept = records.get("passwords", content_id("peer", peer))
+    assert kept is not None
+    return kept.decode()
+
+
+def test_only_the_right_password_of_the_right_peer_is_right():
+    async def scenario():
+        passwords = Passwords(MemoryRecordStore(), CHEAP)
+        await passwords.set("ana", "correct horse")
+        await passwords.set("ben", "battery staple")
+        assert await passwords.check(ANA, "correct horse")
+        assert not await passwords.check(ANA, "battery staple")
+        assert not await passwords.check(ANA, "")
+        assert not await passwords.check(ANA, "x" * 5_000)
+        assert not await passwords.check(Identifier("peer", "nobody"), "correct horse")
+        assert not await passwords.check(Identifier("peer", "\ud800"), "correct horse")
+        assert await passwords.remove("ana")
+        assert not await passwords.remove("ana")
+        assert not await passwords.has("ana")
+        assert not await passwords.check(ANA, "correct horse")
+
+    asyncio.run(scenario())
+
+
+def test_the_record_is_an_argon2id_hash_with_the_stated_parameters():
+    async def scenario():
+        records = MemoryRecordStore()
+        await Passwords(records).set("ana", "correct horse")
+        kept = record_of(records, "ana")
+        found = extract_parameters(kept)
+        assert kept.startswith("$argon2id$")
+        assert (found.memory_cost, found.time_cost, found.parallelism) == (65_536, 3, 4)
+        assert "correct" not in kept
+
+    asyncio.run(scenario())
+
+
+def test_a_password_is_hashed_anew_when_the_parameters_have_changed():
+    async def scenario():
+        records = MemoryRecordStore()
+        await Passwords(records, CHEAP).set("ana", "correct horse")
+        dearer = Passwords(records, PasswordSettings(memory_kib=128, passes=2, lanes=1))
+        assert not await dearer.check(ANA, "wrong horse")
+        assert extract_parameters(record_of(records, "ana")).time_cost == 1
+        assert await dearer.check(ANA, "correct horse")
+        assert extract_parameters(record_of(records, "ana")).time_cost == 2
+        assert await dearer.check(ANA, "correct horse")
+
+    asyncio.run(scenario())
+
+
+def test_accents_typed_in_either_way_are_the_same_password():
+    async def scenario():
+        passwords = Passwords(MemoryRecordStore(), CHEAP)
+        await passwords.set("ana", "caf\u00e9 au lait")
+        assert await passwords.check(ANA, "cafe\u0301 au lait")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("password", "code"),
+    [
+        ("", "password.bad_length"),
+        ("1234567", "password.bad_length"),
+        ("x" * 1_025, "password.bad_length"),
+        ("ANA-maria", "password.is_the_name"),
+        ("\ud800 surrogate", "password.not_text"),
+    ],
+)
+def test_a_password_that_cannot_be_taken_is_refused_without_repeating_it(password, code):
+    with pytest.raises(InvalidInput) as refused:
+        check_password("ana-maria", password)
+    assert refused.value.code == code
+    assert not password or password not in str(refused.value)
+
+
+def test_a_broken_record_is_an_error_and_not_a_wrong_password():
+    async def scenario():
+        records = MemoryRecordStore()
+        records.put("passwords", content_id("peer", "ana"), b"nonsense")
+        with pytest.raises(Corrupt) as broken:
+            await Passwords(records, CHEAP).check(ANA, "correct horse")
+        assert "rapport peers password ana" in broken.value.hint
+
+    asyncio.run(scenario())
+
+
+def test_a_flood_of_checks_is_refused_instead_of_eating_the_memory():
+    async def scenario():
+        passwords = Passwords(MemoryRecordStore(), CHEAP)
+        checks = [passwords.check(ANA, "guess-guess") for _ in range(100)]
+        found = await asyncio.gather(*checks, return_exceptions=True)
+        refused = [one for one in found if isinstance(one, Unavailable)]
+        assert len(refused) == 100 - 66
+        assert await passwords.check(ANA, "guess-guess") is False
+
+    asyncio.run(scenario())
+
+
+# --- attempts ---
+
+
+def fail(attempts: Attempts, peer: str, origin: str, now_ms: int) -> int:
+    """Seconds to wait, 0 when the attempt was looked at."""
+    try:
+        attempts.begin(peer, origin, now_ms)
+    except TooFast as error:
+        return int(error.retry_after_seconds)
+    return 0
+
+
+def test_pauses_double_after_some_failures_and_end():
+    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    assert [fail(attempts, "ana", "", now) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
+    assert fail(attempts, "ana", "", now + 1_000) == 0
+    assert fail(attempts, "ana", "", now + 1_000) == 2
+    assert fail(attempts, "ana", "", now + 3_000) == 0
+    assert fail(attempts, "ben", "", now) == 0
+
+
+def test_tries_within_a_pause_do_not_lengthen_it():
+    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    for _ in range(5):
+        attempts.begin("ana", "", now)
+    for step in range(11):
+        with pytest.raises(TooFast):
+            attempts.begin("ana", "", now + step * 90)
+    assert fail(attempts, "ana", "", now + 1_000) == 0
+
+
+def test_pauses_outlive_a_restart():
+    records, now = MemoryRecordStore(), 1_000_000
+    for _ in range(5):
+        Attempts(records).begin("ana", "", now)
+    with pytest.raises(TooFast):
+        Attempts(records).begin("ana", "", now + 999)
+
+
+def test_a_right_password_ends_the_peers_failures_but_not_those_of_its_origin():
+    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    for number in range(19):
+        attempts.begin(f"peer{number}", "10.0.0.1", now)
+    attempts.begin("ana", "10.0.0.1", now)
+    attempts.forgive("ana", "10.0.0.1", wholly=True)
+    assert fail(attempts, "ana", "10.0.0.1", now) == 0
+    assert fail(attempts, "somebody", "10.0.0.1", now) == 1
+    assert fail(attempts, "somebody", "10.0.0.2", now) == 0
+
+
+def test_an_origin_that_tries_everybody_waits_long():
+    attempts, now = Attempts(MemoryRecordStore()), 1_000_000
+    for number in range(60):
+        now += OF_ORIGIN.longest_ms
+        attempts.begin(f"peer{number}", "10.0.0.1", now)
+    assert fail(attempts, "fresh", "10.0.0.1", now) == OF_ORIGIN.longest_ms // 1_000
+
+
+def test_old_failures_are_forgotten_and_let_go_of():
+    records, day = MemoryRecordStore(), 24 * HOUR
+    attempts = Attempts(records)
+    for _ in range(5):
+        attempts.begin("ana", "", 1_000)
+    attempts.forget_old(1_000 + day - 1)
+    assert len(records.find("login.attempts")) == 1
+    assert fail(attempts, "ana", "", 1_000 + day) == 0
+    attempts.forget_old(1_000 + 3 * day)
+    assert records.find("login.attempts") == []
+
+
+@settings(max_examples=200)
+@given(
+    failures=st.integers(0, 2**40),
+    last_ms=st.integers(0, 2**42),
+    now_ms=st.integers(0, 2**42),
+)
+def test_nobody_waits_longer_than_the_longest_pause_whatever_the_clock_does(
+    failures, last_ms, now_ms
+):
+    for rule in (OF_PEER, OF_ORIGIN):
+        assert 0 <= Tally(failures, last_ms).wait_ms(rule, now_ms) <= rule.longest_ms

@@ -1,0 +1,211 @@
+"""The plain lane: the same ledger, the same words to the sender, and no record. [CO-7, CO-10]"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.adapters.base import Confirmed, Failed, Sent
+from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.history import Ledger
+from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.plain import Recent
+from rapport.communication.privacy import quiet_rule
+from rapport.communication.privacy_hours import DaySpan
+from rapport.communication.tracking import Retry
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import ManualClock
+
+NOON = 1_772_452_800_000
+TABLES = ("messages", "members", "letters", "due", "chores")
+
+
+class Erratic:
+    """Does what its script says for each message in turn, then takes everything."""
+
+    name = "mail"
+
+    def __init__(self, scripts):
+        self.scripts = {message: list(script) for message, script in scripts.items()}
+        self.sent = []
+
+    async def send(self, delivery):
+        self.sent.append((delivery.message, delivery.peer, delivery.attempt, delivery.key))
+        script = self.scripts.get(delivery.message)
+        return script.pop(0) if script else Sent("taken")
+
+    async def close(self):
+        return
+
+
+PEERS = {
+    "ana": Peer(name="ana", addresses=("mail:ana@example.org",)),
+    "ben": Peer(name="ben", addresses=("mail:ben@example.org", "fax:1")),
+    "two": Peer(name="two", addresses=("mail:a@example.org", "mail:b@example.org")),
+    "shy": Peer(
+        name="shy",
+        addresses=("mail:shy@example.org",),
+        privacy=(quiet_rule([DaySpan(11 * 60, 13 * 60)]),),
+    ),
+    "none": Peer(name="none", addresses=()),
+}
+GUARDS = Collective(name="guards", members=("ana", "ben"), delivery="to-all-members")
+
+
+async def play(messages, scripts, *, plain_lane, direct=True, routes=()):
+    """Sends messages and lets ten minutes pass: ledger, words to senders, sends, records."""
+    clock = ManualClock(NOON)
+    channels = open_memory(clock)
+    adapter = Erratic(scripts)
+    engine = CommunicationEngine(
+        channels,
+        channels.records,
+        clock,
+        directory=SiteDirectory(PEERS, {"guards": GUARDS}),
+        actions={},
+        phrases={},
+        adapters=("mail",),
+        retry=Retry(attempts=3, first_ms=2_000, longest_ms=4_000),
+        route=lambda message: routes if message.type != "CONTROL" else (),
+        plain_lane=plain_lane,
+    )
+    dispatch = Dispatch(
+        adapter,
+        channels,
+        channels.records,
+        clock,
+        report=engine.take_outcomes if direct else None,
+        is_decided=engine.is_decided,
+    )
+    await engine.open()
+    await dispatch.open()
+    events = [message.to_event(source="test", time=NOON) for message in messages]
+    headed = [msgspec.structs.replace(e, headers={"proof": "application"}) for e in events]
+    await channels.channel("input").append(headed)
+    for _ in range(100):
+        while await engine.settle() + await dispatch.settle():
+            continue
+        clock.set_ms(clock.now_ms() + 6_000)
+    ledger = Ledger(channels)
+    await ledger.refresh()
+    rows = {row.key: (row.state, row.attempt, row.reason) for row in ledger.rows()}
+    kept = {row.message: (row.state, row.result, row.reason) for row in ledger.messages()}
+    control = [s.event for s in await channels.channel("control").read_after(0, limit=10_000)]
+    told = sorted((e.type, e.subject, e.data) for e in control if "outcome" not in e.type)
+    records = sum(len(channels.records.find(f"communication.{table}")) for table in TABLES)
+    return rows, kept, told, sorted(adapter.sent), records
+
+
+def message(number, receiver, **fields):
+    given = {"type": "TASK", "subtype": "REQUEST", "sender": Identifier("component", "app")}
+    return Message(id=f"m{number}", receiver=receiver, content="look", **given | fields)
+
+
+receivers = st.sampled_from(
+    [Identifier("peer", name) for name in (*PEERS, "stranger")]
+    + [Identifier("collective", "guards"), Identifier("component", "app"), None]
+)
+outcomes = st.sampled_from(
+    [Sent("ok"), Confirmed("ok"), Failed("busy", retry=True), Failed("never", retry=False)]
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    sent=st.lists(
+        st.tuples(
+            receivers,
+            st.sampled_from(["acknowledged", "unreliable"]),
+            st.sampled_from([0, 0, 0, 5_000]),
+            st.lists(outcomes, max_size=4),
+            st.sampled_from([Identifier("component", "app"), Identifier("peer", "ana")]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    direct=st.booleans(),
+    routes=st.sampled_from([(), (), (Identifier("peer", "ben"),)]),
+)
+def test_the_plain_lane_says_the_same_as_the_whole_machine(sent, direct, routes):
+    messages = [
+        message(number, receiver, delivery_policy=policy, ttl=ttl, sender=sender)
+        for number, (receiver, policy, ttl, _, sender) in enumerate(sent)
+    ]
+    scripts = {f"m{number}": each[3] for number, each in enumerate(sent)}
+    fast = asyncio.run(play(messages, scripts, plain_lane=True, direct=direct, routes=routes))
+    whole = asyncio.run(play(messages, scripts, plain_lane=False, direct=False, routes=routes))
+    assert fast[:4] == whole[:4]
+
+
+def test_a_plain_message_leaves_no_record_and_two_events_in_the_log():
+    async def scenario():
+        messages = [message(number, Identifier("peer", "ana")) for number in range(50)]
+        rows, kept, told, sent, records = await play(messages, {}, plain_lane=True)
+        assert set(kept.values()) == {("closed", "done", "")}
+        assert len(sent) == len(told) == len(rows) == 50
+        assert records == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_plain_delivery_that_fails_becomes_a_case_and_is_tried_again():
+    async def scenario():
+        scripts = {"m1": [Failed("busy", retry=True)]}
+        sent = [message(1, Identifier("peer", "ana"))]
+        _, kept, _, sends, records = await play(sent, scripts, plain_lane=True)
+        assert kept["m1"] == ("closed", "done", "")
+        assert [attempt for _, _, attempt, _ in sends] == [1, 2]
+        assert len({key for *_, key in sends}) == 1, "the same key, so a medium can drop it"
+        assert records > 0
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_is_read_again_after_a_crash_sends_nothing_twice():
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_memory(clock)
+
+        def engine():
+            return CommunicationEngine(
+                channels,
+                channels.records,
+                clock,
+                directory=SiteDirectory(PEERS, {}),
+                actions={},
+                phrases={},
+                adapters=("mail",),
+            )
+
+        first = engine()
+        await first.open()
+        event = message(1, Identifier("peer", "ana")).to_event(source="test", time=NOON)
+        await channels.channel("input").append([event])
+        await first.settle()
+        channels.records.put("communication", "position/input", b"0")  # the commit was lost
+        clock.set_ms(NOON + 5_000)
+        second = engine()
+        await second.open()
+        await second.settle()
+        assert channels.channel("output.mail").last_position() == 1
+        assert channels.channel("log").last_position() == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_was_seen_lately_is_bounded():
+    recent = Recent(most=10)
+    for number in range(100):
+        recent.add(str(number))
+    assert "99" in recent
+    assert "90" in recent
+    assert "50" not in recent
+    recent.discard("99")
+    assert "99" not in recent

@@ -1,0 +1,393 @@
+"""The inbox over HTTP: logging in, reading, answering, and the open page as a medium."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from rapport.communication.adapters.base import Confirmed, Failed, Sent
+from rapport.communication.adapters.page import PageAdapter
+from rapport.communication.adapters.settings_web import PageSettings
+from rapport.communication.answers import AnswerData, is_answer_token
+from rapport.communication.inbox_links import inbox_token
+from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
+from rapport.core.event import make_event
+from rapport.core.message import Identifier, Message
+from rapport.testing.suites.adapter import make_delivery
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "correct horse battery staple"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+async def tell(doors: Any, *events: Any) -> None:
+    await doors.node.channels.channel("log").append(list(events))
+
+
+def message_event(doors: Any, id: str, text: str) -> Any:
+    message = Message(
+        type="NOTIFICATION",
+        subtype="alarm",
+        sender=Identifier("component", "policy"),
+        receiver=Identifier("collective", "guards"),
+        id=id,
+        content=text,
+        urgent=True,
+    )
+    return message.to_event(source="communication", time=doors.node.clock.now_ms())
+
+
+def line_event(doors: Any, number: int, state: str, message: str, **line: Any) -> Any:
+    return make_event(
+        source="communication",
+        id=f"line-{message}-{number}",
+        type=DELIVERY_PREFIX + state,
+        subject=message,
+        time=doors.node.clock.now_ms(),
+        data=LedgerLine(message=message, **line),
+    )
+
+
+async def waiting(doors: Any, id: str, text: str, *peers: str, adapter: str = "inbox") -> None:
+    """A message that stands in the inboxes of these people."""
+    address = f"{adapter}:"
+    lines = [
+        line_event(doors, number, "handed", id, peer=peer, address=address, adapter=adapter)
+        for number, peer in enumerate(peers)
+    ]
+    await tell(doors, message_event(doors, id, text), *lines)
+
+
+async def log_in(doors: Any, peer: str = "ana") -> dict[str, str]:
+    """The headers of a browser that is logged in."""
+    await doors.node.logins.set_password(peer, PASSWORD, by="test")
+    body = urlencode({"peer": peer, "password": PASSWORD}).encode()
+    answer = await doors.ask("POST", "/inbox", body, FORM)
+    assert (answer.status, answer.headers["location"]) == (303, f"/inbox/{peer}")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    return FORM | {"Cookie": cookie.split(";")[0]}
+
+
+def form_in(page: bytes) -> str:
+    return re.search(rb'name="form" value="(\w+)"', page)[1].decode()
+
+
+async def answers(doors: Any) -> list[AnswerData]:
+    found = await doors.node.channels.channel("control").read_after(0)
+    return [
+        one.event.payload_as(AnswerData)
+        for one in found
+        if one.event.type == "rapport.control.answer"
+    ]
+
+
+def test_a_person_logs_in_reads_and_answers(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await waiting(doors, "m1", "Guest <b>5</b> alone", "ana", "ben")
+            browser = await log_in(doors)
+            page = await doors.ask("GET", "/inbox/ana", None, browser)
+            assert page.status == 200
+            assert b"Guest &lt;b&gt;5&lt;/b&gt; alone" in page.body
+            assert "default-src 'self'" in page.headers["content-security-policy"]
+            sent = {"message": "m1", "form": form_in(page.body), "answer": "yes", "text": "coming"}
+            answer = await doors.ask("POST", "/inbox/ana", urlencode(sent).encode(), browser)
+            assert (answer.status, answer.headers["location"]) == (303, "/inbox/ana?note=answered")
+            (found,) = [one for one in await answers(doors) if one.message == "m1"]
+            assert (found.peer, found.text) == ("ana", "yes: coming")
+            secret = doors.node._parts.communication.secret
+            assert not found.token or is_answer_token(secret, "m1", "ana", found.token)
+
+    asyncio.run(scenario())
+
+
+def test_who_took_it_is_shown_and_what_was_decided_is_gone(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            await waiting(doors, "m1", "First alarm", "ana", "ben")
+            await tell(doors, line_event(doors, 8, "answered", "m1", peer="ben", answer="yes"))
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body.decode()
+            assert "taken by ben at" in page
+            assert 'data-message="m1"' in page
+            await tell(doors, line_event(doors, 9, "closed", "m1", result="done"))
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body.decode()
+            assert 'data-message="m1"' not in page
+            assert "First alarm" in page.partition("Lately")[2]
+            assert "taken by ben at" in page.partition("Lately")[2]
+            form = form_in(page.encode())
+            late = urlencode({"message": "m1", "form": form, "answer": "yes"}).encode()
+            answer = await doors.ask("POST", "/inbox/ana", late, browser)
+            assert answer.headers["location"].endswith("note=decided")
+            assert await answers(doors) == []
+
+    asyncio.run(scenario())
+
+
+def test_what_nobody_has_to_answer_stays_until_it_is_seen(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            await waiting(doors, "m1", "The lift works again", "ana")
+            await tell(doors, line_event(doors, 9, "closed", "m1", result="done"))
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body
+            assert b"The lift works again" in page.partition(b"For your information")[2]
+            sent = urlencode({"message": "m1", "form": form_in(page), "answer": "seen"}).encode()
+            answer = await doors.ask("POST", "/inbox/ana", sent, browser)
+            assert answer.headers["location"].endswith("note=answered")
+            assert [(one.peer, one.text) for one in await answers(doors)] == [("ana", "seen")]
+            await tell(doors, line_event(doors, 10, "answered", "m1", peer="ana", answer="seen"))
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body
+            assert b"For your information" not in page
+            assert b"you answered seen" in page.partition(b"Lately")[2]
+
+    asyncio.run(scenario())
+
+
+def test_who_answers_before_the_page_was_heard_of_is_heard(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body
+            queued = {"peer": "ana", "address": "ws:", "adapter": "ws"}
+            await tell(
+                doors,
+                message_event(doors, "m1", "Quick"),
+                line_event(doors, 1, "queued", "m1", **queued),
+            )
+            sent = urlencode({"message": "m1", "form": form_in(page), "answer": "yes"}).encode()
+            answer = await doors.ask("POST", "/inbox/ana", sent, browser)
+            assert answer.headers["location"].endswith("note=answered")
+
+    asyncio.run(scenario())
+
+
+def test_a_message_walks_from_an_application_to_the_inbox_and_the_answer_back(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text='\n[peers.zoe]\naddresses = ["inbox:"]\n') as doors:
+            browser = await log_in(doors, "zoe")
+            message = Message(
+                type="TASK",
+                subtype="ASK",
+                sender=Identifier("component", "desk"),
+                receiver=Identifier("peer", "zoe"),
+                content="Can you take the night shift?",
+            )
+            (id,) = await doors.node.arrivals.send([message])
+            page = b""
+            for _ in range(200):
+                page = (await doors.ask("GET", "/inbox/zoe", None, browser)).body
+                if b"night shift" in page:
+                    break
+                await asyncio.sleep(0.05)
+            sent = {"message": id, "form": form_in(page), "answer": "yes", "text": "gladly"}
+            await doors.ask("POST", "/inbox/zoe", urlencode(sent).encode(), browser)
+            row = None
+            for _ in range(200):
+                await doors.node.ledger.refresh()
+                row = doors.node.ledger.message(id)
+                if row.answered_by:
+                    break
+                await asyncio.sleep(0.05)
+            assert (row.answered_by, row.answer) == ("zoe", "yes: gladly")
+
+    asyncio.run(scenario())
+
+
+def test_nobody_reads_or_answers_for_somebody_else(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await waiting(doors, "m1", "For ben alone", "ben")
+            browser = await log_in(doors)
+            own = await doors.ask("GET", "/inbox/ana", None, browser)
+            assert b"For ben alone" not in own.body
+            other = await doors.ask("GET", "/inbox/ben", None, browser)
+            assert other.headers["location"] == "/inbox?why=session"
+            assert (await doors.ask("GET", "/inbox/ana")).status == 303
+            sent = urlencode({"message": "m1", "form": form_in(own.body), "answer": "yes"}).encode()
+            answer = await doors.ask("POST", "/inbox/ana", sent, browser)
+            assert answer.headers["location"].endswith("note=decided")
+            assert (await doors.ask("POST", "/inbox/ben", sent, browser)).status == 303
+            assert await answers(doors) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_form_that_another_page_made_is_refused(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await waiting(doors, "m1", "Help", "ana")
+            browser = await log_in(doors)
+            for form in ("", "form=" + "0" * 40):
+                body = f"message=m1&answer=yes&{form}".encode()
+                refused = await doors.ask("POST", "/inbox/ana", body, browser)
+                assert (refused.status, refused.json()["title"]) == (403, "inbox.bad_form")
+            strange = {"Origin": "http://evil.example", **browser}
+            assert (await doors.ask("POST", "/inbox/ana", b"", strange)).status == 403
+            login = urlencode({"peer": "ana", "password": PASSWORD}).encode()
+            framed = FORM | {"Origin": "null", "Sec-Fetch-Site": "cross-site"}
+            assert (await doors.ask("POST", "/inbox", login, framed)).status == 403
+            assert await answers(doors) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_wrong_password_leads_back_and_logging_out_ends_the_session(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            for body in (b"peer=ana&password=wrong", b"peer=nobody&password=x", b"", b"\xff"):
+                answer = await doors.ask("POST", "/inbox", body, FORM)
+                assert "set-cookie" not in answer.headers
+                if body != b"\xff":
+                    assert answer.headers["location"] in ("/inbox?why=wrong", "/inbox?why=fast")
+            page = await doors.ask("GET", "/inbox?why=wrong")
+            assert b"The name or the password is wrong." in page.body
+            page = await doors.ask("GET", "/inbox/ana", None, browser)
+            leave = f"form={form_in(page.body)}&leave=1".encode()
+            answer = await doors.ask("POST", "/inbox/ana", leave, browser)
+            assert "Max-Age=0" in answer.headers["set-cookie"]
+            assert (await doors.ask("GET", "/inbox/ana", None, browser)).status == 303
+
+    asyncio.run(scenario())
+
+
+def test_a_signed_link_opens_the_inbox_without_a_password(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await waiting(doors, "m1", "Help", "ana")
+            secret, now = doors.node._parts.communication.secret, doors.node.clock.now_ms()
+            path = f"/inbox/ana/{inbox_token(secret, 'ana', now + 60_000)}"
+            page = await doors.ask("GET", path)
+            assert b"Help" in page.body
+            assert b"Log out" not in page.body
+            sent = urlencode({"message": "m1", "form": form_in(page.body), "answer": "no"}).encode()
+            answer = await doors.ask("POST", path, sent, FORM)
+            assert answer.headers["location"] == f"{path}?note=answered"
+            over = f"/inbox/ana/{inbox_token(secret, 'ana', now - 1)}"
+            of_ben = f"/inbox/ana/{inbox_token(secret, 'ben', now + 60_000)}"
+            for wrong in (over, of_ben, "/inbox/ana/x.y"):
+                assert (await doors.ask("GET", wrong)).headers["location"] == "/inbox?why=link"
+
+    asyncio.run(scenario())
+
+
+def test_who_may_change_the_node_makes_links_for_others(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            told = (await doors.ask("POST", "/peers/ana/inbox-link?days=1")).json()
+            assert told["link"].startswith(f"{doors.url}/inbox/ana/")
+            page = await doors.ask("GET", told["link"].removeprefix(doors.url))
+            assert page.status == 200
+            assert (await doors.ask("POST", "/peers/nobody/inbox-link")).status == 404
+        async with with_doors(token="the-token-of-the-node-1234567890") as doors:
+            assert (await doors.ask("POST", "/peers/ana/inbox-link")).status == 401
+
+    asyncio.run(scenario())
+
+
+def test_a_session_is_renewed_by_looking_and_forms_stay_good(
+    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await waiting(doors, "m1", "Help", "ana")
+            browser = await log_in(doors)
+            page = await doors.ask("GET", "/inbox/ana", None, browser)
+            assert "set-cookie" not in page.headers
+            later = doors.node.clock.now_ms() + 5 * 3_600_000
+            monkeypatch.setattr(doors.node.clock, "now_ms", lambda: later)
+            renewed = await doors.ask("GET", "/inbox/ana", None, browser)
+            fresh = browser | {"Cookie": renewed.headers["set-cookie"].split(";")[0]}
+            assert fresh["Cookie"] != browser["Cookie"]
+            sent = urlencode({"message": "m1", "form": form_in(page.body), "answer": "no"}).encode()
+            answer = await doors.ask("POST", "/inbox/ana", sent, fresh)
+            assert answer.headers["location"].endswith("note=answered")
+
+    asyncio.run(scenario())
+
+
+def test_an_open_page_gets_deliveries_confirms_them_and_hears_of_changes(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            adapter = PageAdapter(doors.node.pages, PageSettings(wait_ms=5_000), doors.node.clock)
+            delivery = make_delivery("ws:", text="<i>Look</i>")
+            assert isinstance(await adapter.send(delivery), Failed)
+            url = doors.url.replace("http", "ws") + "/inbox/ana/socket"
+            async with connect(url, additional_headers={"Cookie": browser["Cookie"]}) as socket:
+                first = json.loads(await socket.recv())
+                assert set(first) == {"changed"}
+                sending = asyncio.create_task(adapter.send(delivery))
+                shown = json.loads(await socket.recv())["delivery"]
+                assert (shown["text"], shown["key"]) == ("<i>Look</i>", delivery.key)
+                await socket.send("nonsense")
+                await socket.send('{"shown": 7}')
+                await socket.send(json.dumps({"shown": shown["key"]}))
+                assert await sending == Confirmed(delivery.key)
+                await waiting(doors, "m1", "Help", "ana")
+                changed = json.loads(await asyncio.wait_for(socket.recv(), 10))
+                assert changed["changed"] != first["changed"]
+            await asyncio.sleep(0.1)
+            assert isinstance(await adapter.send(delivery), Failed)
+
+    asyncio.run(scenario())
+
+
+def test_the_socket_of_a_session_that_was_ended_is_closed(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            url = doors.url.replace("http", "ws") + "/inbox/ana/socket"
+            async with connect(url, additional_headers={"Cookie": browser["Cookie"]}) as socket:
+                await socket.recv()
+                token = browser["Cookie"].partition("=")[2]
+                await doors.node.authenticating.log_out(token)
+                await waiting(doors, "m1", "For ana, who has left", "ana")
+                with pytest.raises(ConnectionClosed):
+                    await asyncio.wait_for(socket.recv(), 10)
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_stays_silent_is_handed_only(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            adapter = PageAdapter(doors.node.pages, PageSettings(wait_ms=100), doors.node.clock)
+            url = doors.url.replace("http", "ws") + "/inbox/ana/socket"
+            async with connect(url, additional_headers={"Cookie": browser["Cookie"]}) as socket:
+                await socket.recv()
+                assert isinstance(await adapter.send(make_delivery("ws:")), Sent)
+
+    asyncio.run(scenario())
+
+
+def test_a_socket_without_proof_is_not_opened(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            url = doors.url.replace("http", "ws") + "/inbox/ana/socket"
+            for headers in ({}, {"Cookie": "rapport_inbox=forged"}):
+                with pytest.raises(InvalidHandshake):
+                    async with connect(url, additional_headers=headers):
+                        pass
+            assert not doors.node.pages.is_open("ana")
+
+    asyncio.run(scenario())
