@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.base import Sent
+from rapport.communication.adapters.base import Sent, adapter
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
@@ -28,6 +28,7 @@ host = "mail.invalid"
 [adapters.pager]
 speed = 7
 """
+MAIL_TABLE = '[adapters.mail]\nhost = "mail.invalid"\n'
 PHRASES = {"p": ("raise alarm",)}
 
 
@@ -114,7 +115,7 @@ def test_what_waits_for_an_adapter_that_is_no_more_fails_and_the_next_address_is
         await first.engine.settle()  # queued for mail, and then the site changes
         await first.close()
 
-        without_mail = SITE.replace('"mail:ana@example.org", ', "")
+        without_mail = SITE.replace('"mail:ana@example.org", ', "").replace(MAIL_TABLE, "")
         declared = declare(without_mail, tmp_path, plugins)
         second = await opened(
             Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
@@ -162,6 +163,35 @@ def test_an_adapter_that_is_removed_is_used_no_more_and_one_that_comes_back_is(t
         await ledger.refresh()
         assert (first.sent, again.sent) == ([], ["12"])
         assert sorted(row.state for row in ledger.rows()) == ["failed", "handed"]
+        await assembly.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_stateful_plug_in_has_an_instance_per_peer_made_with_its_table_and_address(tmp_path):
+    made = []
+
+    @adapter("pager", stateful=True)
+    class Line(Pager):
+        def __init__(self, settings, link_for, address):
+            super().__init__(settings, link_for)
+            made.append((settings["speed"], address))
+
+    async def scenario():
+        plugins = Plugins()
+        plugins.add("adapters", "pager", Line)
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        text = SITE.replace('"mail:ana@example.org", ', "")
+        declared = declare(text, tmp_path, plugins)
+        assembly = await opened(
+            Assembly(channels, channels.records, clock, declared, phrases=PHRASES, plugins=plugins)
+        )
+        assert made == []
+        await channels.channel("detections").append([detection("5")])
+        await channels.channel("detections").append([detection("6")])
+        await settle(assembly)
+        assert made == [(7, "pager:12")]
         await assembly.close()
 
     asyncio.run(scenario())

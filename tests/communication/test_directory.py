@@ -10,7 +10,8 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.directory import StoredDirectory
-from rapport.communication.directory_changes import PEOPLE_CHANGED, DirectoryChanges
+from rapport.communication.directory_changes import DirectoryChanges
+from rapport.communication.directory_telling import PEOPLE_CHANGED
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
 from rapport.core.message import Identifier
@@ -96,6 +97,13 @@ def test_what_the_site_file_refuses_is_refused_here_with_every_fault(people: Peo
         assert await people.log() == []
 
     asyncio.run(scenario())
+
+
+def test_an_address_whose_adapter_does_not_run_here_says_what_to_do(people: People) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        asyncio.run(people.changes.put_peer("ben", {"addresses": ["mqtt:ben/phone"]}, by=""))
+    assert refused.value.code == "adapter.not_running"
+    assert "[adapters.mqtt] to site.toml" in refused.value.hint
 
 
 @pytest.mark.parametrize("name", ["", " ben", "a\nb", "x" * 101])

@@ -244,7 +244,7 @@ value = true
     assert declared.actions["lock the door"].ttl_ms == 60_000
     assert (mark.target, mark.type, mark.subject) == ("context", "rapport.context.set", "room/{R}")
     assert mark.data == {"concept": "room", "key": "{R}", "attribute": "alarm", "value": True}
-    assert declared.adapters() == ("webhook",)
+    assert declared.adapters() == ("inbox", "webhook")
     assert declared.appends()
 
 

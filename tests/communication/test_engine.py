@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from rapport.communication.actions import Action
+from rapport.communication.adapters.outcomes import OutcomeData
 from rapport.communication.peers import Peer
 from rapport.communication.privacy import parse_hours, quiet_rule
 from rapport.core.detection import Detection
@@ -369,5 +370,30 @@ def test_a_case_that_cannot_be_read_does_not_hold_up_the_others(room):
         assert [peer for state, peer, _ in await room.states() if state == "queued"].count(
             "lea"
         ) == 2
+
+    asyncio.run(scenario())
+
+
+def test_what_could_not_be_appended_is_appended_before_anything_else_is_done(room):
+    async def scenario():
+        room.direct = True
+        await room.start()
+        await room.detect()
+        channel = room.channels.channel
+        fails = [True]
+
+        def broken(name):
+            if name.startswith("output.") and fails:
+                raise StoreUnavailable("the disk is full")
+            return channel(name)
+
+        room.channels.channel = broken
+        with pytest.raises(StoreUnavailable):
+            await room.engine.settle()
+        fails.clear()
+        other = OutcomeData(message="x", peer="y", address="z", attempt=1, state="handed")
+        await room.engine.take_outcomes([other])  # a commit of its own, and an outbox
+        await room.settle()
+        assert [state for state, _, _ in await room.states()].count("handed") == 2
 
     asyncio.run(scenario())

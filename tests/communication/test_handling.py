@@ -147,7 +147,7 @@ def test_a_peer_is_sent_what_became_of_its_message_and_that_causes_nothing_more(
         (mine,) = [e for e in await read(room, "output.inbox")]
         data = mine.payload()
         assert (data["peer"], data["type"], data["subtype"]) == ("ana", "CONTROL", "COMERROR")
-        assert data["refers_to"] == "m1"
+        assert data["refers-to"] == "m1"
         await put(room, lost, proof="session", id="m2")
         room.peers["ana"] = Peer(name="ana", addresses=())  # now even that cannot be delivered
         await room.restart()
@@ -190,6 +190,22 @@ def test_a_routed_collective_is_told_without_an_acknowledgement(room):
             "ben",
         ]
         assert [e.type for e in await read(room, "control") if "outcome" not in e.type] == []
+
+    asyncio.run(scenario())
+
+
+def test_an_error_follows_the_routing_rules_and_goes_to_who_listens_where_there_are_none(room):
+    async def scenario():
+        error = task(None, type="CONTROL", subtype="ERROR", sender=APP, content="out of paper")
+        room.route = lambda message: (LEA,) if message.refers_to == "" else ()
+        await room.start()
+        heard = []
+        room.engine.add_notification(heard.append)
+        await put(room, error)
+        await put(room, msgspec.structs.replace(error, refers_to="m0"), id="m2")
+        await room.settle()
+        assert [name for state, name, _ in await lines(room) if state == "handed"] == ["lea"]
+        assert [message.id for message in heard] == ["m2"]
 
     asyncio.run(scenario())
 

@@ -330,8 +330,9 @@ def test_ten_times_the_ledger_costs_ten_times_the_feeding_and_the_same_to_ask(
         feeding.append((clock.steady_ns() - begin) / count)
         asking.append(min(_time_of_asking(index, clock) for _ in range(10)))
         index.close()
-    assert feeding[1] < 4 * feeding[0]
-    assert asking[1] < 3 * asking[0]
+    # What grows with the whole ledger would be ten times as much; other work disturbs the clock.
+    assert feeding[1] < 6 * feeding[0]
+    assert asking[1] < 5 * asking[0]
 
 
 def _time_of_asking(index: LedgerIndex, clock: SystemClock) -> float:

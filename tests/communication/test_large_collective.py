@@ -37,6 +37,10 @@ class Crowd:
     def collective(self, name: str) -> Collective | None:
         return Collective(name=name, members=(), delivery="to-all-members")
 
+    policy_of = collective
+
+    policy_of = collective
+
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         self.asked += 1
         first = int(after[1:]) + 1 if after else 0

@@ -10,15 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.base import Confirmed, Failed, Sent
+from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history import Ledger
+from rapport.communication.members import Members
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.plain import Recent
+from rapport.communication.plain import PlainLane, Recent
 from rapport.communication.privacy import quiet_rule
 from rapport.communication.privacy_hours import DaySpan
 from rapport.communication.tracking import Retry
+from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 
@@ -198,6 +200,41 @@ def test_a_batch_that_is_read_again_after_a_crash_sends_nothing_twice():
         assert channels.channel("log").last_position() == 1
 
     asyncio.run(scenario())
+
+
+@given(
+    name=st.text(min_size=1, max_size=300),
+    id=st.text(alphabet=st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=250),
+    content=st.text(),
+    policy=st.sampled_from(["acknowledged", "unreliable"]),
+    urgent=st.booleans(),
+    refers_to=st.sampled_from(["", "x 1", "50%"]),
+)
+def test_a_delivery_made_of_bytes_is_the_one_made_of_fields(
+    name, id, content, policy, urgent, refers_to
+):
+    peer = Peer(name=name, addresses=(f"mail:{name}@example.org",))
+    lane = PlainLane(Members(SiteDirectory({name: peer}, {}), ("mail",)), Recent())
+    plain = lane.reach(name, NOON)
+    sent = message(
+        1,
+        None,
+        delivery_policy=policy,
+        urgent=urgent,
+        refers_to=refers_to,
+        conversation="c",
+        language="de",
+    )
+    sent = msgspec.structs.replace(sent, id=id, content=content)
+    try:
+        event = sent.to_event(source="test", time=NOON - 5)
+    except InvalidInput:
+        return
+    made = lane.delivery_event(plain, sent, id, event, NOON)
+    whole = lane.delivery(plain, sent, id, now_ms=NOON, sent_ms=NOON - 5, case="").to_event()
+    assert Delivery.from_event(made) == Delivery.from_event(whole)
+    assert (made.id, made.subject, made.time) == (whole.id, whole.subject, whole.time)
+    assert made.headers == whole.headers
 
 
 def test_what_was_seen_lately_is_bounded():

@@ -78,8 +78,8 @@ def test_wrong_settings_and_names_of_the_site_file_are_refused(
 
 
 def test_who_may_not_change_the_node_changes_nobody(
-    with_doors: Callable[..., Any], tmp_path
-) -> None:  # type: ignore[no-untyped-def]
+    with_doors: Callable[..., Any], tmp_path: Path
+) -> None:
     (tmp_path / "reader.token").write_text("reader-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1\n")
     (tmp_path / "none.token").write_text("none-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1aa\n")
     access = f"""

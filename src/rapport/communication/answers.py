@@ -21,6 +21,7 @@ from rapport.communication.telling import PROOF
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import CAUSE, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.store.guarding import keep_first
 
 ANSWER = "rapport.control.answer"
 SOURCE = "answers"
@@ -47,11 +48,7 @@ class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer_secret(records: SecretRecords) -> bytes:
     """The node's secret for answer links: made once, kept in its records, never logged."""
-    kept = records.get(_TABLE, _KEY)
-    if kept is None:
-        kept = secrets.token_bytes(32)
-        records.put(_TABLE, _KEY, kept)
-    return kept
+    return keep_first(records, _TABLE, _KEY, secrets.token_bytes(32))
 
 
 def answer_token(secret: bytes, message: str, peer: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from rapport.communication.adapters.outputs import Outputs
 from rapport.communication.adapters.page import OpenPages
 from rapport.communication.adapters.sealed import with_seals
 from rapport.communication.answers import answer_link, answer_secret, answer_token
+from rapport.communication.api_callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
 from rapport.communication.arriving import Arrivals
 from rapport.communication.aside import run_aside
 from rapport.communication.authenticating import Authenticating
@@ -34,7 +36,7 @@ from rapport.communication.directory_changes import DirectoryChanges
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.logins import Logins
 from rapport.communication.passwords import Passwords
-from rapport.communication.peers import SiteDirectory
+from rapport.communication.peers import PeerDirectory, SiteDirectory
 from rapport.communication.privacy_functions import WorkerPrivacyFunctions
 from rapport.communication.services import MessageServices, ServicesDeclared
 from rapport.communication.sessions import Sessions
@@ -72,11 +74,13 @@ class Assembly:
         site: Path = Path(),
         entrance: Entrance | None = None,
         services: ServicesDeclared | None = None,
+        callbacks: Callbacks = NO_CALLBACKS,
     ) -> None:
         """`phrases` gives the action phrases of a policy's version; `public_url` is asked at each
         sending: a node knows its address only when its doors are open; empty = no link in messages.
         `append` is how actions append their events; None = straight into the channel. `site` is the
-        site's directory, where privacy functions lie.
+        site's directory, where privacy functions lie. With `callbacks` it is made in the running
+        loop, where coroutines among them run.
 
         Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an
         adapter that is not installed.
@@ -110,7 +114,11 @@ class Assembly:
         self.directory = StoredDirectory(
             SiteDirectory(declared.peers, declared.collectives), records, site=site
         )
-        cached = CachedDirectory(self.directory, clock)
+        self._known: PeerDirectory = self.directory
+        if callbacks != NO_CALLBACKS:
+            loop = asyncio.get_running_loop()
+            self._known = AskedDirectory(self.directory, callbacks, loop)
+        cached = CachedDirectory(self._known, clock)
         self.people = DirectoryChanges(
             self.directory,
             records,
@@ -126,7 +134,7 @@ class Assembly:
             records,
             clock,
             sessions,
-            passwords.check,
+            callbacks.authenticate or passwords.check,
             is_peer=self._is_peer,
         )
         self.logins = Logins(
@@ -185,7 +193,7 @@ class Assembly:
         return self.engine.is_decided(message)
 
     def _is_peer(self, name: str) -> bool:
-        return self.directory.has(Identifier("peer", name))
+        return self.directory.has(Identifier("peer", name)) or self._known.peer(name) is not None
 
     def link_for(self, message: str, peer: str) -> str:
         """The page on which this peer answers this message; empty when the node has no address."""

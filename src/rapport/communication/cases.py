@@ -8,17 +8,19 @@ argument. Cost of an input: one read and one write of the message's record and o
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
+
+from msgspec.structs import replace
 
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outcomes import OutcomeData
 from rapport.communication.case_records import Case, CaseRecords, Letter, shown_key
 from rapport.communication.chores import SLICE, Chore, Chores
-from rapport.communication.delivery import Judge, next_step
+from rapport.communication.delivery import next_step
 from rapport.communication.judging import Judging
 from rapport.communication.ledger import line_event
 from rapport.communication.members import Members
 from rapport.communication.peers import adapter_of, shown_address
+from rapport.communication.privacy import Verdict
 from rapport.communication.steps import (
     AllBegun,
     Answer,
@@ -51,13 +53,33 @@ class Course:
     """One case while something happens to it: a private copy, saved at the end."""
 
     def __init__(
-        self, before: Case | None, case: Case, letter: Letter, judge: Judge, now_ms: int, cause: str
+        self,
+        before: Case | None,
+        case: Case,
+        load: Callable[[str], Letter],
+        judging: Judging,
+        now_ms: int,
+        cause: str,
     ) -> None:
-        self.before, self.case, self.letter, self.judge = before, case, letter, judge
-        self.now_ms, self.cause = now_ms, cause
+        self.before, self.case, self.now_ms, self.cause = before, case, now_ms, cause
+        self._load, self._judging = load, judging
+        self._letter: Letter | None = None
         self.queued = False
         self.begun: list[Member] = []
         """Only while it is new: forgotten again when it fails at once."""
+
+    @property
+    def letter(self) -> Letter:
+        """What the message says; read when it is asked for, since most outcomes need it not."""
+        if self._letter is None:
+            self._letter = self._load(self.case.key)
+        return self._letter
+
+    def judge(self, member: Member) -> Verdict:
+        """Whether the member may be told now."""
+        return self._judging.verdict(
+            member.peer, lambda: self.letter, self.case.tracking.urgent, self.now_ms
+        )
 
 
 class Cases:
@@ -86,7 +108,7 @@ class Cases:
         `only` is told instead of the receiver's members.
         """
         self.records.save_letter(case.key, letter)
-        course = self._course(None, case, letter, now_ms, cause)
+        course = self._course(None, case, now_ms, cause)
         if only is None:
             self._ask(course, ask)
         else:
@@ -149,7 +171,7 @@ class Cases:
         if case is None:
             self._chores.done(chore)
             return
-        course = self._course(case, copy(case), self.records.letter(case.key), now_ms, "")
+        course = self._course(case, replace(case), now_ms, "")
         if chore.kind == "begin":
             self._begin_page(course, chore)
         else:
@@ -229,16 +251,13 @@ class Cases:
 
     # --- what follows ---
 
-    def _course(
-        self, before: Case | None, case: Case, letter: Letter, now_ms: int, cause: str
-    ) -> Course:
-        judge = self._judging.judge(letter, urgent=case.tracking.urgent, now_ms=now_ms)
-        return Course(before, case, letter, judge, now_ms, cause)
+    def _course(self, before: Case | None, case: Case, now_ms: int, cause: str) -> Course:
+        return Course(before, case, self.records.letter, self._judging, now_ms, cause)
 
     def _move(
         self, case: Case, member: Member | None, input: Input, now_ms: int, cause: str
     ) -> None:
-        course = self._course(case, copy(case), self.records.letter(case.key), now_ms, cause)
+        course = self._course(case, replace(case), now_ms, cause)
         self._give(course, member, input)
         self._finish(course)
 

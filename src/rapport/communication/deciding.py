@@ -42,14 +42,15 @@ class Decided:
         if message in self.plain or message in self._open:
             return False
         kept = self._records.get(CASES, message)
-        if kept is not None and _is_closed(kept):
+        if kept is not None and is_closed(kept):
             self._closed.add(message)
             return True
         self._open.add(message)
         return False
 
 
-def _is_closed(kept: bytes) -> bool:
+def is_closed(kept: bytes) -> bool:
+    """Whether the record of a case says that it is decided."""
     try:
         return _DECODER.decode(kept).tracking.result != ""
     except msgspec.DecodeError:

@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.communication.actions import Action, same_phrase
 from rapport.communication.adapters.build import BUILT_IN
-from rapport.communication.adapters.declare import read_adapters, read_media
+from rapport.communication.adapters.declare import check_places, read_adapters, read_media
 from rapport.communication.adapters.declare_inputs import InputDeclared, read_inputs
 from rapport.communication.adapters.declare_sending import read_sending
 from rapport.communication.adapters.dispatch_settings import DispatchSettings
@@ -44,11 +44,16 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     """By adapter how much it does at a time, where that is said."""
     plugin_settings: dict[str, dict[str, Any]] = {}
     """The `[adapters.NAME]` tables of plug-ins, as they stand."""
+    wanted: tuple[str, ...] = ()
+    """Adapters to be there though no peer of the site uses them."""
+    registered_later: tuple[str, ...] = ()
+    """Adapters that peers use and the application registers at run time."""
 
     def adapters(self) -> tuple[str, ...]:
         """The adapters that the peers' addresses and the actions need, sorted."""
         used = {adapter_of(entry) for peer in self.peers.values() for entry in peer.addresses}
-        return tuple(sorted(used | self._kinds() - {"append"}))
+        used |= {*self.wanted} | self._kinds() - {"append"}
+        return tuple(sorted(used - {*self.registered_later}))
 
     def appends(self) -> bool:
         """Whether an action appends events."""
@@ -104,7 +109,10 @@ def communication_from_site(
             for name, section in file.section("adapters").sections()
             if name not in BUILT_IN
         },
+        # People may be added while the node runs. An inbox needs nothing to be declared.
+        wanted=("inbox", *(name for name in file.section("adapters").values if name in adapters)),
     )
+    check_places(file, peers, declared.media, problems)
     _warn_of_same_phrases(file, actions, problems)
     _warn_of_defaults(file, declared, problems)
     return declared, problems

@@ -9,7 +9,7 @@ PREFERRED falls back only over the tries it was given.
 
 from __future__ import annotations
 
-from copy import copy
+from msgspec.structs import replace
 
 from rapport.communication.member_turn import Judge, MemberTurn
 from rapport.communication.steps import (
@@ -193,13 +193,13 @@ class _Turn(MemberTurn):
 
 
 def _copy_of(tracking: Tracking) -> Tracking:
-    made = copy(tracking)
-    made.stages = [copy(stage) for stage in tracking.stages]
+    made = replace(tracking)
+    made.stages = [replace(stage) for stage in tracking.stages]
     made.escalate = list(tracking.escalate)
     return made
 
 
 def _copy_member(member: Member) -> Member:
-    made = copy(member)
-    made.tries = [copy(entry) for entry in member.tries]
+    made = replace(member)
+    made.tries = [replace(entry) for entry in member.tries]
     return made

@@ -64,16 +64,20 @@ class StoredDirectory:
         return None if kept is None else peer_from(name, kept, self.site)
 
     def collective(self, name: str) -> Collective | None:
-        """The collective with all its members; for large ones ask `member_names`."""
-        declared = self.declared.collective(name)
-        kept = None if declared else self.kept.collective(name)
-        if declared is not None:
-            joined = [each for each in self.kept.all_members(name) if each not in declared.members]
-            members = (*declared.members, *joined)
-            return msgspec.structs.replace(declared, members=members) if joined else declared
-        if kept is None:
+        """The collective with all its members; of large ones ask `policy_of` and `member_names`."""
+        found = self.policy_of(name)
+        if found is None:
             return None
-        return read_collective(name, kept.settings, tuple(self.kept.all_members(name)))[0]
+        joined = set(self.kept.all_members(name)).difference(found.members)
+        members = (*found.members, *sorted(joined))
+        return msgspec.structs.replace(found, members=members) if joined else found
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory; who joined is left out."""
+        if declared := self.declared.collective(name):
+            return declared
+        kept = self.kept.collective(name)
+        return None if kept is None else read_collective(name, kept.settings)[0]
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See PeerDirectory; cost is that of `limit`, not of the collective."""

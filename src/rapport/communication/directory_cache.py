@@ -68,6 +68,10 @@ class CallbackDirectory:
         except Exception as error:
             raise _failed(f"collective {name!r}", error) from error
 
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory; the callback gives the members, too."""
+        return self.collective(name)
+
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See PeerDirectory; each slice asks the callback, so members may change between two."""
         found = self.collective(name)
@@ -108,6 +112,10 @@ class CachedDirectory:
     def collective(self, name: str) -> Collective | None:
         """The collective as it is now, or None."""
         return self._directory.collective(name)
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory; as it is now."""
+        return self._directory.policy_of(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See PeerDirectory; as it is now."""

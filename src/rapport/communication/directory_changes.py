@@ -1,8 +1,7 @@
 """Changes of the directory while a node runs: checked like the site file, durable, and told in
 `log`. [CO-3, CO-12]
 
-A change and the event that tells it become durable together; the event is appended right after, and
-once more on opening if a crash came between. Equal ids make that harmless.
+One change at a time; each holds for the next sending when the call returns.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from rapport.channel.channel import Channels
+from rapport.communication.adapters.build import BUILT_IN
 from rapport.communication.aside import run_aside
 from rapport.communication.directory import StoredDirectory
 from rapport.communication.directory_records import (
@@ -30,30 +28,15 @@ from rapport.communication.directory_records import (
     read_peer,
     shown_settings,
 )
+from rapport.communication.directory_telling import PeopleChange, PeopleOutbox, memberships
+from rapport.communication.peers import adapter_of
 from rapport.core.errors import Conflict, InvalidInput, Problem
-from rapport.core.event import Event, make_event
 from rapport.kernel.clock import Clock
 from rapport.store.base import Change, Delete, Put, RecordStore
 
-PEOPLE_CHANGED = "rapport.people.changed"
-SOURCE = "communication"
-_OUTBOX = "people.outbox"
-_NAMES_PER_EVENT = 1_000
 _MOST_AT_ONCE = 200_000
 
 T = TypeVar("T")
-What = Literal["added", "changed", "removed", "joined", "left"]
-
-
-class PeopleChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The data of a change event; addresses in their shown form."""
-
-    kind: Literal["peer", "collective"]
-    name: str
-    change: What
-    by: str = ""
-    settings: dict[str, Any] = {}
-    members: list[str] = []
 
 
 class DirectoryChanges:
@@ -74,14 +57,15 @@ class DirectoryChanges:
         file: str = "site.toml",
     ) -> None:
         """`adapters` names those that can deliver now; `file` is where declared names stand."""
-        self._directory, self._records, self._channels = directory, records, channels
-        self._clock, self._new_id, self._adapters, self._file = clock, new_id, adapters, file
+        self._directory, self._records, self._clock = directory, records, clock
+        self._adapters, self._file = adapters, file
+        self._outbox = PeopleOutbox(records, channels, clock, new_id)
         self._turn = asyncio.Lock()
         self.changed: list[Callable[[str], Awaitable[None] | None]] = []
 
     async def open(self) -> None:
         """Appends what a crash may have left unsaid."""
-        await self._tell()
+        await self._outbox.tell()
 
     async def put_peer(self, name: str, settings: Settings, *, by: str) -> list[Problem]:
         """Adds the peer or replaces all its settings; gives what the site file would warn of.
@@ -129,7 +113,7 @@ class DirectoryChanges:
             done = await run_aside(work)
             for name in touched:
                 await self._touch(name)
-            await self._tell()
+            await self._outbox.tell()
         return done
 
     async def _touch(self, name: str) -> None:
@@ -143,6 +127,7 @@ class DirectoryChanges:
     def _put_peer(self, name: str, settings: Settings, by: str) -> list[Problem]:
         self._check_free("peer", name)
         given = _with_list(settings)
+        self._check_adapters(given)
         _, warnings = read_peer(name, given, self._adapters(), self._directory.site)
         is_new = self._directory.kept.peer(name) is None
         entry = Put(PEERS, name, kept_bytes(Kept(given, by, self._clock.now_ms())))
@@ -196,7 +181,7 @@ class DirectoryChanges:
             coming = self._checked(members)
             new, gone = sorted(coming - before), sorted(before - coming)
             changes += _all(joined, name, new) + _all(left, name, gone)
-            said += _memberships(name, "joined", new, by) + _memberships(name, "left", gone, by)
+            said += memberships(name, "joined", new, by) + memberships(name, "left", gone, by)
         self._apply(changes, said)
         return warnings
 
@@ -216,7 +201,7 @@ class DirectoryChanges:
             for peer in self._checked(peers)
             if peer not in named and not self._directory.kept.is_member(collective, peer)
         )
-        self._apply(_all(joined, collective, new), _memberships(collective, "joined", new, by))
+        self._apply(_all(joined, collective, new), memberships(collective, "joined", new, by))
         return len(new)
 
     def _leave(self, collective: str, peers: Sequence[str], by: str) -> int:
@@ -224,7 +209,7 @@ class DirectoryChanges:
         if named := sorted(self._declared_members(collective) & set(peers)):
             raise self._of_the_file(f"{named[0]!r} is in {collective!r}")
         gone = sorted({p for p in peers if self._directory.kept.is_member(collective, p)})
-        self._apply(_all(left, collective, gone), _memberships(collective, "left", gone, by))
+        self._apply(_all(left, collective, gone), memberships(collective, "left", gone, by))
         return len(gone)
 
     def _declared_members(self, collective: str) -> set[str]:
@@ -250,6 +235,19 @@ class DirectoryChanges:
         if (declared.peer(name) if kind == "peer" else declared.collective(name)) is not None:
             raise self._of_the_file(f"{kind} {name!r} is declared")
 
+    def _check_adapters(self, settings: Settings) -> None:
+        """Raises InvalidInput for an address that only another site's node could use."""
+        addresses = settings.get("addresses", ())
+        named = [adapter_of(each) for each in addresses if isinstance(each, str) and ":" in each]
+        running = self._adapters()
+        for name in named:
+            if name in BUILT_IN and name not in running:
+                raise InvalidInput(
+                    f"the adapter {name!r} does not run in this node",
+                    code="adapter.not_running",
+                    hint=f"add [adapters.{name}] to {self._file} and start the node again",
+                )
+
     def _of_the_file(self, what: str) -> Conflict:
         return Conflict(
             f"{what} by {self._file}",
@@ -258,34 +256,8 @@ class DirectoryChanges:
         )
 
     def _apply(self, changes: Sequence[Change], said: Sequence[PeopleChange]) -> None:
-        events = [self._event(change) for change in said]
-        told = [
-            # Ids of the same millisecond sort by chance; the events are told in their order.
-            Put(_OUTBOX, f"{event.time:015}.{number:06}.{event.id}", msgspec.msgpack.encode(event))
-            for number, event in enumerate(events)
-        ]
         if changes:
-            self._records.apply([*changes, *told])
-
-    def _event(self, change: PeopleChange) -> Event:
-        return make_event(
-            source=SOURCE,
-            id=self._new_id(),
-            type=PEOPLE_CHANGED,
-            subject=f"{change.kind}:{change.name}",
-            time=self._clock.now_ms(),
-            data=change,
-        )
-
-    # --- telling ---
-
-    async def _tell(self) -> None:
-        while waiting := await run_aside(partial(self._records.find, _OUTBOX, limit=200)):
-            events = [msgspec.msgpack.decode(raw, type=Event) for _, raw in waiting]
-            await self._channels.channel("log").append(events)
-            await run_aside(
-                partial(self._records.apply, [Delete(_OUTBOX, key) for key, _ in waiting])
-            )
+            self._records.apply([*changes, *self._outbox.entries(said)])
 
 
 def _with_list(settings: Settings) -> dict[str, Any]:
@@ -298,19 +270,3 @@ def _all(
     write: Callable[[str, str], list[Change]], collective: str, peers: Sequence[str]
 ) -> list[Change]:
     return [change for peer in peers for change in write(collective, peer)]
-
-
-def _memberships(
-    collective: str, change: What, peers: Sequence[str], by: str
-) -> list[PeopleChange]:
-    """Who came or went, a bounded number of names per event."""
-    return [
-        PeopleChange(
-            kind="collective",
-            name=collective,
-            change=change,
-            by=by,
-            members=list(peers[start : start + _NAMES_PER_EVENT]),
-        )
-        for start in range(0, len(peers), _NAMES_PER_EVENT)
-    ]

@@ -36,7 +36,7 @@ from rapport.communication.returned import Returned
 from rapport.communication.taking import INPUTS, Taking, TakingParts
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.transaction import Outgoing, append_outgoing
+from rapport.communication.transaction import Outgoing, append_early, append_outgoing
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
@@ -104,7 +104,8 @@ class CommunicationEngine:
         self._notifications = Notifications(channels)
         self._turn = asyncio.Lock()
         self.opened = asyncio.Event()
-        """Set once outcomes can be taken directly."""
+        """Set while what is in memory is what is kept: not before the first `open`, nor after a
+        failure."""
         self._called = asyncio.Event()
 
     async def run(self) -> None:
@@ -115,7 +116,11 @@ class CommunicationEngine:
                 await self._wait()
 
     async def open(self) -> None:
-        """Loads the places and repeats what a crash may have left unsaid."""
+        """Loads the places and repeats what a crash or a failure may have left unsaid."""
+        async with self._turn:
+            await self._open()
+
+    async def _open(self) -> None:
         for name in INPUTS:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
             self._committed[name] = self._subscriptions[name].position
@@ -138,6 +143,8 @@ class CommunicationEngine:
         Timers wait for what was received before them: an answer that came in time counts.
         """
         async with self._turn:
+            if not self.opened.is_set():
+                await self._open()
             # Answers first, for the same reason.
             busy = [await self._read(name) for name in INPUTS]
             busy.append(await self._take_letters())
@@ -170,7 +177,10 @@ class CommunicationEngine:
             await self._channels.channel("log").append(lines)
         if others:
             async with self._turn:
+                if not self.opened.is_set():
+                    await self._open()
                 await self._do(partial(self._taking.take_outcomes, others))
+            self._called.set()  # something may be due earlier than what is waited for
 
     def is_decided(self, message: str) -> bool:
         """Whether nothing more is to be sent of a message (or of a delivery's `case`); asked by
@@ -234,19 +244,21 @@ class CommunicationEngine:
     async def _do(self, work: Callable[[], None]) -> None:
         """Does work in a thread, appends what follows from the input alone, then makes the rest
         durable, then appends that.
+
+        After a failure everything is loaded anew: the outbox may not have been appended, and the
+        next commit would forget it.
         """
-        early = await run_aside(partial(self._prepare, work))
-        if early:
-            await append_outgoing(self._channels, early)
-        await append_outgoing(self._channels, await run_aside(self._taking.commit))
+        try:
+            early = await run_aside(partial(self._prepare, work))
+            await append_early(self._channels, early)
+            await append_outgoing(self._channels, await run_aside(self._taking.commit))
+        except BaseException:
+            self.opened.clear()
+            raise
 
     def _prepare(self, work: Callable[[], None]) -> Outgoing:
-        try:
-            work()
-            return self._taking.transaction.take_early()
-        except BaseException:
-            self._taking.transaction.forget()
-            raise
+        work()
+        return self._taking.transaction.take_early()
 
     async def _commit_places(self) -> None:
         for name in INPUTS:

@@ -6,14 +6,14 @@ person was told before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from rapport.communication.case_records import Letter
-from rapport.communication.delivery import Judge
-from rapport.communication.peers import Peer, PeerDirectory
+from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy import Allowed, PrivacyFacts, Verdict, most_counted, verdict
 from rapport.communication.privacy_functions import NO_FUNCTIONS, PrivacyFunctions
-from rapport.communication.tracking import Member
 from rapport.communication.transaction import Transaction
 
 _TABLE = "communication.recent"
@@ -37,18 +37,15 @@ class Judging:
     ) -> None:
         self._transaction, self._directory, self._functions = transaction, directory, functions
 
-    def judge(self, letter: Letter, *, urgent: bool, now_ms: int) -> Judge:
-        """What `next_step` asks about the members of one message."""
-
-        def asked(member: Member) -> Verdict:
-            peer = self._directory.peer(member.peer)
-            return ALLOWED if peer is None else self.verdict(peer, letter, urgent, now_ms)
-
-        return asked
-
-    def verdict(self, peer: Peer, letter: Letter, urgent: bool, now_ms: int) -> Verdict:
-        """Whether the message may go to the peer now."""
-        if not peer.privacy or letter.effect is not None:
+    def verdict(
+        self, name: str, letter_of: Callable[[], Letter], urgent: bool, now_ms: int
+    ) -> Verdict:
+        """Whether a message may go to a peer now; `letter_of` is asked only where a rule is."""
+        peer = self._directory.peer(name)
+        if peer is None or not peer.privacy:
+            return ALLOWED
+        letter = letter_of()
+        if letter.effect is not None:
             return ALLOWED
         facts = PrivacyFacts(
             type=letter.type,
@@ -58,7 +55,7 @@ class Judging:
             now_ms=now_ms,
             peer=peer.name,
             sent_ms=letter.sent,
-            recent=lambda count: self._times(peer.name)[:count],
+            recent=lambda count: self._times(name)[:count],
         )
         return verdict(peer.privacy, facts, self._functions)
 

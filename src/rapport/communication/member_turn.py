@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rapport.communication.privacy import Allowed, Hold, Verdict
-from rapport.communication.steps import Answer, Note, Outcome, Queue, Step
+from rapport.communication.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue, Step
 from rapport.communication.tracking import Member, Tracking, Try
 
 Judge = Callable[[Member], Verdict]
@@ -41,6 +41,8 @@ class MemberTurn:
             return
         if outcome.state == "failed":
             self._fail(member, entry, outcome)
+            if member.fate == "reached" and not member.is_reached():
+                member.fate = "pending"  # the medium took it and gave it back
         elif outcome.state == "dropped":
             entry.state = "stopped"
             self._note_try(member, entry, state="closed", reason=outcome.reason or "decided before")
@@ -208,7 +210,11 @@ def _with_stage(note: Note, stage: int) -> Note:
 
 
 def _is_news(entry: Try, outcome: Outcome) -> bool:
-    """An outcome counts once, for the attempt it speaks of; what was taken may be confirmed."""
+    """An outcome counts once, for the attempt it speaks of; what was taken may be confirmed, or
+    come back.
+    """
+    if outcome.attempt == LATEST_ATTEMPT:
+        return outcome.state == "failed" and entry.state in ("handed", "confirmed")
     if outcome.attempt != entry.attempt:
         return False
     if entry.state == "handed":

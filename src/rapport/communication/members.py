@@ -28,7 +28,7 @@ class Members:
         """How many of a receiver have to be reached."""
         collective = None
         if receiver.kind == "collective":
-            collective = self.directory.collective(receiver.name)
+            collective = self.directory.policy_of(receiver.name)
             if collective is None:
                 return Ask(str(receiver), "to-any", answer_within=answer_within)
         if collective is None:

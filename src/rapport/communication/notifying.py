@@ -106,8 +106,11 @@ class Notifications:
             listener.places[channel] = place
             listener.positions[channel] = place.position
         source = self._channels.channel(channel)
+        last = source.last_position()
         batch = await source.read_after(listener.positions[channel], limit=_BATCH)
         if not batch:
+            # What is there is over or cannot be read: it is not to be waited for.
+            listener.positions[channel] = max(listener.positions[channel], last)
             return False
         for message in _messages(batch):
             await _call(id, listener.callback, message)

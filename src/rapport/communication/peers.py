@@ -49,6 +49,12 @@ class PeerDirectory(Protocol):
     def collective(self, name: str) -> Collective | None:
         """The collective of that name with all its members, or None."""
 
+    def policy_of(self, name: str) -> Collective | None:
+        """The collective as to how many have to be reached, or None; its members may be left out,
+        so that a large one costs nothing.
+        """
+        return self.collective(name)
+
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """Up to `limit` members of a collective whose names come after `after`, sorted by code
         points; so a large one is read in slices. Nobody is in a collective that is not known.
@@ -72,6 +78,10 @@ class SiteDirectory:
 
     def collective(self, name: str) -> Collective | None:
         """The declared collective, or None."""
+        return self._collectives.get(name)
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory."""
         return self._collectives.get(name)
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:

@@ -6,6 +6,8 @@ The shell of `handling.handle`; called by the engine inside one transaction.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from rapport.communication.case_records import Case, Letter, routed_key
@@ -66,7 +68,10 @@ class Receiving:
         handled = handle(message, routed)
         if handled.forward:
             self._forward(message, id, event, handled)
-        elif not self._is_known(id):
+        elif handled.tracked is None and not handled.routed:
+            self._transaction.emit_early("log", self._logged(id, event, handled, handled.fate))
+        elif handled.tracked is None or self._cases.records.case(id) is None:
+            # The same message again says nothing new.
             self._begin(message, id, event, handled, wishes, now_ms)
 
     # --- the plain lane ---
@@ -78,32 +83,36 @@ class Receiving:
         plain = self._lane.reach(receiver.name, now_ms)
         if plain is None:
             return False
-        delivery = self._lane.delivery(
-            plain, message, id, now_ms=now_ms, sent_ms=event.time, case=""
-        )
-        logged = self._lane.message_event(plain, id, event)
-        self._transaction.emit_early("log", logged)
-        self._transaction.emit_early(plain.channel, delivery.to_event())
+        delivery = self._lane.delivery_event(plain, message, id, event, now_ms)
+        self._transaction.emit_early("log", self._lane.message_event(plain, id, event))
+        self._transaction.emit_early(plain.channel, delivery)
         return True
 
-    def _tell_routed(self, message: Message, id: str, event: Event, to: Identifier) -> None:
+    def _tell_routed(
+        self, message: Message, id: str, event: Event, to: Identifier, now_ms: int
+    ) -> None:
         """Tells an additional receiver: by a delivery alone where that is enough, else by a case
         of its own, which tells the sender of nothing but its failure.
         """
         key = routed_key(id, str(to))
-        plain = self._lane.reach(to.name, self._now_ms) if to.kind == "peer" else None
+        plain = self._lane.reach(to.name, now_ms) if to.kind == "peer" else None
         if plain is not None and not message.ttl:
-            self._queue_routed(plain, message, id, event, key)
+            self._queue_routed(plain, message, id, event, key, now_ms)
             return
         case = self._case(key, id, message, event, NO_WISHES)
         case.routed, case.tracking.acknowledge = True, False
         if self._cases.records.case(key) is None:
-            self._start(case, message, event, self._members.ask(to), NO_WISHES)
+            self._start(case, message, event, self._members.ask(to), NO_WISHES, now_ms)
 
     def _queue_routed(
-        self, plain: PlainPeer, message: Message, id: str, event: Event, key: str
+        self,
+        plain: PlainPeer,
+        message: Message,
+        id: str,
+        event: Event,
+        key: str,
+        now_ms: int,
     ) -> None:
-        now_ms = self._now_ms
         delivery = self._lane.delivery(
             plain, message, id, now_ms=now_ms, sent_ms=event.time, case=key
         )
@@ -122,10 +131,6 @@ class Receiving:
 
     # --- everything else ---
 
-    def _is_known(self, id: str) -> bool:
-        """Whether it was begun before: the same message again says nothing new."""
-        return self._cases.records.case(id) is not None
-
     def _begin(
         self,
         message: Message,
@@ -135,15 +140,14 @@ class Receiving:
         wishes: Wishes,
         now_ms: int,
     ) -> None:
-        self._now_ms = now_ms
         place = self._transaction.emit("log", self._logged(id, event, handled, handled.fate))
         for receiver in handled.routed:
-            self._tell_routed(message, id, event, receiver)
+            self._tell_routed(message, id, event, receiver, now_ms)
         if handled.tracked is None:
             return
         case = self._case(id, id, message, event, wishes)
         ask = _with_wishes(self._members.ask(handled.tracked, wishes.answer_within), wishes)
-        begun = self._start(case, message, event, ask, wishes)
+        begun = self._start(case, message, event, ask, wishes, now_ms)
         if begun.tracking.closed and not handled.routed:
             failed = self._logged(id, event, handled, "failed")
             self._transaction.amend("log", place, failed)
@@ -164,7 +168,15 @@ class Receiving:
         sender = "" if message.type == CONTROL else str(message.sender)
         return Case(tracking=tracking, message=id, sender=sender)
 
-    def _start(self, case: Case, message: Message, event: Event, ask: Ask, wishes: Wishes) -> Case:
+    def _start(
+        self,
+        case: Case,
+        message: Message,
+        event: Event,
+        ask: Ask,
+        wishes: Wishes,
+        now_ms: int,
+    ) -> Case:
         letter = Letter(
             text=message.content,
             time=event.time,
@@ -177,11 +189,10 @@ class Receiving:
             language=message.language,
             peer_delivery=wishes.peer_delivery,
         )
-        return self._cases.begin(case, letter, ask, now_ms=self._now_ms, cause=event.id, only=None)
+        return self._cases.begin(case, letter, ask, now_ms=now_ms, cause=event.id, only=None)
 
     def _logged(self, id: str, event: Event, handled: Handled, fate: MessageFate) -> Event:
-        said = {"fate": fate, "receivers": [str(each) for each in handled.receivers]}
-        data = event.data[:-1] + b"," + msgspec.json.encode(said)[1:]
+        data = event.data[:-1] + _fate_end(fate, handled.receivers)
         headers = event.headers | {FATE: fate} if handled.notify else event.headers
         return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, headers)
 
@@ -220,6 +231,13 @@ class Receiving:
         """Nothing is remembered of what it answers; an answer token proves that it was asked."""
         if proof == "answer":
             self._transaction.emit("log", answered_line(sent, peer, text, cause, now_ms))
+
+
+@lru_cache(maxsize=4_096)
+def _fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
+    """The end of a message's event in `log`."""
+    said = {"fate": fate, "receivers": [str(each) for each in receivers]}
+    return b"," + msgspec.json.encode(said)[1:]
 
 
 def answered_line(message: str, peer: str, text: str, cause: str, now_ms: int) -> Event:

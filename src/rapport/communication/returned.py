@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from rapport.channel.channel import Channels
 from rapport.channel.dead_letter_replay import (
@@ -24,6 +25,16 @@ from rapport.core.event import Event, StoredEvent
 from rapport.store.base import Put, RecordStore
 
 _LONGEST_ERROR = 2_000
+
+
+@runtime_checkable
+class PartOfChannels(Protocol):
+    """Channels of which several readers of the same name each see a part."""
+
+    whole: Channels
+
+    async def is_ours(self, channel: str, stored: StoredEvent | None) -> bool:
+        """Whether an event belongs to this part; one that is gone belongs to one of them, too."""
 
 
 class Returned:
@@ -49,10 +60,19 @@ class Returned:
         last = self._channels.channel(DEAD_LETTERS).last_position()
         if last == self._looked_until:
             return []
-        found = await run_aside(self._find)
-        if not found:
+        found = [await self._with_event(replay) for replay in await run_aside(self._find)]
+        ours = [(replay, stored) for replay, stored, is_ours in found if is_ours]
+        if not ours:
             self._looked_until = last
-        return [(replay, await event_of(self._channels, replay)) for replay in found]
+        return ours
+
+    async def _with_event(self, replay: Replay) -> tuple[Replay, StoredEvent | None, bool]:
+        """A letter, its event, and whether it is for us."""
+        channels = self._channels
+        if not isinstance(channels, PartOfChannels):
+            return replay, await event_of(channels, replay), True
+        stored = await event_of(channels.whole, replay)
+        return replay, stored, await channels.is_ours(replay.channel, stored)
 
     async def wait(self) -> None:
         """Until a letter or a note is appended that was not there at the last look."""

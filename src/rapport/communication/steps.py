@@ -56,6 +56,12 @@ class AllBegun(msgspec.Struct, frozen=True, tag="all_begun"):
     found: int
 
 
+LATEST_ATTEMPT = 0
+"""In an outcome: the attempt that was taken last. A medium that gives back what it took (a mail
+that bounces) does not say which one it was.
+"""
+
+
 class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
     """What a medium said about one attempt."""
 

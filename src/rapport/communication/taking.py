@@ -27,11 +27,12 @@ from rapport.communication.judging import Judging
 from rapport.communication.ledger import refused_answer_event
 from rapport.communication.members import Members
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.plain import PlainLane
+from rapport.communication.plain import PlainLane, came_back_line
 from rapport.communication.plain_outcomes import PlainOutcomes
 from rapport.communication.privacy_functions import PrivacyFunctions
 from rapport.communication.receiving import Receiving, answered_line
 from rapport.communication.returned import told
+from rapport.communication.steps import LATEST_ATTEMPT
 from rapport.communication.telling import PROOF
 from rapport.communication.templates import Facts
 from rapport.communication.tracking import Retry
@@ -158,7 +159,9 @@ class Taking:
     def _take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
         if data.delivery is not None and self._plain.take(data, data.delivery, now_ms):
             return
-        self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
+        known = self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
+        if not known and data.attempt == LATEST_ATTEMPT:
+            self.transaction.emit("log", came_back_line(data, cause, now_ms))
 
     def _take_answer(self, event: Event, now_ms: int) -> None:
         data: AnswerData = event.payload_as(AnswerData)

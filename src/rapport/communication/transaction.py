@@ -10,6 +10,7 @@ outbox: they are appended before (`emit_early`), and again when the input is rea
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -196,3 +197,14 @@ async def append_outgoing(channels: Channels, outgoing: Mapping[str, Sequence[Ev
     for name in sorted(outgoing, key=lambda name: (name != "log", name)):
         if outgoing[name]:
             await channels.channel(name).append(outgoing[name])
+
+
+async def append_early(channels: Channels, early: Mapping[str, Sequence[Event]]) -> None:
+    """Appends to all channels at once, the ledger asked first; safe to repeat. Whatever a crash
+    leaves undone is done when the input is read again.
+    """
+    names = sorted(early, key=lambda name: (name != "log", name))
+    if len(names) == 1:
+        await channels.channel(names[0]).append(early[names[0]])
+    elif names:
+        await asyncio.gather(*(channels.channel(name).append(early[name]) for name in names))

@@ -19,6 +19,7 @@ from rapport.channel.logged import LoggedChannels
 from rapport.channel.rights import Rights
 from rapport.communication.adapters.webhook_in import WebhookInput
 from rapport.communication.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.api_communication import Communication
 from rapport.communication.assembly import Assembly
 from rapport.communication.history import Ledger
 from rapport.communication.history_index import LedgerIndex
@@ -96,6 +97,8 @@ class Node:
         self.outgoing, self.policies = parts.outgoing, parts.policies
         self.load = parts.load
         self.ledger = Ledger(parts.channels, parts.ledger_index)
+        self.communication = Communication(parts.communication, self.ledger)
+        """The public API of communication, for programs that run a node in their process."""
         self.directory = parts.communication.directory
         self.people = parts.communication.people
         self.pages = parts.communication.pages

@@ -47,6 +47,11 @@ class GuardedRecordStore(RecordStore, Protocol):
         """
 
 
+class _Keeping(Protocol):
+    def get(self, table: str, key: str) -> bytes | None: ...
+    def put(self, table: str, key: str, value: bytes) -> None: ...
+
+
 def as_guarded(records: RecordStore) -> GuardedRecordStore:
     """The store as one with guards; raises Unsupported when it has none."""
     if not hasattr(records, "apply_guarded"):
@@ -61,7 +66,7 @@ def check_guards(guards: Iterable[Guard], get: Callable[[str, str], bytes | None
             raise GuardFailed(guard)
 
 
-def keep_first(records: RecordStore, table: str, key: str, value: bytes) -> bytes:
+def keep_first(records: _Keeping, table: str, key: str, value: bytes) -> bytes:
     """What a record says, `value` when there was none: of several processes that try at the same
     time one is first, and all get its value.
     """
@@ -72,7 +77,9 @@ def keep_first(records: RecordStore, table: str, key: str, value: bytes) -> byte
         records.put(table, key, value)
         return value
     try:
-        as_guarded(records).apply_guarded([Put(table, key, value)], [Guard(table, key, None)])
+        cast(GuardedRecordStore, records).apply_guarded(
+            [Put(table, key, value)], [Guard(table, key, None)]
+        )
     except GuardFailed:
         kept = records.get(table, key)
     return value if kept is None else kept

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.store.base import Block, Change, LogPiece, Put, check_places
+from rapport.store.guarding import Guard, check_guards
 from rapport.store.records import check_changes
 
 
@@ -165,9 +166,14 @@ class MemoryRecordStore:
 
     def apply(self, changes: Sequence[Change]) -> None:
         """See RecordStore."""
+        self.apply_guarded(changes, ())
+
+    def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
+        """See GuardedRecordStore."""
         check_changes(changes)
         with self._guard:
             self._check_open()
+            check_guards(guards, self.get)
             for change in changes:
                 if isinstance(change, Put):
                     self._put(change)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput
 from rapport.store.base import Change, Delete, Put
+from rapport.store.guarding import Guard
 from rapport.store.postgres_connections import CONNECTIONS, Link, PostgresConnections
+from rapport.store.postgres_guarding import apply_guarded
 from rapport.store.postgres_schema import SCHEMA
 from rapport.store.records import check_changes
 
@@ -50,13 +52,18 @@ class PostgresRecordStore:
 
     def apply(self, changes: Sequence[Change]) -> None:
         """See RecordStore."""
-        check_changes(changes)
-        # The last change of a key is the one that counts. In the order of keys, so that two
-        # processes never wait for each other.
-        last = {(change.table, change.key): change for change in changes}
-        ordered = [last[place] for place in sorted(last)]
+        ordered = _ordered(changes)
         if ordered:
             self._connections.run(lambda link: _apply(link, ordered))
+
+    def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
+        """See GuardedRecordStore."""
+        ordered = _ordered(changes)
+        check_changes([Delete(guard.table, guard.key) for guard in guards])
+        for place in (*ordered, *guards):
+            _table(place.table)
+        if ordered or guards:
+            self._connections.run(lambda link: apply_guarded(link, ordered, guards, _change))
 
     def find(
         self, table: str, *, prefix: str = "", after: str = "", limit: int = 1000
@@ -73,6 +80,15 @@ class PostgresRecordStore:
     def close(self) -> None:
         """See RecordStore."""
         self._connections.close()
+
+
+def _ordered(changes: Sequence[Change]) -> list[Change]:
+    """The last change of each key, the one that counts; in the order of keys, so that two
+    processes never wait for each other.
+    """
+    check_changes(changes)
+    last = {(change.table, change.key): change for change in changes}
+    return [last[place] for place in sorted(last)]
 
 
 def _apply(link: Link, changes: Sequence[Change]) -> None:

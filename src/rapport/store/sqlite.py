@@ -10,10 +10,12 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rapport.core.errors import Corrupt, InvalidInput, RapportError, StoreUnavailable
 from rapport.store.base import Change, Delete, Put
+from rapport.store.guarding import Guard, check_guards
 from rapport.store.records import check_changes
 
 _SCHEMA = """
@@ -21,6 +23,7 @@ CREATE TABLE IF NOT EXISTS records (
   in_table TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (in_table, key)
 ) WITHOUT ROWID
 """
+_GET = "SELECT value FROM records WHERE in_table = ? AND key = ?"
 _PUT = "INSERT OR REPLACE INTO records VALUES (?, ?, ?)"
 _DELETE = "DELETE FROM records WHERE in_table = ? AND key = ?"
 _BUSY_SECONDS = 5.0
@@ -36,10 +39,8 @@ class SqliteRecordStore:
 
     def get(self, table: str, key: str) -> bytes | None:
         """See RecordStore."""
-        query = "SELECT value FROM records WHERE in_table = ? AND key = ?"
         with self._database.use() as connection:
-            row = connection.execute(query, (table, key)).fetchone()
-        return None if row is None else bytes(row[0])
+            return _get(connection, table, key)
 
     def put(self, table: str, key: str, value: bytes) -> None:
         """See RecordStore."""
@@ -51,8 +52,13 @@ class SqliteRecordStore:
 
     def apply(self, changes: Sequence[Change]) -> None:
         """See RecordStore."""
+        self.apply_guarded(changes, ())
+
+    def apply_guarded(self, changes: Sequence[Change], guards: Sequence[Guard]) -> None:
+        """See GuardedRecordStore."""
         check_changes(changes)
         with self._database.change() as connection:
+            check_guards(guards, partial(_get, connection))
             for change in changes:
                 if isinstance(change, Put):
                     connection.execute(_PUT, (change.table, change.key, change.value))
@@ -75,6 +81,11 @@ class SqliteRecordStore:
     def close(self) -> None:
         """See RecordStore."""
         self._database.close()
+
+
+def _get(connection: sqlite3.Connection, table: str, key: str) -> bytes | None:
+    row = connection.execute(_GET, (table, key)).fetchone()
+    return None if row is None else bytes(row[0])
 
 
 class SqliteFile:

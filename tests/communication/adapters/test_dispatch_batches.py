@@ -235,21 +235,46 @@ def test_a_delivery_during_which_the_process_always_dies_is_given_up():
     asyncio.run(scenario())
 
 
+def test_what_was_being_sent_at_a_kill_is_unknown_even_if_nobody_needs_it_any_more():
+    async def scenario():
+        desk, adapter = Desk(), GatedAdapter()
+        await desk.put(delivery("a", 1, "mail", expires=NOW + 1_000), delivery("b", 2, "mail"))
+        running = asyncio.create_task(desk.dispatch(adapter).run())
+        await adapter.has_begun(2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        desk.clock.set_ms(NOW + 2_000)
+        await desk.settle(adapter, is_decided=lambda message: message == "m2")
+        told = {(o["message"], o["state"]) for o in await desk.outcomes()}
+        assert told == {
+            ("m1", "unknown"),
+            ("m1", "failed"),
+            ("m2", "unknown"),
+            ("m2", "dropped"),
+        }
+        assert len(adapter.begun) == 2
+
+    asyncio.run(scenario())
+
+
 def test_large_deliveries_are_read_few_at_a_time():
     async def scenario():
         desk = Desk()
         adapter = GatedAdapter()
-        big = [
-            Delivery(
-                message=f"m{n}", peer=f"p{n}", address=f"mail:p{n}", attempt=1, text="x" * 900_000
-            )
-            for n in range(40)
-        ]
-        for one in big:
+        for one in big_ones(range(40)):
             await desk.put(one)
-            adapter.gate(one.peer).set()
-        await desk.settle(adapter)
-        assert len(adapter.ended) == 40
+        dispatch = desk.dispatch(adapter, workers=1_000)
+        running = asyncio.create_task(dispatch.run())
+        await adapter.has_begun(40)
+        await desk.put(*big_ones(range(40, 160)))
+        await adapter.has_begun(64)
+        await asyncio.sleep(0.02)
+        assert len(adapter.begun) == 64, "the first read tells how large they are"
+        for number in range(160):
+            adapter.gate(f"p{number}").set()
+        await desk.channels.channel("control").wait_after(159)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(scenario())
 
@@ -338,6 +363,13 @@ def test_killed_again_and_again_nothing_is_lost_and_every_repetition_is_said(see
         assert len(adapter.arrived) - 60 <= unknown
 
     asyncio.run(scenario())
+
+
+def big_ones(numbers):
+    return [
+        Delivery(message=f"m{n}", peer=f"p{n}", address=f"mail:p{n}", attempt=1, text="x" * 900_000)
+        for n in numbers
+    ]
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,6 +6,7 @@ import asyncio
 from email import message_from_bytes
 from email.policy import default
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,9 @@ from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.email import MailAdapter, make_mail
 from rapport.communication.adapters.mail_ids import message_id, read_message_id
 from rapport.communication.adapters.settings_mail import MailSettings
+from rapport.communication.addresses import address_fault
 from rapport.communication.answers import answer_token
+from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.testing.mail import LocalMailServer
 from rapport.testing.suites.adapter import make_delivery
@@ -77,7 +80,12 @@ def test_a_message_id_is_one_plain_token_and_says_who_was_sent_what(message, pee
 def test_nothing_that_is_said_adds_a_header_or_leaves_the_body(
     text, message, peer, policy, reply_to
 ):
+    if reply_to and address_fault(f"mail:{reply_to}", ("mail",)):
+        with pytest.raises(InvalidInput):
+            MailAdapter(MailSettings(reply_to=reply_to), lambda message, peer: "")
+        reply_to = "answers@example.org"
     delivery = make_delivery("mail:ana@example.org", message=message, peer=peer, text=text)
+    delivery = msgspec.structs.replace(delivery, policy=policy)
     mail = make_mail(
         delivery,
         sender="alarm@example.org",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ftplib
 import json
 import os
 from contextlib import asynccontextmanager
@@ -83,6 +84,7 @@ def test_an_address_names_a_declared_server_only(ftp_server, target):
     assert outcome == Failed("the site declares no such server", retry=False)
 
 
+@pytest.mark.slow
 def test_a_wrong_password_is_final_and_shown_nowhere(ftp_server):
     folder = ftp_server.new_folder()
     server = address_of(ftp_server, folder, password="hunter2")
@@ -233,6 +235,22 @@ def test_unfinished_files_are_passed_over_and_a_full_folder_is_refused(ftp_serve
         assert full.value.code == "ftp.too_many_files"
 
     asyncio.run(scenario())
+
+
+def test_a_server_without_the_newer_list_is_asked_about_each_file(ftp_server, monkeypatch):
+    def unknown(*_arguments, **_options):
+        raise ftplib.error_perm("500 Command not understood")
+
+    monkeypatch.setattr(ftplib.FTP, "mlsd", unknown)
+    folder = ftp_server.new_folder()
+    (folder / "a.json").write_bytes(MESSAGE)
+    (folder / "bïld.png").write_bytes(b"\0")
+    (folder / "sub").mkdir()
+    with FtpFolder(address_of(ftp_server, folder)) as opened:
+        found = {file.name: file for file in opened.files(10)}
+    assert sorted(found) == ["a.json", "bïld.png"]
+    assert found["a.json"].size == len(MESSAGE)
+    assert len(found["a.json"].changed) >= 14
 
 
 def test_a_server_that_is_away_is_worth_another_look():

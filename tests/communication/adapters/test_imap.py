@@ -26,6 +26,8 @@ from rapport.testing.certificates import write_certificate
 from rapport.testing.imap_server import PASSWORD, ImapServer, ensure_dovecot
 from rapport.testing.suites.adapter import make_delivery
 
+pytestmark = pytest.mark.slow
+
 PEERS = {
     "ana": Peer(name="ana", addresses=("mail:ana@old.example", "mail:Ana@example.org")),
     "ben": Peer(name="ben", addresses=("inbox:", "mail:ben@example.org")),
@@ -223,6 +225,42 @@ def test_a_huge_mail_is_read_to_its_limit_and_one_that_harms_harms_only_itself(i
         assert contents(await adapter.pull()) == ["see the picture", "still here"]
         codes = [letter["code"] for letter in await desk.letters()]
         assert codes == ["mail.too_long", "mail.too_many_parts"]
+
+    asyncio.run(scenario())
+
+
+def test_a_mail_that_the_server_cannot_give_keeps_back_the_others_for_a_while_only(
+    imap_server, monkeypatch
+):
+    given = Mailbox.fetch
+
+    def fetch(mailbox, uid):
+        if uid == 1:
+            raise SourceUnavailable("mail 1 cannot be fetched", code="imap.refused")
+        return given(mailbox, uid)
+
+    monkeypatch.setattr(Mailbox, "fetch", fetch)
+
+    async def scenario():
+        desk = Desk(imap_server)
+        desk.reply("first")
+        desk.reply("second")
+        adapter = await desk.opened()
+        for _look in range(2):
+            with pytest.raises(SourceUnavailable):
+                await adapter.pull()
+        assert contents(await adapter.pull()) == ["second"]
+        assert [letter["code"] for letter in await desk.letters()] == ["mail.refused_by_server"]
+
+    asyncio.run(scenario())
+
+
+def test_an_empty_mail_is_kept_aside_not_passed_over(imap_server):
+    async def scenario():
+        desk = Desk(imap_server)
+        imap_server.deliver(desk.user, b"\r\n")
+        assert await (await desk.opened()).pull() == []
+        assert [letter["code"] for letter in await desk.letters()] == ["mail.unknown_sender"]
 
     asyncio.run(scenario())
 

@@ -122,6 +122,7 @@ def test_removing_lets_what_waits_go_out_first_and_takes_nothing_more():
         await office.outputs.use(mail)
         await office.put("mail", "ana", 1, 2, 3)
         await mail.has_begun(1)
+        assert (office.outputs.status()[0].waiting, office.outputs.status()[0].workers) == (3, 1)
         removing = asyncio.create_task(office.outputs.remove("mail"))
         await asyncio.sleep(0)
         assert list(office.outputs.names) == []

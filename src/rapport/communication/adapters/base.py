@@ -19,7 +19,7 @@ from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, check_envelop
 from rapport.core.ids import content_id
 
 DELIVERY = "rapport.output.delivery"
-_LONGEST_ID = 240
+LONGEST_ID = 240
 Class = TypeVar("Class", bound=type)
 
 
@@ -63,8 +63,21 @@ def declared(kind: object) -> Declared:
     )
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One attempt to bring one message to one address."""
+class Delivery(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    rename={
+        "message": "id",
+        "text": "content",
+        "conversation": "conversation-id",
+        "refers_to": "refers-to",
+    },
+):
+    """One attempt to bring one message to one address. Written with the message's own names, so
+    that the plain lane makes it of the message's bytes (`plain.py`).
+    """
 
     message: str
     peer: str
@@ -100,6 +113,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has an idempotency key of its own."""
     case: str = ""
     """The engine's record that hears of the outcome; empty = the message's own."""
+    share: str = ""
+    """Where several engines work: the share that keeps that record."""
 
     @property
     def id(self) -> str:
@@ -108,7 +123,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         mark = _address_mark(self.address)
         name = f"{self.message}.{self.peer}.{mark}.{self.attempt}"
-        if len(name) <= _LONGEST_ID and name.isprintable():
+        if len(name) <= LONGEST_ID and name.isprintable():
             return name
         return content_id("delivery", self.message, self.peer, self.address, str(self.attempt))
 

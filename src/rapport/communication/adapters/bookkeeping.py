@@ -93,6 +93,11 @@ class Bookkeeping:
         await self._telling.put(Told(outcomes, ending))
 
     @property
+    def committed(self) -> int:
+        """Up to here everything is done and told."""
+        return self._committed
+
+    @property
     def count(self) -> int:
         """How many are on their way or wait for one before them."""
         return len(self._open)

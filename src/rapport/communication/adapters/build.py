@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.base import OutputAdapter, is_stateful
 from rapport.communication.adapters.inbox import InboxAdapter
+from rapport.communication.adapters.instances import Instances
 from rapport.communication.adapters.page import OpenPages, PageAdapter
 from rapport.core.errors import Unsupported
 from rapport.kernel.clock import Clock, SystemClock
@@ -52,9 +54,10 @@ def make_adapters(
     pages: OpenPages | None = None,
     clock: Clock | None = None,
 ) -> dict[str, OutputAdapter]:
-    """One instance of each adapter that the peers need; they are stateless and shared by all peers.
+    """One instance of each adapter that the peers need, shared by all unless it is stateful.
 
-    A plug-in is called with its table of the site file and `link_for`. Raises UnknownName, or
+    A plug-in is called with its table of the site file and `link_for`, a stateful one for each peer
+    and with the peer's address, too. Raises UnknownName, or
     Unsupported when the extra with a built-in's driver is not installed.
     """
     around = Surroundings(link_for, proof_for, pages or OpenPages(), clock or SystemClock())
@@ -65,10 +68,7 @@ def _make(
     name: str, declared: Communication, around: Surroundings, plugins: Plugins
 ) -> OutputAdapter:
     if name not in BUILT_IN:
-        made: OutputAdapter = plugins.get("adapters", name)(
-            declared.plugin_settings.get(name, {}), around.link_for
-        )
-        return made
+        return _plugged_in(name, declared.plugin_settings.get(name, {}), around, plugins)
     try:
         return _built_in(name, declared, around)
     except ImportError as error:
@@ -77,6 +77,16 @@ def _make(
             f"this installation ({error.name} is missing)",
             hint=f"install rapport[{_EXTRAS.get(name, name)}]",
         ) from None
+
+
+def _plugged_in(
+    name: str, settings: dict[str, Any], around: Surroundings, plugins: Plugins
+) -> OutputAdapter:
+    make = partial(plugins.get("adapters", name), settings, around.link_for)
+    if is_stateful(make.func):
+        return Instances(name, make, around.clock)
+    made: OutputAdapter = make()
+    return made
 
 
 def _built_in(name: str, declared: Communication, around: Surroundings) -> OutputAdapter:

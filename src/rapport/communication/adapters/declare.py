@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rapport.communication.adapters.settings import MailSettings, WebhookSetting
 from rapport.communication.adapters.settings_files import (
     FOLDER_KEYS,
     FTP_KEYS,
+    is_place_name,
     read_folders,
     read_ftp,
 )
@@ -19,6 +20,7 @@ from rapport.communication.adapters.settings_mqtt import MQTT_KEYS, read_mqtt
 from rapport.communication.adapters.settings_notify import APPRISE_KEYS, read_apprise
 from rapport.communication.adapters.settings_web import PAGE_KEYS, read_page
 from rapport.communication.addresses import address_fault
+from rapport.communication.peers import Peer
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.settings import read_secret
@@ -61,11 +63,28 @@ def read_media(file: TomlFile, directory: Path, problems: list[Problem]) -> dict
     }
 
 
-def _fields(
-    file: TomlFile, name: str, known: Collection[str], problems: list[Problem]
-) -> Fields:
+def _fields(file: TomlFile, name: str, known: Collection[str], problems: list[Problem]) -> Fields:
     section = file.section("adapters", name)
     return Fields(section, problems, known=(*known, SENDING), strict=True)
+
+
+def check_places(
+    file: TomlFile, peers: Mapping[str, Peer], media: Mapping[str, Any], problems: list[Problem]
+) -> None:
+    """Addresses must name a folder or server that the site declares."""
+    declared = {"folder": media["folder"].folders, "ftp": media["ftp"].servers}
+    for name, peer in peers.items():
+        for address in peer.addresses:
+            adapter, _, place = address.partition(":")
+            if adapter in declared and is_place_name(place) and place not in declared[adapter]:
+                problems.append(
+                    file.problem(
+                        ("peers", name, "addresses"),
+                        "peer.unknown_place",
+                        f"the site declares no {adapter} named {place!r}",
+                        hint=suggest(place, declared[adapter]) or f"add it to [adapters.{adapter}]",
+                    )
+                )
 
 
 def _mail(table: Fields, directory: Path) -> MailSettings:

@@ -43,6 +43,8 @@ _MOST_STARTS = 10
 """A delivery during which the process ended this often is taken for the reason and given up."""
 _READ_AT_ONCE_BYTES = 8_000_000
 """About as much is read at a time, judged by the largest of the last ones."""
+_READ_AHEAD = 8
+"""So many times as much may be under way."""
 _FIRST_READ = 100
 
 
@@ -77,6 +79,7 @@ class Dispatch:
         self._returned = Returned(channels, records, self.reader, (self.channel,))
         self._turn = asyncio.Lock()
         self._leaving = asyncio.Event()
+        self._is_open = False
         self.workers = 0
         """Calls of the adapter under way."""
 
@@ -110,6 +113,12 @@ class Dispatch:
         self._largest = _READ_AT_ONCE_BYTES // _FIRST_READ
         self.workers = 0
         await self._returned.open()
+        self._is_open = True
+
+    def waiting(self) -> int:
+        """How many wait or are under way; 0 before `open`."""
+        last = self._channels.channel(self.channel).last_position()
+        return last - self._book.committed if self._is_open else 0
 
     async def settle(self) -> int:
         """Sends all that is there now and waits for it; returns how many. For tests, stopping."""
@@ -131,12 +140,12 @@ class Dispatch:
 
     async def _read(self, group: asyncio.TaskGroup) -> int:
         """Reads on as far as there is room, waiting for it; how many it read."""
-        limit = self._settings.in_flight
+        fitting = max(_READ_AT_ONCE_BYTES // self._largest, 1)
+        limit = min(self._settings.in_flight, _READ_AHEAD * fitting)
         if self._book.count >= limit:
             # Some more than one place, so that reading does not trickle.
             await self._book.wait_below(limit * 3 // 4 + 1)
         room = limit - self._book.count
-        fitting = max(_READ_AT_ONCE_BYTES // self._largest, 1)
         source = self._channels.channel(self.channel)
         batch = await source.read_after(
             self._read_until, limit=min(room, fitting, self._settings.batch)
@@ -208,12 +217,12 @@ class Dispatch:
         """Sends what is still wanted and passes on what became of it; the outcomes are marked and
         told while the next ones are sent.
         """
+        await self._say_unknown(taken)
         wanted, unwanted = self._sort_out(taken)
         if unwanted:
             self._book.end(list(unwanted.values()), list(unwanted))
         if not wanted:
             return
-        await self._say_unknown(wanted)
         await self._book.begin([Begun(entry.position, entry.starts + 1) for entry in wanted])
         outcomes = await self._sending.send([entry.delivery for entry in wanted])
         data = [
@@ -239,9 +248,11 @@ class Dispatch:
                 wanted.append(entry)
         return wanted, unwanted
 
-    async def _say_unknown(self, wanted: Sequence[Waiting]) -> None:
-        """Tells of those that a process before was sending when it died, before they go again."""
-        begun = [entry for entry in wanted if entry.starts]
+    async def _say_unknown(self, taken: Sequence[Waiting]) -> None:
+        """Tells of those that a process before was sending when it died: first of all, since they
+        may have gone, whatever becomes of them now.
+        """
+        begun = [entry for entry in taken if entry.starts]
         if begun:
             await self._book.tell(
                 [unknown_data(entry.delivery, entry.position, entry.starts) for entry in begun]

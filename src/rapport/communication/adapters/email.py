@@ -46,7 +46,12 @@ class MailAdapter:
     ) -> None:
         """`link_for(message, peer)` gives the address of the page to answer on; empty = none.
         `token_for(message, peer)` is the proof that makes a reply to the mail an answer.
+
+        Raises InvalidInput when sender or reply address cannot stand in a mail.
         """
+        for own in (settings.sender, settings.reply_to or settings.sender):
+            if fault := address_fault(f"{self.name}:{own}", (self.name,)):
+                raise fault
         self._settings, self._link_for, self._token_for = settings, link_for, token_for
         self._connections = SmtpConnections(settings, clock or SystemClock())
 

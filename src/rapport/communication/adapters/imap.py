@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from rapport.communication.adapters.imap_mailbox import Mailbox
+from rapport.communication.adapters.imap_mailbox import REFUSED, Mailbox
 from rapport.communication.adapters.input_base import AdapterState, Arrival, Intake
 from rapport.communication.adapters.mail_limits import MailLimits
 from rapport.communication.adapters.mail_reply import (
@@ -32,12 +32,14 @@ from rapport.communication.adapters.unusable import (
     Unusable,
     not_accepted,
 )
-from rapport.core.errors import SourceUnavailable
+from rapport.core.errors import SourceUnavailable, Unavailable
+from rapport.core.ids import content_id
 from rapport.core.message import Message
 
 _PLACE = "place"
 _PATIENCE = 4
 """One call to the server may take so many times its timeout: each answer has that for itself."""
+_MOST_REFUSALS = 3
 T = TypeVar("T")
 
 
@@ -76,6 +78,7 @@ class MailReader:
             parts=settings.most_parts, depth=depth, text=settings.largest_mail
         )
         self._state: AdapterState | None = None
+        self._refusals: dict[int, int] = {}
 
     def open(self, state: AdapterState) -> None:
         """Takes up the durable memory."""
@@ -115,10 +118,27 @@ class MailReader:
 
     def _read(self, mailbox: Mailbox, uid: int) -> MailMeaning | None:
         """In the session's thread; None when the mail has gone meanwhile."""
-        mail = mailbox.fetch(uid)
+        try:
+            mail = mailbox.fetch(uid)
+        except SourceUnavailable as error:
+            return self._refused(mailbox, uid, error)
         if mail is None:
             return None
         return meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
+
+    def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> Unusable:
+        """A mail that the server cannot give must not keep back all later ones for ever."""
+        if error.code != REFUSED:
+            raise error
+        self._refusals[uid] = self._refusals.get(uid, 0) + 1
+        if self._refusals[uid] < _MOST_REFUSALS:
+            raise error
+        del self._refusals[uid]
+        return Unusable(
+            id=content_id("mail", self.settings.user, str(mailbox.validity), str(uid)),
+            code="mail.refused_by_server",
+            reason=error.message,
+        )
 
     def _place_in(self, mailbox: Mailbox, kept: MailPlace | None) -> MailPlace:
         """A new numbering begins at the start: what was taken before is known again by its id."""
@@ -243,6 +263,9 @@ class ImapPushInput:
             while (intake := self._intake) is not None:
                 look = await self._reader.look(session)
                 arrivals = await intake.publish(look.messages) if look.messages else ()
+                if any(arrival.reason == TOO_FAST for arrival in arrivals):
+                    # Whoever cares for this task calls it again, later each time.
+                    raise Unavailable("the engine takes no more now", code="input.too_fast")
                 await self._reader.settle(look, arrivals, session)
                 if not look.uids:
                     wait = partial(session.mailbox.wait, idle_ms / 1_000)

@@ -22,6 +22,7 @@ from rapport.communication.templates import clean
 from rapport.core.errors import NotAuthenticated, RapportError, SourceUnavailable, Unsupported
 
 _SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
+REFUSED = "imap.refused"
 _SLACK = 65_536
 """Literals that are no mails (folder names) are small."""
 
@@ -82,8 +83,9 @@ class Mailbox:
             if answer != "OK":
                 raise self._refused(f"mail {uid} cannot be fetched", said)
             for part in said:
-                if isinstance(part, tuple) and (size := _SIZE.search(part[0])):
-                    return FetchedMail(uid, part[1], int(size[1]) > most)
+                about, raw = part if isinstance(part, tuple) else (part, b"")
+                if isinstance(about, bytes) and (size := _SIZE.search(about)):
+                    return FetchedMail(uid, raw, int(size[1]) > most)
             return None
 
     def settle(self, uids: Sequence[int]) -> None:
@@ -175,9 +177,7 @@ class Mailbox:
 
     def _refused(self, what: str, said: Sequence[object]) -> SourceUnavailable:
         words = b" ".join(part for part in said if isinstance(part, bytes))
-        return SourceUnavailable(
-            f"{what}: {self._harmless(words.decode('latin-1'))}", code="imap.refused"
-        )
+        return SourceUnavailable(f"{what}: {self._harmless(words.decode('latin-1'))}", code=REFUSED)
 
     @contextmanager
     def _told(self) -> Iterator[PlainConnection | TlsConnection]:

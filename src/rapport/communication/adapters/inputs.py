@@ -192,6 +192,13 @@ class Inputs:
             await _close(entry)
         return entry.adapter
 
+    async def remove_of(self, owner: str) -> list[str]:
+        """Ends all inputs of an application, the newest first; returns their names."""
+        names = [name for name, entry in self._inputs.items() if entry.owner == owner]
+        for name in reversed(names):
+            await self.remove(name)
+        return names
+
     async def close(self) -> None:
         """Removes all, the newest first."""
         for name in reversed(list(self._inputs)):

@@ -17,12 +17,11 @@ from rapport.communication.adapters.outcomes import OUTCOME, OutcomeData
 from rapport.communication.adapters.unusable import bury_unusable
 from rapport.communication.answers import is_answer_token
 from rapport.communication.peers import Peer, shown_address
+from rapport.communication.steps import LATEST_ATTEMPT
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
 
-LATEST_ATTEMPT = 0
-"""In an outcome: the mail does not say which attempt came back; it is the latest handed one."""
 _MAIL = "mail:"
 _BOOK_LIFE_NS = 60_000_000_000
 
@@ -91,7 +90,7 @@ def mail_care(name: str, channels: Channels, book: AddressBook, clock: Clock) ->
 
 
 def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:
-    """The outcome of a delivery that the medium took and gave back; the same mail names it once."""
+    """The outcome of a delivery that the medium took and gave back; one notice is one outcome."""
     data = OutcomeData(
         message=mail.message,
         peer=mail.peer,
@@ -103,7 +102,7 @@ def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:
     )
     return make_event(
         source="adapter/mail",
-        id=content_id("bounce", mail.message, mail.peer, mail.key, mail.reason),
+        id=content_id("bounce", mail.id, mail.message, mail.peer),
         type=OUTCOME,
         subject=mail.message,
         time=now_ms,

@@ -184,7 +184,7 @@ def _automatic(tree: ParsedMail, limits: MailLimits) -> str:
 
 _AUTOMATIC_SUBJECT = re.compile(
     r"(automatic reply|auto[- ]?reply|autoreply|out of (the )?office|automatische antwort"
-    r"|abwesenheits(notiz|assistent)|réponse automatique|risposta automatica|respuesta automática"
+    r"|abwesenheits\w{0,12}|réponse automatique|risposta automatica|respuesta automática"
     r"|resposta automática|automatisch antwoord)\s*(:|$)",
     re.IGNORECASE,
 )

@@ -19,7 +19,7 @@ _FORWARDED = re.compile(
 )
 _HEADER_LINE = re.compile(
     r"[\s*]*(from|von|de|da|van|sent|gesendet|envoyé|inviato|enviado|verzonden|to|an|à|a|aan|subject"
-    r"|betreff|objet|oggetto|asunto|onderwerp|date|datum)\s*:[\s*]",
+    r"|betreff|obj.t|oggetto|asunto|onderwerp|date|datum)\s*:[\s*]",
     re.IGNORECASE,
 )
 _DEVICE = re.compile(

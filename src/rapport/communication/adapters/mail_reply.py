@@ -41,6 +41,8 @@ class MailKnowledge(msgspec.Struct, frozen=True):
 class Bounced(msgspec.Struct, frozen=True, kw_only=True):
     """A mail of ours that did not arrive; proven by the token in the id it names."""
 
+    id: str
+    """Of the notice: the same one counts once."""
     message: str
     peer: str
     key: str
@@ -80,6 +82,7 @@ def _bounce(notice: Notice, mail: ReadMail, known: MailKnowledge) -> MailMeaning
     if notice.state != "failed":
         return _unusable(mail, "mail.notice", f"{notice.state}: {notice.reason}")
     return Bounced(
+        id=mail.id,
         message=sent.message,
         peer=sent.peer,
         key=sent.key,

@@ -37,7 +37,8 @@ class OutcomeData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     id: str = ""
     """Names the outcome: adapter, place in its channel, state."""
     case: str = ""
-    """See Delivery."""
+    """See Delivery; as the next."""
+    share: str = ""
     delivery: Delivery | None = None
     """All of the delivery, where it is `plain`: nothing else is kept about it."""
 
@@ -119,5 +120,6 @@ def _data(
         retry=retry,
         id=f"{name}.{position}.{state}.{starts}" if position else "",
         case=delivery.case,
+        share=delivery.share,
         delivery=delivery if delivery.plain else None,
     )

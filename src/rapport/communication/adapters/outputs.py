@@ -35,6 +35,8 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     stateful: bool
+    waiting: int
+    """Deliveries in its channel that have no outcome yet."""
     workers: int
     """Calls of the adapter under way."""
     instances: int
@@ -136,13 +138,8 @@ class Outputs:
         Raises InvalidInput (`adapter.not_declared`, `adapter.not_made`, `adapter.bad_constructor`,
         `adapter.bad_name`) or DuplicateName.
         """
-        said = declared(kind)
-        self._check(said.name)
-        if said.stateful:
-            return await self.use(
-                Instances(said.name, maker_of(kind), self._clock, idle_ms=self._idle_ms)
-            )
-        return await self.use(_made(kind, said.name))
+        self._check(declared(kind).name)
+        return await self.use(made_by(kind, self._clock, idle_ms=self._idle_ms))
 
     async def use(self, adapter: OutputAdapter) -> str:
         """Adds an adapter that is made already, as `register` does."""
@@ -216,6 +213,16 @@ class Outputs:
             )
 
 
+def made_by(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
+    """The adapter of a declared class: the one instance, or what makes one for each peer. Raises
+    as `Outputs.register` does.
+    """
+    said = declared(kind)
+    if said.stateful:
+        return Instances(said.name, maker_of(kind), clock, idle_ms=idle_ms)
+    return _made(kind, said.name)
+
+
 def _made(kind: type[Any], name: str) -> OutputAdapter:
     try:
         made: OutputAdapter = kind()
@@ -234,6 +241,7 @@ def _status(served: _Served) -> OutputStatus:
     return OutputStatus(
         name=adapter.name,
         stateful=of_peers is not None,
+        waiting=served.dispatch.waiting(),
         workers=served.dispatch.workers,
         instances=of_peers.count() if of_peers else 0,
     )

@@ -1,0 +1,156 @@
+"""Two engines of one room: each message handled once, by whoever holds its share. [CO-17]"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.history import Ledger
+from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.shares import ShareSettings
+from rapport.communication.sharing import Sharing
+from rapport.core.detection import Detection
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import SystemClock
+from rapport.testing.adapters import ScriptedAdapter
+
+PEERS = {name: Peer(name=name, addresses=("mail:",)) for name in ("ana", "ben", "lea", "tom")}
+GUARDS = Collective(name="guards", members=("ana", "ben"), delivery="to-all-members")
+WATCH = Collective(name="watch", members=("ana", "ben"))
+LEADS = Collective(name="leads", members=("lea",))
+ALARM = Action(
+    phrase="alarm",
+    send_to=Identifier("collective", "watch"),
+    text="{A}",
+    done_when="answered",
+    answer_within_ms=600,
+    escalate=(EscalationStep(Identifier("collective", "leads")),),
+)
+SETTINGS = ShareSettings(count=4, lease_ms=600)
+
+
+class Room:
+    """Several parts over channels and records in common."""
+
+    def __init__(self):
+        self.clock = SystemClock()
+        self.channels = open_memory(self.clock)
+        self.medium = ScriptedAdapter("mail")
+        self.tasks = {}
+
+    def start(self, instance):
+        sharing = Sharing(
+            self.channels,
+            self.channels.records,
+            self.clock,
+            instance=instance,
+            make_engine=self.make_engine,
+            adapters=lambda: [self.medium],
+            settings=SETTINGS,
+        )
+        self.tasks[instance] = asyncio.create_task(sharing.run())
+        return sharing
+
+    def make_engine(self, channels, records):
+        return CommunicationEngine(
+            channels,
+            records,
+            self.clock,
+            directory=SiteDirectory(PEERS, {"guards": GUARDS, "watch": WATCH, "leads": LEADS}),
+            actions={"alarm": ALARM},
+            phrases={"p": ("alarm",)},
+            adapters=("mail",),
+        )
+
+    async def send(self, *messages):
+        events = [m.to_event(source="application", time=self.clock.now_ms()) for m in messages]
+        await self.channels.channel("input").append(events)
+
+    async def until(self, condition):
+        async with asyncio.timeout(15):
+            while not condition():
+                await asyncio.sleep(0.02)
+
+    async def stop(self):
+        for task in self.tasks.values():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self.channels.close()
+
+    async def ledger(self):
+        ledger = Ledger(self.channels)
+        await ledger.refresh()
+        return ledger
+
+
+def message(number, receiver, **more):
+    sender = Identifier("component", "app")
+    to = Identifier.parse(receiver)
+    return Message(
+        type="TASK", subtype="REQUEST", sender=sender, id=f"m{number}", receiver=to, **more
+    )
+
+
+def test_every_message_goes_out_once_and_in_order_while_engines_come_and_go():
+    async def scenario():
+        room = Room()
+        one = room.start("one")
+        await room.until(lambda: len(one.held) == 4)
+        names = list(PEERS)
+        for number in range(40):
+            to = f"peer:{names[number % 4]}" if number % 5 else "collective:guards"
+            await room.send(message(number, to))
+            if number == 10:
+                two = room.start("two")
+                await room.until(lambda: len(two.held) == 2 == len(one.held))
+            if number == 30:
+                room.tasks.pop("one").cancel()
+                await room.until(lambda: len(two.held) == 4)
+        expected = 32 + 8 * 2
+        await room.until(lambda: len(room.medium.sent) >= expected)
+        sent = [(delivery.message, delivery.peer) for delivery in room.medium.sent]
+        assert len(sent) == len(set(sent)) == expected
+        for peer in PEERS:
+            direct = [int(m[1:]) for m, to in sent if to == peer and int(m[1:]) % 5]
+            assert direct == sorted(direct)
+        await room.stop()
+
+    asyncio.run(scenario())
+
+
+def test_an_alarm_is_answered_or_escalated_wherever_its_case_is_kept():
+    async def scenario():
+        room = Room()
+        one, two = room.start("one"), room.start("two")
+        await room.until(lambda: len(one.held) == 2 == len(two.held))
+        found = []
+        for number in range(6):
+            now_ms = room.clock.now_ms()
+            found.append(
+                Detection(policy="p", time=now_ms, bindings={"A": str(number)}, causes=())
+            )
+        events = [detection.to_event(source="policy") for detection in found]
+        await room.channels.channel("detections").append(events)
+        await room.until(lambda: len(room.medium.sent) == 12)
+        secret = answer_secret(room.channels.records)
+        answered = {d.message for d in room.medium.sent if int(d.text) % 2 == 0}
+        for name in answered:
+            data = AnswerData(
+                message=name, peer="ana", text="yes", token=answer_token(secret, name, "ana")
+            )
+            await record_answer(room.channels, secret, data, now_ms=room.clock.now_ms())
+        await room.until(lambda: len(room.medium.sent) >= 12 + 3)
+        later = {delivery.message for delivery in room.medium.sent[12:]}
+        assert later == {d.message for d in room.medium.sent} - answered
+        ledger = await room.ledger()
+        for name in answered:
+            row = ledger.message(name)
+            assert (row.result, row.answered_by, row.answer) == ("done", "ana", "yes")
+        await room.stop()
+
+    asyncio.run(scenario())

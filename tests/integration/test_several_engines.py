@@ -1,0 +1,179 @@
+"""Several engine processes on one NATS JetStream or PostgreSQL log and one PostgreSQL record store:
+one is killed, one is frozen, others come. [CO-17]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rapport.communication.history import Ledger
+from rapport.communication.share_leases import LEASES
+from rapport.communication.shares import Lease
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import SystemClock
+from rapport.testing.nats import nats_address, nats_prefix, nats_server  # noqa: F401
+from rapport.testing.postgres import postgres, postgres_server  # noqa: F401
+
+PROGRAM = Path(__file__).with_name("engine_among_several.py")
+sys.path.insert(0, str(PROGRAM.parent))
+
+from engine_among_several import PEERS, open_room  # noqa: E402
+
+APP = Identifier("component", "app")
+DIRECT_EACH = 40
+pytestmark = pytest.mark.slow
+
+
+class Site:
+    """The processes, the application that sends, and the medium that they share."""
+
+    def __init__(self, directory, log, postgres, nats):  # noqa: F811
+        self.directory = directory
+        (directory / "log-store").write_text(log)
+        (directory / "postgres").write_text(f"{postgres.dsn}#{postgres.schema}")
+        (directory / "nats").write_text(nats)
+        self.clock = SystemClock()
+        self.channels = open_room(directory, "application", self.clock)
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.expected: set[tuple[str, str]] = set()
+        self.number = 0
+
+    def start(self, name):
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(self.directory), name],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, name, what):
+        self.processes[name].send_signal(what)
+
+    def owners(self):
+        """By process how many shares it holds."""
+        found = self.channels.records.find(LEASES)
+        leases = [msgspec.msgpack.decode(kept, type=Lease) for _, kept in found]
+        return Counter(lease.owner for lease in leases if lease.owner)
+
+    async def until(self, condition, seconds=20.0):
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() - began < seconds, f"not within {seconds} s: {self.owners()}"
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+    async def send_round(self):
+        """One message to each peer, and one to some together, in one append."""
+        batch = []
+        for receiver in (*(f"peer:{name}" for name in PEERS), "collective:crew"):
+            self.number += 1
+            batch.append(self.message(f"m{self.number:05d}", receiver))
+        await self.channels.channel("input").append(batch)
+
+    def message(self, name, receiver):
+        to = Identifier.parse(receiver)
+        peers = PEERS[:3] if to.kind == "collective" else [to.name]
+        self.expected |= {(name, peer) for peer in peers}
+        message = Message(type="TASK", subtype="REQUEST", sender=APP, id=name, receiver=to)
+        return message.to_event(source="application", time=self.clock.now_ms())
+
+    def lines(self):
+        """Key, message, peer and process of everything handed to the medium, in order."""
+        path = self.directory / "medium"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def arrived(self):
+        """What a medium that honours idempotency keys let through, in order."""
+        known: dict[str, tuple[str, str]] = {}
+        for key, message, peer, _instance in self.lines():
+            known.setdefault(key, (message, peer))
+        return list(known.values())
+
+    async def close(self):
+        for process in self.processes.values():
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+            process.stdout.close()
+        await self.channels.close()
+
+
+@pytest.fixture(params=["nats", "postgres"])
+def open_site(request, tmp_path, postgres):  # noqa: F811
+    nats = request.getfixturevalue("nats_address") if request.param == "nats" else ""
+    return lambda: Site(tmp_path, request.param, postgres, nats)
+
+
+def check_nothing_lost_doubled_or_reordered(site):
+    arrived = site.arrived()
+    assert len(arrived) == len(set(arrived))
+    assert set(arrived) == site.expected
+    direct = {f"peer:{name}": [] for name in PEERS}
+    for message, peer in arrived:
+        if int(message[1:]) % (len(PEERS) + 1):
+            direct[f"peer:{peer}"].append(message)
+    for messages in direct.values():
+        assert messages == sorted(messages)
+
+
+async def check_ledger(site):
+    """Every message is closed as done, every delivery handed."""
+
+    async def is_told():
+        ledger = Ledger(site.channels)
+        await ledger.refresh()
+        messages = {message for message, _ in site.expected}
+        rows = [ledger.message(message) for message in messages]
+        return all(row is not None and row.result == "done" for row in rows)
+
+    async with asyncio.timeout(15):
+        while not await is_told():
+            await asyncio.sleep(0.2)
+
+
+def test_one_is_killed_one_is_frozen_and_nothing_is_lost_doubled_or_reordered(open_site):
+    async def scenario():
+        site = open_site()
+        try:
+            for name in ("one", "two"):
+                site.start(name)
+            await site.until(lambda: set(site.owners().values()) == {8})
+            sending = asyncio.create_task(send_on(site, DIRECT_EACH))
+            await site.until(lambda: len(site.arrived()) > 60)
+
+            site.tell("one", signal.SIGKILL)
+            taken_over = await site.until(lambda: site.owners() == {"two": 16})
+            assert taken_over < 8
+
+            site.start("three")
+            await site.until(lambda: set(site.owners().values()) == {8})
+            site.tell("two", signal.SIGSTOP)
+            await site.until(lambda: site.owners() == {"three": 16})
+            await asyncio.sleep(0.5)
+            before = len(site.lines())
+            site.tell("two", signal.SIGCONT)
+            await site.until(lambda: set(site.owners().values()) == {8})
+            await sending
+            await site.until(lambda: set(site.arrived()) >= site.expected, 30)
+            assert len(site.lines()) > before
+            check_nothing_lost_doubled_or_reordered(site)
+            await check_ledger(site)
+            again = len(site.lines()) - len(site.arrived())
+            print(f"taken over after {taken_over:.1f} s; {again} sent again with a known key")
+        finally:
+            await site.close()
+
+    asyncio.run(scenario())
+
+
+async def send_on(site, rounds):
+    for _ in range(rounds):
+        await site.send_round()
+        await asyncio.sleep(0.15)
