@@ -34,6 +34,7 @@ class Naive:
 
     def ask(self, policy, least, within, people):
         stage = {"policy": policy, "least": least, "within": within, "by": None, "over": False}
+        stage["number"] = len(self.stages)
         self.stages.append(stage)
         if self.settings["expires"] and self.settings["expires"] <= self.now:
             self.close("timed_out")
@@ -50,12 +51,10 @@ class Naive:
 
     def hear(self, name, address, attempt, state, retry):
         person = self.find(name)
-        if person is None or address not in person.states or attempt != person.attempts[address]:
+        came_back = attempt == 0  # the medium took it and gave it back, and does not say which
+        if person is None or address not in person.states:
             return
-        before = person.states[address]
-        if before == "handed" and state != "confirmed":
-            return
-        if before not in ("queued", "unknown", "handed"):
+        if not _is_news(person, address, attempt, state):
             return
         if state == "failed":
             person.failures[address] += 1
@@ -68,6 +67,8 @@ class Naive:
                 person.again_at[address] = self.now + pause
             else:
                 person.states[address] = "failed"
+            if came_back and not self.is_reached(person):
+                person.was_reached = False
         else:
             person.states[address] = state
             if state != "unknown":
@@ -123,17 +124,20 @@ class Naive:
             if self.settings["repeat_every"] and self.settings["done_when"] == "answered":
                 person.remind_at = self.now + self.settings["repeat_every"]
 
+    def is_reached(self, person):
+        taken = [state in ("handed", "confirmed") for state in person.states.values()]
+        every = person.policy == "to-all-channels"
+        return person.answered or (all(taken) if every else any(taken))
+
     def look_at(self, person):
         """Whether the media's words decide about this person."""
         if person.was_reached or person.was_lost or person.refused or person.gone:
             return
         states = list(person.states.values())
-        taken = [state in ("handed", "confirmed") for state in states]
         failed = [state == "failed" for state in states]
         every = person.policy == "to-all-channels"
-        reached = person.answered or (all(taken) if every else any(taken))
         untried = [a for a, state in person.states.items() if state == "untried"]
-        if reached:
+        if self.is_reached(person):
             person.was_reached = True
         elif untried and not self.result and all(failed[: states.index("untried")]):
             self.queue(person, untried[0])
@@ -145,8 +149,8 @@ class Naive:
             return
         if person.held_until is not None and person.held_until <= self.now:
             self.first_try(person)
-        for address, moment in list(person.again_at.items()):
-            if person.states[address] == "waiting" and moment <= self.now:
+        for address, state in list(person.states.items()):
+            if state == "waiting" and person.again_at[address] <= self.now:
                 self.queue(person, address)
         if person.remind_at is not None and person.remind_at <= self.now:
             self.remind(person)
@@ -192,8 +196,7 @@ class Naive:
         return (person.was_lost or person.refused) and not person.answered
 
     def of(self, stage):
-        number = self.stages.index(stage)
-        return [person for person in self.people if person.stage == number]
+        return [person for person in self.people if person.stage == stage["number"]]
 
     def is_met(self, stage):
         people = self.of(stage)
@@ -247,3 +250,12 @@ class Naive:
 
     def find(self, name):
         return next((person for person in self.people if person.name == name), None)
+
+
+def _is_news(person, address, attempt, state):
+    before = person.states[address]
+    if attempt == 0:
+        return state == "failed" and before in ("handed", "confirmed")
+    if attempt != person.attempts[address]:
+        return False
+    return before in ("queued", "unknown") or (before == "handed" and state == "confirmed")

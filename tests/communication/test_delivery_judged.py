@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.communication.privacy import Allowed, Hold, Refuse
-from rapport.communication.steps import Answer, Note, Outcome, Queue
+from rapport.communication.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue
 from rapport.communication.tracking import NextReceiver
 from rapport.testing.delivery_play import INBOX, MAIL, NOW, Play, member
 
@@ -45,13 +45,14 @@ happenings = st.lists(
             st.just("outcome"),
             st.sampled_from(NAMES),
             st.sampled_from([MAIL, INBOX]),
-            st.integers(1, 3),
+            st.integers(0, 3),
             st.sampled_from(["handed", "confirmed", "failed", "failed", "unknown"]),
             st.booleans(),
         ),
         st.tuples(st.just("answer"), st.sampled_from((*NAMES, "eve"))),
         st.tuples(st.just("time"), st.integers(0, 70_000)),
         st.tuples(st.just("newest"), st.sampled_from(["handed", "failed"]), st.booleans()),
+        st.tuples(st.just("back"), st.booleans()),
     ),
     max_size=30,
 )
@@ -145,7 +146,11 @@ def _outcome(play, what, how):
     if what == "outcome":
         return how
     step = newest(play)
-    return step and (step.peer, step.address, step.attempt, how[0], how[1])
+    if step is None:
+        return None
+    if what == "back":
+        return step.peer, step.address, LATEST_ATTEMPT, "failed", how[0]
+    return step.peer, step.address, step.attempt, how[0], how[1]
 
 
 def _compare(naive, play):
@@ -160,7 +165,7 @@ def check_lines(play):
         "unknown": ("queued", "unknown"),
         "handed": ("queued", "unknown"),
         "confirmed": ("queued", "unknown", "handed"),
-        "failed": ("queued", "unknown"),
+        "failed": ("queued", "unknown", "handed", "confirmed"),
         "closed": ("failed",),
     }
     last, closed = {}, 0

@@ -95,3 +95,14 @@ def test_moves_end_in_the_fair_division_and_never_take_from_the_living(alive, de
     wanted = fair_owners(sorted(alive), count)
     assert {share: lease.owner for share, lease in leases.items()} == wanted
     assert all(not any(next_moves(me, leases, alive, said).acquire) for me in alive)
+
+
+def test_what_policies_detect_is_held_only_by_one_who_knows_them():
+    said = ShareSettings(count=4)
+    alive = ["a", "b", "c"]
+    for me in alive:
+        moves = next_moves(me, {}, alive, said, acting={"b"})
+        assert (said.acting in moves.acquire) == (me == "b")
+    assert said.acting not in next_moves("a", {}, alive, said).acquire
+    leases = {said.acting: Lease("dead", 3)}
+    assert said.acting in next_moves("c", leases, alive, said, acting={"c"}).acquire

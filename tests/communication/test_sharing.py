@@ -51,6 +51,7 @@ class Room:
             make_engine=self.make_engine,
             adapters=lambda: [self.medium],
             settings=SETTINGS,
+            acts=True,
         )
         self.tasks[instance] = asyncio.create_task(sharing.run())
         return sharing
@@ -100,17 +101,17 @@ def test_every_message_goes_out_once_and_in_order_while_engines_come_and_go():
     async def scenario():
         room = Room()
         one = room.start("one")
-        await room.until(lambda: len(one.held) == 4)
+        await room.until(lambda: len(one.held) == 5)
         names = list(PEERS)
         for number in range(40):
             to = f"peer:{names[number % 4]}" if number % 5 else "collective:guards"
             await room.send(message(number, to))
             if number == 10:
                 two = room.start("two")
-                await room.until(lambda: len(two.held) == 2 == len(one.held))
+                await room.until(lambda: len(two.held) >= 2 <= len(one.held) <= 3)
             if number == 30:
                 room.tasks.pop("one").cancel()
-                await room.until(lambda: len(two.held) == 4)
+                await room.until(lambda: len(two.held) == 5)
         expected = 32 + 8 * 2
         await room.until(lambda: len(room.medium.sent) >= expected)
         sent = [(delivery.message, delivery.peer) for delivery in room.medium.sent]
@@ -127,13 +128,11 @@ def test_an_alarm_is_answered_or_escalated_wherever_its_case_is_kept():
     async def scenario():
         room = Room()
         one, two = room.start("one"), room.start("two")
-        await room.until(lambda: len(one.held) == 2 == len(two.held))
+        await room.until(lambda: sorted((len(one.held), len(two.held))) == [2, 3])
         found = []
         for number in range(6):
             now_ms = room.clock.now_ms()
-            found.append(
-                Detection(policy="p", time=now_ms, bindings={"A": str(number)}, causes=())
-            )
+            found.append(Detection(policy="p", time=now_ms, bindings={"A": str(number)}, causes=()))
         events = [detection.to_event(source="policy") for detection in found]
         await room.channels.channel("detections").append(events)
         await room.until(lambda: len(room.medium.sent) == 12)

@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from rapport.communication.api import Sent, adapter, open_communication
 from rapport.communication.history import Ledger
 from rapport.communication.share_leases import LEASES
 from rapport.communication.shares import Lease
+from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
 from rapport.testing.nats import nats_address, nats_prefix, nats_server  # noqa: F401
@@ -29,6 +33,24 @@ sys.path.insert(0, str(PROGRAM.parent))
 from engine_among_several import PEERS, open_room  # noqa: E402
 
 APP = Identifier("component", "app")
+SITE = """
+[channels]
+log = "nats"
+records = "postgres"
+nats = "file:nats"
+postgres = "file:postgres"
+
+[engines]
+several = true
+lease = "1500 ms"
+
+[peers.ana]
+addresses = ["note:1"]
+[peers.ben]
+addresses = ["note:2"]
+[peers.lea]
+addresses = ["note:3"]
+"""
 DIRECT_EACH = 40
 pytestmark = pytest.mark.slow
 
@@ -46,6 +68,7 @@ class Site:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.expected: set[tuple[str, str]] = set()
         self.number = 0
+        self.killed: set[str] = set()
 
     def start(self, name):
         self.processes[name] = subprocess.Popen(
@@ -55,6 +78,8 @@ class Site:
         )
 
     def tell(self, name, what):
+        if what == signal.SIGKILL:
+            self.killed.add(name)
         self.processes[name].send_signal(what)
 
     def owners(self):
@@ -67,7 +92,9 @@ class Site:
         began = time.monotonic()
         while not condition():
             assert time.monotonic() - began < seconds, f"not within {seconds} s: {self.owners()}"
-            await asyncio.sleep(0.05)
+            ended = [name for name, process in self.processes.items() if process.poll() is not None]
+            assert set(ended) <= self.killed, f"ended by themselves: {ended}"
+            await self.clock.sleep(50)
         return time.monotonic() - began
 
     async def send_round(self):
@@ -135,7 +162,7 @@ async def check_ledger(site):
 
     async with asyncio.timeout(15):
         while not await is_told():
-            await asyncio.sleep(0.2)
+            await site.clock.sleep(200)
 
 
 def test_one_is_killed_one_is_frozen_and_nothing_is_lost_doubled_or_reordered(open_site):
@@ -156,7 +183,7 @@ def test_one_is_killed_one_is_frozen_and_nothing_is_lost_doubled_or_reordered(op
             await site.until(lambda: set(site.owners().values()) == {8})
             site.tell("two", signal.SIGSTOP)
             await site.until(lambda: site.owners() == {"three": 16})
-            await asyncio.sleep(0.5)
+            await site.clock.sleep(500)
             before = len(site.lines())
             site.tell("two", signal.SIGCONT)
             await site.until(lambda: set(site.owners().values()) == {8})
@@ -176,4 +203,49 @@ def test_one_is_killed_one_is_frozen_and_nothing_is_lost_doubled_or_reordered(op
 async def send_on(site, rounds):
     for _ in range(rounds):
         await site.send_round()
-        await asyncio.sleep(0.15)
+        await site.clock.sleep(150)
+
+
+def test_two_processes_of_one_site_share_the_work_by_the_public_api(request, tmp_path, postgres):  # noqa: F811
+    """Each is opened on a directory of its own, the site says what they share."""
+    (tmp_path / "postgres").write_text(f"{postgres.dsn}#{postgres.schema}")
+    (tmp_path / "nats").write_text(request.getfixturevalue("nats_address"))
+    (tmp_path / "site.toml").write_text(SITE)
+    sent: list[tuple[str, str]] = []
+
+    @adapter("note")
+    class Notes:
+        async def send(self, delivery):
+            sent.append((delivery.message, delivery.peer))
+            return Sent()
+
+        async def close(self):
+            return
+
+    async def scenario():
+        clock = SystemClock()
+        open_one = partial(open_communication, site=tmp_path / "site.toml", outputs=[Notes])
+        async with AsyncExitStack() as closing:
+            first = await closing.enter_async_context(open_one(tmp_path / "first"))
+            heard = []
+            await first.add_notification_callback(heard.append)
+            with pytest.raises(Unsupported):
+                await first.remove_output_adapter("note")
+            async with open_one(tmp_path / "second") as second:
+                ids = []
+                for number in range(60):
+                    one = (first, second)[number % 2]
+                    to = Identifier("peer", ("ana", "ben", "lea")[number % 3])
+                    message = Message(type="TASK", subtype="REQUEST", sender=APP, receiver=to)
+                    ids.append(await one.send(message))
+                    await clock.sleep(50)
+            async with asyncio.timeout(20):
+                while len(heard) < 60:
+                    await clock.sleep(50)
+        assert sorted(name for name, _ in sent) == sorted(ids)
+        assert {message.refers_to for message in heard} == set(ids)
+        for peer in ("ana", "ben", "lea"):
+            told = [ids.index(name) for name, to in sent if to == peer]
+            assert told == sorted(told)
+
+    asyncio.run(scenario())

@@ -153,9 +153,7 @@ def _shares(messages: int, workers: int) -> list[int]:
 # --- what the ledger says ---
 
 
-async def _check(
-    room: Room, messages: int, told: Counter[str], *, with_tokens: bool
-) -> None:
+async def _check(room: Room, messages: int, told: Counter[str], *, with_tokens: bool) -> None:
     await _settled(room)
     lines, handed = await _lines(room)
     wanted = {"queued": messages, "notified": messages, "handed": messages}

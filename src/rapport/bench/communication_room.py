@@ -37,7 +37,9 @@ APPLICATION = Identifier("component", "application")
 CLOCK = SystemClock()
 INPUTS = 10
 ADAPTER = "loop"
-CONTENT = "Please look at room 4711 on the second floor; the door has been open for ten minutes. " * 2
+CONTENT = (
+    "Please look at room 4711 on the second floor; the door has been open for ten minutes. " * 2
+)
 
 Answer = Callable[[Delivery], Message]
 """What a peer says to a delivery."""

@@ -14,25 +14,36 @@ from cyclopts import Parameter
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-NAMES = ("channel", "doors", "embedded", "history", "mediation", "peers", "policy", "soap", "spark")
-_WITH_FULL = ("channel", "embedded", "history", "spark")
+NAMES = (
+    *("channel", "communication", "doors", "embedded", "history"),
+    *("mediation", "peers", "policy", "soap", "spark"),
+)
+_WITH_FULL = ("channel", "communication", "embedded", "history", "spark")
 
 
 def bench(
     name: str,
     *,
     quick: Annotated[bool, Parameter(help="Smaller amounts, for a first look.")] = False,
-    full: Annotated[bool, Parameter(help="Up to 1e7 events, spark up to 1e8; minutes.")] = False,
+    full: Annotated[
+        bool,
+        Parameter(
+            help="Up to 1e7 events, spark up to 1e8, communication 1e6 a cell; minutes, an hour."
+        ),
+    ] = False,
     events: Annotated[
         int | None, Parameter(help="spark: how many events of history, otherwise 1e7.")
     ] = None,
     year: Annotated[
         bool, Parameter(help="spark: also a year of 131 million readings.", negative="")
     ] = False,
+    plot: Annotated[
+        Path | None, Parameter(help="communication: draw the grid into this SVG file.")
+    ] = None,
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history), mediation,
-    policy or spark.
+    """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history),
+    communication, mediation, policy or spark.
     """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)
@@ -48,8 +59,14 @@ def bench(
             code="cli.bad_option",
             hint="leave them out",
         )
+    if plot is not None and name != "communication":
+        raise InvalidInput(
+            "--plot is for the benchmark communication",
+            code="cli.bad_option",
+            hint="leave it out",
+        )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
-    asked = {"full": full, "events": events, "year": year}
+    asked = {"full": full, "events": events, "year": year, "plot": plot}
     measured = importlib.import_module(f"rapport.bench.{name}").run(
         quick=quick, **{option: value for option, value in asked.items() if value}
     )

@@ -6,17 +6,16 @@ What the site file declares is changed there. Works on the running node, or on t
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, unquote, urlencode
 
 import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.door import NodeDoor
+from rapport.cli.peers_asking import BY, in_path, move, pages, row_of, settings_of, tell_changed
 from rapport.cli.remote import TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption
-from rapport.cli.terminal import show_problem, stderr, write_json, write_table
-from rapport.core.errors import InvalidInput, Problem
-from rapport.core.times import format_time
+from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rapport.node.node import Node
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 app = App(name="peers", help="People, devices and services to be reached; collectives of them.")
 app.command("rapport.cli.passwords:password", name="password")
 
-_PAGE = 1_000
-_BY = "cli"
 JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 DeliveryOption = Annotated[
     str, Parameter(help="to-all-channels, at-least-one (the default) or preferred.")
@@ -49,12 +46,12 @@ def list_peers(
 ) -> None:
     """List peers with their addresses."""
     door = NodeDoor(site, url, token_file)
-    found = _pages(door, "collectives" if collectives else "peers")
+    found = pages(door, "collectives" if collectives else "peers")
     if json:
         write_json(found)
         return
     columns = ("name", "declared by", "addresses", "settings", "changed")
-    write_table("collectives" if collectives else "peers", columns, [_row(one) for one in found])
+    write_table("collectives" if collectives else "peers", columns, [row_of(one) for one in found])
 
 
 @app.command
@@ -71,7 +68,7 @@ def show(
         return node.directory.show_peer(name)
 
     door = NodeDoor(site, url, token_file)
-    write_json(door.ask(lambda remote: remote.get(f"/peers/{_in_path(name)}"), local, record=False))
+    write_json(door.ask(lambda remote: remote.get(f"/peers/{in_path(name)}"), local, record=False))
 
 
 @app.command
@@ -88,16 +85,16 @@ def add(
     token_file: TokenFileOption = None,
 ) -> None:
     """Add a peer, or replace all that was said of it: rapport peers add ana mail:ana@example.org"""
-    settings = _settings(addresses, delivery, fallback, zone, quiet, on_quiet)
+    settings = settings_of(addresses, delivery, fallback, zone, quiet, on_quiet)
 
     async def local(node: Node) -> Any:
-        warnings = await node.people.put_peer(name, settings, by=_BY)
+        warnings = await node.people.put_peer(name, settings, by=BY)
         return {"entry": node.directory.show_peer(name), "warnings": warnings}
 
     door = NodeDoor(site, url, token_file)
     body = msgspec.json.encode(settings)
-    _tell_changed(
-        door.ask(lambda remote: remote.put(f"/peers/{_in_path(name)}", body), local, record=True)
+    tell_changed(
+        door.ask(lambda remote: remote.put(f"/peers/{in_path(name)}", body), local, record=True)
     )
 
 
@@ -121,19 +118,19 @@ def change(
     token_file: TokenFileOption = None,
 ) -> None:
     """Change some settings of a peer; the others stay."""
-    settings = _settings(address, delivery, fallback, zone, quiet, on_quiet)
+    settings = settings_of(address, delivery, fallback, zone, quiet, on_quiet)
     settings |= {key.replace("-", "_"): None for key in without}
     if not settings:
         raise InvalidInput("say what to change", code="cli.wrong_use", hint="such as --quiet ...")
 
     async def local(node: Node) -> Any:
-        warnings = await node.people.change_peer(name, settings, by=_BY)
+        warnings = await node.people.change_peer(name, settings, by=BY)
         return {"entry": node.directory.show_peer(name), "warnings": warnings}
 
     door = NodeDoor(site, url, token_file)
     body = msgspec.json.encode(settings)
-    _tell_changed(
-        door.ask(lambda remote: remote.patch(f"/peers/{_in_path(name)}", body), local, record=True)
+    tell_changed(
+        door.ask(lambda remote: remote.patch(f"/peers/{in_path(name)}", body), local, record=True)
     )
 
 
@@ -150,11 +147,11 @@ def remove(
 
     async def local(node: Node) -> Any:
         gone = node.people.remove_collective if collective else node.people.remove_peer
-        await gone(name, by=_BY)
+        await gone(name, by=BY)
 
     kind = "collectives" if collective else "peers"
     door = NodeDoor(site, url, token_file)
-    door.ask(lambda remote: remote.delete(f"/{kind}/{_in_path(name)}"), local, record=True)
+    door.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
     stderr().print(f"{name} was removed", markup=False)
 
 
@@ -174,13 +171,13 @@ def make(
     named = list(members) or None
 
     async def local(node: Node) -> Any:
-        warnings = await node.people.put_collective(collective, settings, named, by=_BY)
+        warnings = await node.people.put_collective(collective, settings, named, by=BY)
         return {"entry": node.directory.show_collective(collective), "warnings": warnings}
 
     body = msgspec.json.encode(settings | ({"members": named} if named else {}))
-    path = f"/collectives/{_in_path(collective)}"
+    path = f"/collectives/{in_path(collective)}"
     door = NodeDoor(site, url, token_file)
-    _tell_changed(door.ask(lambda remote: remote.put(path, body), local, record=True))
+    tell_changed(door.ask(lambda remote: remote.put(path, body), local, record=True))
 
 
 @app.command(name="members")
@@ -193,7 +190,7 @@ def list_members(
     json: JsonOption = False,
 ) -> None:
     """List who is in a collective."""
-    found = _pages(NodeDoor(site, url, token_file), f"collectives/{_in_path(collective)}/members")
+    found = pages(NodeDoor(site, url, token_file), f"collectives/{in_path(collective)}/members")
     if json:
         write_json(found)
     else:
@@ -209,7 +206,7 @@ def join(
     token_file: TokenFileOption = None,
 ) -> None:
     """Let peers join a collective."""
-    moved = _move(NodeDoor(site, url, token_file), collective, {"join": list(peers)})
+    moved = move(NodeDoor(site, url, token_file), collective, {"join": list(peers)})
     stderr().print(f"{moved['joined']} joined {collective}", markup=False)
 
 
@@ -222,91 +219,5 @@ def leave(
     token_file: TokenFileOption = None,
 ) -> None:
     """Let peers leave a collective."""
-    moved = _move(NodeDoor(site, url, token_file), collective, {"leave": list(peers)})
+    moved = move(NodeDoor(site, url, token_file), collective, {"leave": list(peers)})
     stderr().print(f"{moved['left']} left {collective}", markup=False)
-
-
-# --- asking ---
-
-
-def _move(door: NodeDoor, collective: str, wanted: dict[str, list[str]]) -> Any:
-    if not any(wanted.values()):
-        raise InvalidInput("name at least one peer", code="cli.wrong_use")
-
-    async def local(node: Node) -> Any:
-        joined = await node.people.join(collective, wanted.get("join", ()), by=_BY)
-        return {
-            "joined": joined,
-            "left": await node.people.leave(collective, wanted.get("leave", ()), by=_BY),
-        }
-
-    path, body = f"/collectives/{_in_path(collective)}/members", msgspec.json.encode(wanted)
-    return door.ask(lambda remote: remote.post(path, body), local, record=True)
-
-
-def _pages(door: NodeDoor, what: str) -> list[Any]:
-    """All pages of a listing: entries of peers or collectives, or names of members."""
-    found: list[Any] = []
-    after = ""
-    while True:
-        page = _page(door, what, after)
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1] if isinstance(page[-1], str) else page[-1]["name"]
-
-
-def _page(door: NodeDoor, what: str, after: str) -> list[Any]:
-    async def local(node: Node) -> Any:
-        kind, _, rest = what.partition("/")
-        if rest:
-            name = unquote(rest.removesuffix("/members"))
-            node.directory.show_collective(name)
-            return node.directory.member_names(name, after=after, limit=_PAGE)
-        listed = node.directory.peers if kind == "peers" else node.directory.collectives
-        return listed(after=after, limit=_PAGE)
-
-    wanted = urlencode({"after": after, "limit": _PAGE} if after else {"limit": _PAGE})
-    found: list[Any] = door.ask(lambda remote: remote.get(f"/{what}?{wanted}"), local, record=False)
-    return found
-
-
-def _settings(
-    addresses: tuple[str, ...],
-    delivery: str,
-    fallback: bool,
-    zone: str,
-    quiet: str,
-    on_quiet: str,
-) -> dict[str, Any]:
-    """The keys of the site file that were given."""
-    given: dict[str, Any] = {
-        "addresses": list(addresses),
-        "delivery": delivery,
-        "fallback": fallback,
-        "zone": zone,
-        "quiet": quiet,
-        "on_quiet": on_quiet,
-    }
-    return {key: value for key, value in given.items() if value}
-
-
-def _in_path(name: str) -> str:
-    return quote(name, safe="")
-
-
-# --- telling ---
-
-
-def _tell_changed(changed: Any) -> None:
-    for problem in changed["warnings"]:
-        show_problem(msgspec.convert(problem, Problem))
-    write_json(changed["entry"])
-
-
-def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    settings = dict(entry["settings"])
-    addresses = settings.pop("addresses", [])
-    by = f"{format_time(entry['time'])} by {entry['by']}" if entry["time"] else ""
-    said = ", ".join(f"{key} = {value}" for key, value in settings.items())
-    return (entry["name"], entry["origin"], " ".join(addresses), said, by)

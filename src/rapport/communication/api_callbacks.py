@@ -8,9 +8,9 @@ coroutine runs in the loop of who opened the room.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import TimeoutError as TookTooLong
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from rapport.communication.authenticating import Authenticate
 from rapport.communication.directory_cache import NoSuchCollective, NoSuchPeer
 from rapport.communication.notifying import Callback
 from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
-from rapport.core.errors import Conflict, SourceUnavailable
+from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 
 DEADLINE_SECONDS = 30.0
@@ -91,10 +91,12 @@ class AskedDirectory:
         try:
             answered = callback(who)
             if isinstance(answered, Awaitable):
-                return self._in_loop(_awaited(cast(Awaitable[T], answered)))
+                return self._waited_for(cast(Awaitable[T], answered))
             return answered
         except (NoSuchPeer, NoSuchCollective):
             return None
+        except SourceUnavailable:
+            raise
         except Exception as error:
             raise SourceUnavailable(
                 f"the application did not say who {who} is: {error!r}",
@@ -102,18 +104,29 @@ class AskedDirectory:
                 hint="a callback returns None for who it does not know",
             ) from error
 
-    def _in_loop(self, asked: Coroutine[Any, Any, T]) -> T:
+    def _waited_for(self, answered: Awaitable[T]) -> T:
+        if _is_in_a_loop():
+            if asyncio.iscoroutine(answered):
+                answered.close()
+            raise SourceUnavailable(
+                "a coroutine of the application cannot be waited for in the event loop",
+                code="people.in_the_loop",
+                hint="look people up in a worker thread, or give a plain function",
+            )
+        running = asyncio.run_coroutine_threadsafe(_awaited(answered), self._loop)
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:  # as it should be: a worker thread, which may wait
-            running = asyncio.run_coroutine_threadsafe(asked, self._loop)
-            try:
-                return running.result(self._deadline_seconds)
-            except TookTooLong:
-                running.cancel()
-                raise
-        asked.close()
-        raise Conflict("people are looked up beside the event loop", code="people.in_the_loop")
+            return running.result(self._deadline_seconds)
+        except TookTooLong:
+            running.cancel()
+            raise
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _awaited(answered: Awaitable[T]) -> T:

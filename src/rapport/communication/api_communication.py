@@ -97,8 +97,8 @@ class Communication:
     async def add_push_adapter(
         self, adapter: InputPushAdapter, *, name: str = "", trusted: Trusted = never
     ) -> str:
-        """Starts an adapter that is told by its medium; returns its id. One that cannot start is not
-        added: raises Unavailable, or the RapportError that it raised.
+        """Starts an adapter that is told by its medium; returns its id. One that cannot start is
+        not added: raises Unavailable, or the RapportError that it raised.
 
         `name` is its id and that of its durable memory, so give one that stays the same after a
         restart. `trusted` says of a message whether the medium proves its sender.

@@ -22,6 +22,7 @@ from rapport.communication.assembly import Assembly
 from rapport.communication.authenticating import Authenticate
 from rapport.communication.declare import Communication as Declared
 from rapport.communication.declare import communication_from_site
+from rapport.communication.declare_engines import engines_from_site
 from rapport.communication.declare_sessions import entrance_from_site
 from rapport.communication.history import Ledger
 from rapport.communication.history_index import LEDGER_FILE, LedgerIndex
@@ -84,7 +85,8 @@ async def open_communication(
         collective_info: Asked who is in a collective, at every sending.
         authenticate: Asked whether a password is right, in place of those kept here.
         site: A site file of which `[peers]`, `[collectives]`, `[adapters]`, `[inputs]`,
-            `[routing]`, `[messages]`, `[sessions]`, `[arriving]` and `[channels]` are used.
+            `[routing]`, `[messages]`, `[sessions]`, `[arriving]`, `[engines]` and `[channels]` are
+            used.
         public_url: Where doors answer to links in messages; empty = no links.
         application: Who calls, as the log shows it: `component:NAME`.
         clock: Another one than the machine's, for tests.
@@ -189,6 +191,8 @@ class _Place(msgspec.Struct, frozen=True):
             entrance=_well(entrance_from_site(self.file)),
             services=_well(services),
             callbacks=callbacks,
+            engines=_well(engines_from_site(self.file)),
+            acts=False,
         )
 
 

@@ -16,4 +16,6 @@ async def run_aside(work: Callable[[], T]) -> T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        if not running.cancelled():
+            running.exception()  # looked at, so that nobody warns of a failure that is too late
         raise

@@ -40,6 +40,9 @@ from rapport.communication.peers import PeerDirectory, SiteDirectory
 from rapport.communication.privacy_functions import WorkerPrivacyFunctions
 from rapport.communication.services import MessageServices, ServicesDeclared
 from rapport.communication.sessions import Sessions
+from rapport.communication.share_leases import check_unshared
+from rapport.communication.shares import ShareSettings
+from rapport.communication.sharing import Sharing
 from rapport.communication.templates import Facts, nothing_known
 from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.core.event import Event
@@ -75,12 +78,15 @@ class Assembly:
         entrance: Entrance | None = None,
         services: ServicesDeclared | None = None,
         callbacks: Callbacks = NO_CALLBACKS,
+        engines: ShareSettings | None = None,
+        acts: bool = True,
     ) -> None:
         """`phrases` gives the action phrases of a policy's version; `public_url` is asked at each
         sending: a node knows its address only when its doors are open; empty = no link in messages.
         `append` is how actions append their events; None = straight into the channel. `site` is the
         site's directory, where privacy functions lie. With `callbacks` it is made in the running
-        loop, where coroutines among them run.
+        loop, where coroutines among them run. With `engines` other processes work on the same
+        channels and records; `acts`: this one knows the policies.
 
         Reads the secret from the records (blocks briefly). Raises UnknownName or Unsupported for an
         adapter that is not installed.
@@ -105,6 +111,7 @@ class Assembly:
             report=self._report,
             is_decided=self._is_decided,
             settings=declared.sending,
+            shared=engines is not None,
         )
         entrance = entrance or Entrance()
         sessions = Sessions(records, clock, entrance.sessions)
@@ -164,10 +171,9 @@ class Assembly:
             channels, records, clock, services or ServicesDeclared(), send=self.arrivals.send
         )
         self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
-        self.engine = CommunicationEngine(
-            channels,
-            records,
-            clock,
+        make_engine = partial(
+            CommunicationEngine,
+            clock=clock,
             directory=cached,
             actions=declared.actions,
             phrases=phrases,
@@ -178,6 +184,23 @@ class Assembly:
             functions=self.privacy,
             route=self.services.routing.recipients,
         )
+        self.engine: CommunicationEngine | Sharing
+        if engines is None:
+            check_unshared(records)
+            self.engine = make_engine(channels, records)
+        else:
+            self.engine = Sharing(
+                channels,
+                records,
+                clock,
+                instance=Ids(clock, Chance.from_machine()).new(),
+                make_engine=make_engine,
+                adapters=lambda: [dispatch.adapter for dispatch in self.dispatches],
+                settings=engines,
+                dispatch=declared.sending,
+                acts=acts,
+                alone=self._work_beside(),
+            )
 
     @property
     def dispatches(self) -> list[Dispatch]:
@@ -186,6 +209,7 @@ class Assembly:
 
     async def _report(self, outcomes: Sequence[OutcomeData]) -> None:
         """Hands outcomes over without a channel between: adapters and engine are in one process."""
+        assert isinstance(self.engine, CommunicationEngine), "shares report for themselves"
         await self.engine.opened.wait()
         await self.engine.take_outcomes(outcomes)
 
@@ -204,9 +228,12 @@ class Assembly:
         """The tasks to run, by name, the last stage first; each may be started again after a
         failure.
         """
+        own = {**self.outputs.work(), "communication": self.engine.run}
+        # Of several processes only one at a time does the rest: see Sharing.
+        return own if isinstance(self.engine, Sharing) else {**own, **self._work_beside()}
+
+    def _work_beside(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
-            **self.outputs.work(),
-            "communication": self.engine.run,
             "communication.inputs": self._site_inputs.run,
             "communication.arrivals": self.arrivals.run,
             **self.services.work(),

@@ -125,7 +125,7 @@ class Ledger:
             for stored in await self._log.read_after(position - 1, limit=1):
                 said = read_said(stored)
                 if said is not None and said.message == message:
-                    lines.append(_timeline_line(said))
+                    lines += _timeline_lines(said)
         return lines
 
     # --- as it was at the last refresh ---
@@ -171,14 +171,17 @@ class Ledger:
         self._index.close()
 
 
-def _timeline_line(said: Said) -> TimelineLine:
-    if said.line is None:
-        written = said.written
-        receiver = written.receiver if written is not None else ""
-        return TimelineLine(time=said.time, state="written", receiver=receiver)
-    fields = {
-        name: getattr(said.line, name)
-        for name in TimelineLine.__struct_fields__
-        if name not in ("time", "state")
-    }
-    return TimelineLine(time=said.time, state=said.state, **fields)
+def _timeline_lines(said: Said) -> list[TimelineLine]:
+    """What one event says; that of a plain message says that it was written and queued."""
+    found = []
+    if said.written is not None:
+        receiver = said.written.receiver
+        found.append(TimelineLine(time=said.time, state="written", receiver=receiver))
+    if said.line is not None:
+        fields = {
+            name: getattr(said.line, name)
+            for name in TimelineLine.__struct_fields__
+            if name not in ("time", "state")
+        }
+        found.append(TimelineLine(time=said.time, state=said.state, **fields))
+    return found

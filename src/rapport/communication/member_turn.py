@@ -41,7 +41,8 @@ class MemberTurn:
             return
         if outcome.state == "failed":
             self._fail(member, entry, outcome)
-            if member.fate == "reached" and not member.is_reached():
+            came_back = outcome.attempt == LATEST_ATTEMPT
+            if came_back and member.fate == "reached" and not member.is_reached():
                 member.fate = "pending"  # the medium took it and gave it back
         elif outcome.state == "dropped":
             entry.state = "stopped"

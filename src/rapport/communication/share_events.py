@@ -1,7 +1,8 @@
 """Which share an event belongs to. [CO-17]
 
 A message goes with its receiver, so that what is told to one peer stays in order; what comes back
-about a message goes with its case. What is to be carried goes with the peer.
+about a message goes with its case. What is to be carried goes with the peer, what policies detected
+to those who know them.
 """
 
 from __future__ import annotations
@@ -69,11 +70,13 @@ def _belonging(channel: str, event: Event, count: int) -> Belonging:
     if channel == "control" and event.type == OUTCOME:
         told = _TOLD.decode(event.data)
         if told.share.isdigit():
-            return Belonging(int(told.share) % count)
+            return Belonging(int(told.share))
         return Belonging(_of_peer(told.peer, count))
     if channel == "control" and event.type == ANSWER:
         told = _TOLD.decode(event.data)
         return Belonging(_of_peer(told.peer, count), told.message)
+    if channel == "detections":
+        return Belonging(count)
     return Belonging(share_of(event.id, count))
 
 

@@ -77,20 +77,23 @@ class ShareLeases:
         begin: Begin,
         end: End,
         settings: ShareSettings | None = None,
+        acts: bool = False,
     ) -> None:
-        """`instance` names this start of the process and no other. `records` should have a
+        """`instance` names this start of the process and no other; `acts`: it knows the policies,
+        so it may hold the share of what they detect. `records` should have a
         connection that nothing else waits for. Raises Unsupported for records without guards.
         """
         self._records, self._clock, self._me = as_guarded(records), clock, instance
         self._begin, self._end = begin, end
-        self._settings = settings or ShareSettings()
+        self._settings, self._acts = settings or ShareSettings(), acts
         self._living = Living(self._settings.lease_ms)
         self._held: dict[int, HeldShare] = {}
         self._leaving: dict[int, asyncio.Task[None]] = {}
         self._leases: dict[int, bytes] = {}
+        self._acting: set[str] = set()
         self._beat = 0
         self._valid_until_ms = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
+        self._thread: ThreadPoolExecutor | None = None
 
     @property
     def held(self) -> dict[int, HeldShare]:
@@ -123,7 +126,13 @@ class ShareLeases:
         now_ms = self._steady_ms()
         leases = {share: _decode(kept) for share, kept in self._leases.items()}
         await self._adopt(leases)
-        moves = next_moves(self._me, leases, self._living.alive(now_ms), self._settings)
+        moves = next_moves(
+            self._me,
+            leases,
+            self._living.alive(now_ms),
+            self._settings,
+            acting=self._acting,
+        )
         for share in moves.release:
             if share in self._held and share not in self._leaving:
                 self._leaving[share] = asyncio.create_task(self._release(share))
@@ -146,7 +155,7 @@ class ShareLeases:
     def _count_on(self) -> None:
         self._beat += 1
         guards = [held.guard for held in self._held.values()]
-        said = Put(PRESENCES, self._me, _encode(Presence(self._beat)))
+        said = Put(PRESENCES, self._me, _encode(Presence(self._beat, self._acts)))
         self._records.apply_guarded([said], guards)
 
     async def _drop_lost(self) -> None:
@@ -180,6 +189,7 @@ class ShareLeases:
         found = self._records.find(LEASES, limit=10_000)
         self._leases = {int(name): kept for name, kept in found}
         self._living.see(presences, self._steady_ms())
+        self._acting = {name for name, said in presences.items() if _acts(said)}
         owners = {_decode(kept).owner for kept in self._leases.values()}
         gone = presences.keys() - self._living.alive(self._steady_ms()) - owners - {self._me}
         for name in gone:
@@ -227,7 +237,9 @@ class ShareLeases:
         except Unavailable as error:
             _log.warning("shares not given back", error=error.message)
         finally:
-            self._thread.shutdown(wait=False)
+            if self._thread is not None:
+                self._thread.shutdown(wait=False)
+                self._thread = None
 
     # --- small things ---
 
@@ -240,6 +252,8 @@ class ShareLeases:
 
     async def _aside(self, work: Callable[[], T]) -> T:
         # A thread of its own: work that waits for a disk must not make us seem dead.
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="shares")
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _steady_ms(self) -> int:
@@ -248,6 +262,10 @@ class ShareLeases:
 
 def _decode(kept: bytes) -> Lease:
     return msgspec.msgpack.decode(kept, type=Lease)
+
+
+def _acts(said: bytes) -> bool:
+    return msgspec.msgpack.decode(said, type=Presence).acts
 
 
 def check_unshared(records: RecordStore) -> None:

@@ -63,7 +63,7 @@ class SharedReading:
         if not found.about:
             return found.share
         kept = await run_aside(partial(self._records.get, WHERE, found.about))
-        return found.share if kept is None else int(kept) % self._count
+        return found.share if kept is None else int(kept)
 
     async def _read_on(self, name: str, before: Page, end: int) -> Page:
         parts = {share: list(events) for share, events in before.parts.items()}
@@ -182,6 +182,8 @@ class ShareChannels:
         cursor = await run_aside(partial(load_cursor, self._records, channel, name))
         start = 0 if from_start else source.last_position()
         place = LoggedSubscription(source, name, cursor or Cursor(start), self._apply)
+        if cursor is None:
+            await place.commit(start)  # from now on retention waits for it
         divided = self.channel(channel)
         assert isinstance(divided, ShareChannel), "divided channels are of this kind"
         divided.begin_at(place)

@@ -22,9 +22,15 @@ class ShareSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How finely work is divided and how soon it is taken over."""
 
     count: int = SHARES
-    """The same for all processes, for good: records are kept by share."""
+    """The same for all processes, for good: records are kept by share. One more is for what
+    policies detect: only processes that know the policies hold it."""
     lease_ms: int = LEASE_MS
     """A process that was not heard of for so long has lost its shares."""
+
+    @property
+    def acting(self) -> int:
+        """The share of what policies detect."""
+        return self.count
 
     @property
     def beat_ms(self) -> int:
@@ -44,6 +50,8 @@ class Presence(msgspec.Struct, frozen=True, array_like=True):
     """A process that takes part; `beat` counts on while it lives."""
 
     beat: int
+    acts: bool = False
+    """Whether it knows the policies."""
 
 
 def share_of(name: str, count: int) -> int:
@@ -122,11 +130,21 @@ class Moves(msgspec.Struct, frozen=True):
 
 
 def next_moves(
-    me: str, leases: Mapping[int, Lease], living: Iterable[str], settings: ShareSettings
+    me: str,
+    leases: Mapping[int, Lease],
+    living: Iterable[str],
+    settings: ShareSettings,
+    *,
+    acting: Collection[str] = (),
 ) -> Moves:
-    """The shares to take, which nobody living holds, and those to give up to others."""
+    """The shares to take, which nobody living holds, and those to give up to others; `acting` are
+    those that know the policies.
+    """
     alive = {me, *living}
     wanted = fair_owners(sorted(alive), settings.count)
+    able = alive.intersection(acting)
+    if able:
+        wanted[settings.acting] = min(able, key=lambda name: _weight(settings.acting, name))
     acquire, release = [], []
     for share, owner in wanted.items():
         holder = leases.get(share, Lease()).owner

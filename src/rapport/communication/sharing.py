@@ -7,7 +7,8 @@ commit stood.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -20,6 +21,7 @@ from rapport.communication.adapters.outcomes import OutcomeData, report_to_contr
 from rapport.communication.case_records import CASES
 from rapport.communication.deciding import is_closed
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.notifying import Callback, Notifications
 from rapport.communication.plain import plain_line
 from rapport.communication.share_leases import LEASES, HeldShare, ShareLeases
 from rapport.communication.share_records import WHERE, ShareRecords, case_key
@@ -28,7 +30,7 @@ from rapport.communication.shared_reading import ShareChannels, SharedReading
 from rapport.communication.shares import ShareSettings
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import Tasks
+from rapport.kernel.tasks import Tasks, first_of
 from rapport.store.base import RecordStore
 from rapport.store.guarding import GuardFailed, as_guarded
 
@@ -36,6 +38,9 @@ MakeEngine = Callable[[Channels, RecordStore], CommunicationEngine]
 """An engine over the channels and records of one share."""
 Adapters = Callable[[], Sequence[OutputAdapter]]
 """The output adapters as there are when a share is begun."""
+Work = Mapping[str, Callable[[], Awaitable[None]]]
+"""Tasks by name."""
+NO_WORK: Work = {}
 NO_SETTINGS: Mapping[str, DispatchSettings] = {}
 _BUSY_SHARES = 4
 _FLUSH_MS = 200
@@ -65,14 +70,17 @@ class Sharing:
         settings: ShareSettings | None = None,
         dispatch: Mapping[str, DispatchSettings] = NO_SETTINGS,
         lease_records: RecordStore | None = None,
+        acts: bool = False,
+        alone: Work = NO_WORK,
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
-        records by a connection of their own, so that work does not hold up the leases. Raises
+        records by a connection of their own, so that work does not hold up the leases. `acts`: the
+        engines know the policies. `alone`: what only one of all processes does at a time. Raises
         Unsupported for records that several processes cannot share.
         """
         self._channels, self._records, self._clock = channels, as_guarded(records), clock
         self._make_engine, self._adapters, self._dispatch = make_engine, adapters, dispatch
-        self._settings = settings or ShareSettings()
+        self._settings, self._alone = settings or ShareSettings(), alone
         self._reading = SharedReading(channels, records, self._settings.count)
         self._to_control = report_to_control(channels, clock)
         self._working: dict[int, _Working] = {}
@@ -83,11 +91,15 @@ class Sharing:
             begin=self._begin,
             end=self._end,
             settings=self._settings,
+            acts=acts,
         )
+        self._notifications = Notifications(channels)
+        self._listening: set[str] = set()
+        self._called = asyncio.Event()
 
     async def run(self) -> None:
         """Takes part until cancelled; then gives its shares back, so that others go on at once."""
-        await self._leases.run()
+        await first_of(self._leases.run(), self._tell_callbacks())
 
     @property
     def held(self) -> list[int]:
@@ -97,6 +109,35 @@ class Sharing:
     def engines(self) -> list[CommunicationEngine]:
         """The engines at work here."""
         return [working.engine for working in self._working.values()]
+
+    # --- what applications call ---
+
+    def add_notification(self, callback: Callback, name: str = "") -> str:
+        """See CommunicationEngine. A callback hears of all messages, whichever process handled
+        them: those with a name have one in only one process.
+        """
+        id = self._notifications.add(callback, name)
+        self._listening.add(id)
+        self._called.set()
+        return id
+
+    def remove_notification(self, id: str) -> bool:
+        """See CommunicationEngine."""
+        self._listening.discard(id)
+        return self._notifications.remove(id)
+
+    async def _tell_callbacks(self) -> None:
+        while True:
+            while await self._notifications.tell():
+                continue
+            self._called.clear()
+            if self._notifications.is_behind():
+                continue
+            grown = []
+            if self._listening:
+                told = [self._channels.channel(name) for name in ("log", "control")]
+                grown = [channel.wait_after(channel.last_position()) for channel in told]
+            await first_of(self._called.wait(), *grown)
 
     # --- a share comes and goes ---
 
@@ -108,7 +149,9 @@ class Sharing:
         sends = Sends(held, self._clock, least_ms=self._settings.lease_ms // 2)
         tasks = Tasks(self._clock)
         working = self._working[held.number] = _Working(engine, sends, tasks)
-        tasks.start(f"communication.{held.name}", partial(_run_again, engine))
+        tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
+        for name, work in self._alone.items() if held.number == 0 else ():
+            tasks.start(name, work)
         for adapter in self._adapters():
             settings = _of_a_share(self._dispatch.get(adapter.name, DEFAULT_SETTINGS))
             dispatch = Dispatch(
@@ -120,7 +163,8 @@ class Sharing:
                 report=self.report,
                 is_decided=self.is_decided,
             )
-            working.tasks.start(f"{dispatch.reader}.{held.name}", dispatch.run)
+            name = f"{dispatch.reader}.{held.name}"
+            working.tasks.start(name, partial(_while_ours, dispatch.run))
 
     async def _end(self, held: HeldShare, gently: bool) -> None:
         working = self._working.pop(held.number, None)
@@ -171,11 +215,18 @@ def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
     )
 
 
-async def _run_again(engine: CommunicationEngine) -> None:
-    """Runs the engine; when another share changed what it had read, it reads again at once."""
-    while True:
+async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
+    """Does work until the share is lost, then waits to be stopped. When another share changed what
+    it had read, it begins again at once.
+    """
+    is_lost = False
+    while not is_lost:
         try:
-            await engine.run()
-        except GuardFailed as error:
-            if error.guard.table == LEASES:
-                raise
+            await work()
+        except* GuardFailed as failed:
+            is_lost = failed.subgroup(_is_of_the_lease) is not None
+    await asyncio.Event().wait()
+
+
+def _is_of_the_lease(error: Exception) -> bool:
+    return isinstance(error, GuardFailed) and error.guard.table == LEASES

@@ -22,10 +22,12 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
+from rapport.communication.declare_engines import engines_from_site
 from rapport.communication.declare_sessions import Entrance, entrance_from_site
 from rapport.communication.history_index import LEDGER_FILE, LedgerIndex
 from rapport.communication.query_criteria import with_log_index
 from rapport.communication.services import ServicesDeclared, services_from_site
+from rapport.communication.shares import ShareSettings
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
@@ -140,6 +142,7 @@ def make_node(
             own_action=OwnActions(people, life.text_of).find,
             site=site.directory,
             entrance=_entrance(site),
+            engines=_engines(site),
             append=lambda name, events: _append_action(node[0], signer, name, events),
             services=_services(site, people),
         ),
@@ -193,6 +196,13 @@ def _entrance(site: Site) -> Entrance:
     if any(problem.severity == "error" for problem in problems):
         raise SiteError(problems)
     return entrance
+
+
+def _engines(site: Site) -> ShareSettings | None:
+    engines, problems = engines_from_site(site.file)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    return engines
 
 
 def _push_secret(site: Site) -> str:

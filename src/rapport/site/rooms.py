@@ -15,6 +15,7 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts
+from rapport.communication.declare_engines import engines_from_site
 from rapport.communication.declare_sessions import entrance_from_site
 from rapport.communication.services import services_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
@@ -122,6 +123,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
         parts.file, parts.directory, adapters=adapter_names(Plugins())
     )
     problems += entrance_from_site(parts.file)[1]
+    problems += engines_from_site(parts.file)[1]
     phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
     if parts.tables is None:
         return problems

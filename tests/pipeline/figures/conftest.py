@@ -231,6 +231,14 @@ def judge_ledger(rows: dict[str, list[Row]], tables: Tables) -> None:
             line |= {"message": said.get("message") or row["subject"], "time": row["time"]}
             line |= {"state": row["type"][17:], "position": row["position"]}
             lines.append(line)
+        elif row["type"] == "rapport.message" and row["said"].get("peer"):
+            line = dict.fromkeys(("result", "reason", "receiver"), "")
+            names = ("peer", "address", "adapter", "policy", "detection")
+            line |= {name: row["said"].get(name, "") for name in names}
+            line |= {"attempt": 1, "until": 0, "queued": 0, "state": "queued"}
+            lines.append(
+                line | {key: row[key] for key in ("time", "position")} | {"message": row["id"]}
+            )
     tables["_lines"] = lines
     judge_deliveries(lines, tables)
     judge_people(lines, tables)
@@ -687,7 +695,9 @@ class OddLog:
                 refers_to=f"m{number - 1}" if chance.random() < 0.2 else "",
             )
             causes = (detection,) if detection else ()
-            self.append("log", said.to_event(source="c", time=self.now, causes=causes, **origin))
+            queued = {"peer": "tom", "address": "inbox:", "adapter": "inbox"}
+            extra = origin | (queued if chance.random() < 0.2 else {})
+            self.append("log", said.to_event(source="c", time=self.now, causes=causes, **extra))
         if chance.random() < 0.1:
             self.line("failed", id, reason="action.unmapped: nothing", **origin)
             return

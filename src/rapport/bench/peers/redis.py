@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,18 @@ class RedisPeer:
     how = "Redis Streams, appendfsync always, pipelined XADD (no duplicate check)"
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._socket = _connect(path)
         self._answers = self._socket.makefile("rb")
+
+    def another(self) -> RedisPeer:
+        """One more connection to the same server."""
+        return RedisPeer(self._path)
+
+    def call(self, commands: Sequence[Sequence[str | bytes]]) -> list[Any]:
+        """Commands in one pipeline, with all their answers."""
+        self._socket.sendall(b"".join(_command(*command) for command in commands))
+        return [_read(self._answers) for _ in commands]
 
     def publish(self, events: list[Event]) -> None:
         """One pipeline; Redis answers after the sync."""

@@ -6,6 +6,7 @@ moment fails and goes another way; nothing is dropped.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -20,13 +21,16 @@ from rapport.communication.adapters.dispatch import Dispatch, never_decided
 from rapport.communication.adapters.dispatch_settings import DEFAULT_SETTINGS, DispatchSettings
 from rapport.communication.adapters.instances import IDLE_MS, Instances, maker_of
 from rapport.communication.adapters.outcomes import Report
-from rapport.core.errors import DuplicateName, InvalidInput
+from rapport.core.errors import DuplicateName, InvalidInput, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
 _OUTPUT = "output."
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
+_LONGEST_CLOSE_MS = 10_000
+_log = get_logger(__name__)
 NO_SETTINGS: Mapping[str, DispatchSettings] = {}
 
 
@@ -65,12 +69,14 @@ class Outputs:
         is_decided: Callable[[str], bool] = never_decided,
         settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
         idle_ms: int = IDLE_MS,
+        shared: bool = False,
     ) -> None:
         """`settings` by adapter name; `idle_ms`: when unused instances of stateful adapters are
-        closed.
+        closed; `shared`: the shares of several engines carry deliveries to the adapters that are
+        held here, which are always the same.
         """
         self._channels, self._clock, self._idle_ms = channels, clock, idle_ms
-        self._settings = settings
+        self._settings, self._shared = settings, shared
         self._make = partial(
             Dispatch,
             channels=channels,
@@ -121,8 +127,9 @@ class Outputs:
         """What is to be run of the adapters held so far, by name; each may be started again after a
         failure.
         """
+        carrying = () if self._shared else self.dispatches()
         work: dict[str, Callable[[], Awaitable[None]]] = {
-            dispatch.reader: dispatch.run for dispatch in self.dispatches()
+            dispatch.reader: dispatch.run for dispatch in carrying
         }
         for name, served in self._served.items():
             if isinstance(served.adapter, Instances):
@@ -143,6 +150,7 @@ class Outputs:
 
     async def use(self, adapter: OutputAdapter) -> str:
         """Adds an adapter that is made already, as `register` does."""
+        self._check_own()
         name = adapter.name
         await self._tasks.ended(_leaving(name))
         self._check(name)
@@ -164,6 +172,7 @@ class Outputs:
         Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
         not keep it from being removed.
         """
+        self._check_own()
         served = self._served.pop(name, None)
         if served is None:
             return False
@@ -183,7 +192,7 @@ class Outputs:
         """Stops what runs here and closes all adapters; what `work` gave was stopped before."""
         await self._tasks.stop()
         for served in self._served.values():
-            await served.adapter.close()
+            await self._close(served.adapter)
 
     # --- parts ---
 
@@ -191,12 +200,36 @@ class Outputs:
         """May be called again after a failure."""
         await served.dispatch.drain()
         await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
-        await served.adapter.close()
+        await self._close(served.adapter)
         absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
         self._tasks.start(absent.reader, absent.run)
 
+    async def _close(self, adapter: OutputAdapter) -> None:
+        """One that will not close keeps nobody else from leaving."""
+        closing = asyncio.ensure_future(self._closed(adapter))
+        deadline = asyncio.ensure_future(self._clock.sleep(_LONGEST_CLOSE_MS))
+        try:
+            await asyncio.wait({closing, deadline}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            deadline.cancel()
+
+    async def _closed(self, adapter: OutputAdapter) -> None:
+        try:
+            await adapter.close()
+        except Exception as error:
+            _log.error("adapter not closed", adapter=adapter.name, error=repr(error))
+
     def _new_dispatch(self, adapter: OutputAdapter) -> Dispatch:
         return self._make(adapter, settings=self._settings.get(adapter.name, DEFAULT_SETTINGS))
+
+    def _check_own(self) -> None:
+        if self._shared:
+            raise Unsupported(
+                "changing media at run time",
+                "several engines",
+                hint="say the media in the site file, or where each process is opened",
+            )
 
     def _check(self, name: str) -> None:
         if not _NAME.match(name):

@@ -5,7 +5,8 @@ for each. [CO-4]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from rapport.communication.adapters.base import (
@@ -23,6 +24,9 @@ from rapport.kernel.tasks import end_firmly
 from rapport.kernel.telemetry import get_logger
 
 T = TypeVar("T")
+LONGEST_REASON = 1_000
+"""Of what an adapter says about a delivery this many characters are kept."""
+_LAST_PATIENCE_SECONDS = 2.0
 _log = get_logger(__name__)
 
 
@@ -50,25 +54,24 @@ class Sending:
         return [await self._send_one(delivery) for delivery in deliveries]
 
     async def _send_one(self, delivery: Delivery) -> Outcome:
-        outcome = await self._within(self._adapter.send(delivery))
-        return outcome if isinstance(outcome, Failed) else _checked(outcome)
+        return checked(await self._within(lambda: self._adapter.send(delivery)))
 
     async def _send_many(
         self, adapter: BatchAdapter, deliveries: Sequence[Delivery]
     ) -> list[Outcome]:
-        answer = await self._within(adapter.send_many(deliveries))
-        if isinstance(answer, Failed):
-            return [answer] * len(deliveries)
-        outcomes = [_checked(outcome) for outcome in answer]
+        answer = await self._within(partial(adapter.send_many, deliveries))
+        if not isinstance(answer, Sequence):
+            return [checked(answer)] * len(deliveries)
+        outcomes = [checked(outcome) for outcome in answer]
         if len(outcomes) == len(deliveries):
             return outcomes
         _log.error("adapter miscounted", adapter=self._adapter.name, outcomes=len(outcomes))
         fault = f"the adapter told {len(outcomes)} outcomes of {len(deliveries)}"
         return [Failed(fault, retry=True)] * len(deliveries)
 
-    async def _within(self, work: Coroutine[Any, Any, T]) -> T | Failed:
+    async def _within(self, work: Callable[[], Awaitable[T]]) -> T | Failed:
         """What the work gives; a failure when it raises or takes too long, then it is cancelled."""
-        sending = asyncio.ensure_future(work)
+        sending = asyncio.ensure_future(_call(work))
         try:
             # Much is done at once: what need not wait needs no deadline either.
             await self._clock.sleep(0)
@@ -77,13 +80,23 @@ class Sending:
                     return Failed("the adapter gave up", retry=True)
                 return sending.result()
         except asyncio.CancelledError:
-            await end_firmly(sending)
+            await self._end(sending)
             raise
         except Exception as error:
             _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
             return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
-        await end_firmly(sending)
+        await self._end(sending)
         return Failed(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
+
+    async def _end(self, sending: asyncio.Future[Any]) -> None:
+        """Cancels it firmly; what will not be cancelled is left behind, so that nobody has to wait
+        for it.
+        """
+        ending = asyncio.ensure_future(end_firmly(sending))
+        done, _ = await asyncio.wait({ending}, timeout=_LAST_PATIENCE_SECONDS)
+        if not done:
+            ending.cancel()
+            _log.error("adapter does not end its sending", adapter=self._adapter.name)
 
     async def _ends_in_time(self, sending: asyncio.Future[Any]) -> bool:
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._deadline_ms))
@@ -94,7 +107,40 @@ class Sending:
             await end_firmly(deadline)
 
 
-def _checked(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, (Sent, Confirmed, Failed)):
-        return outcome
+async def _call(work: Callable[[], Awaitable[T]]) -> T:
+    """Raises what the adapter raised, also before there was anything to await; an adapter may not
+    end the process.
+    """
+    try:
+        return await work()
+    except SystemExit as error:
+        raise RuntimeError("the adapter wanted to end the process") from error
+
+
+def checked(outcome: object) -> Outcome:
+    """The outcome as it can be written down and read again; a failure when it is none."""
+    match outcome:
+        case Sent(reference):
+            return outcome if _is_text(reference) else Sent(_text(reference))
+        case Confirmed(reference):
+            return outcome if _is_text(reference) else Confirmed(_text(reference))
+        case Failed(reason, retry):
+            fits = _is_text(reason) and isinstance(retry, bool)
+            return outcome if fits else Failed(_text(reason), retry=bool(retry))
     return Failed(f"the adapter answered {type(outcome).__name__}, no outcome", retry=True)
+
+
+def _is_text(said: object) -> bool:
+    return isinstance(said, str) and len(said) <= LONGEST_REASON and said.isprintable()
+
+
+def _text(said: object) -> str:
+    """Text without what no log can hold; of what is not text only its kind, which has no secrets.
+
+    >>> _text("a\\nb"), _text(None), _text(ValueError("secret"))
+    ('a b', '', 'ValueError')
+    """
+    if not isinstance(said, str):
+        return "" if said is None else type(said).__name__
+    kept = said[:LONGEST_REASON]
+    return "".join(letter if letter.isprintable() else " " for letter in kept)

@@ -15,20 +15,26 @@ from rapport.pipeline.figures.percentiles import percentiles
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# The event of a message with one delivery names whom that was queued for, and stands for the line
+# that would say so.
 _LEDGER = f"""
-SELECT coalesce(nullif(line.message, ''), subject) AS message, coalesce(line.peer, '') AS peer,
+SELECT CASE WHEN type = 'rapport.message' THEN id ELSE coalesce(nullif(line.message, ''), subject)
+         END AS message, coalesce(line.peer, '') AS peer,
        coalesce(line.address, '') AS address, coalesce(line.adapter, '') AS adapter,
        coalesce(line.policy, '') AS policy, coalesce(line.detection, '') AS detection,
-       coalesce(line.attempt, 0) AS attempt, coalesce(line.until, 0) AS until,
+       CASE WHEN type = 'rapport.message' THEN 1 ELSE coalesce(line.attempt, 0) END AS attempt,
+       coalesce(line.until, 0) AS until,
        coalesce(line.result, '') AS result,
        startswith(coalesce(line.reason, ''), '{UNMAPPED}') AS unmapped,
        CASE WHEN type = 'rapport.delivery.escalated' THEN coalesce(line.receiver, '') ELSE '' END
          AS asked, coalesce(line.queued, 0) AS queued,
-       replace(type, 'rapport.delivery.', '') AS state, time, position
+       CASE WHEN type = 'rapport.message' THEN 'queued'
+            ELSE replace(type, 'rapport.delivery.', '') END AS state, time, position
 FROM (SELECT *, from_json(data, 'message STRING, peer STRING, address STRING, adapter STRING,
                 policy STRING, detection STRING, attempt BIGINT, until BIGINT, result STRING,
                 reason STRING, receiver STRING, queued BIGINT') AS line
-      FROM {{log}} WHERE type LIKE 'rapport.delivery.%')
+      FROM {{log}} WHERE type LIKE 'rapport.delivery.%' OR type = 'rapport.message')
+WHERE type <> 'rapport.message' OR line.peer <> ''
 """
 
 _WRITTEN = """

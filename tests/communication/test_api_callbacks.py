@@ -1,0 +1,101 @@
+"""Who people are, asked of an application: by functions and coroutines, from worker threads. [CO-3,
+CO-15]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rapport.communication.api import Collective, Identifier, NoSuchCollective, Peer
+from rapport.communication.api_callbacks import AskedDirectory, Callbacks
+from rapport.communication.peers import SiteDirectory
+from rapport.core.errors import SourceUnavailable
+
+ANA = Peer(name="ana", addresses=("inbox:",))
+CREW = Collective(name="crew", members=("ana", "ben"))
+OWN = SiteDirectory({"ana": ANA}, {"crew": CREW})
+
+
+def asking(work: Callable[[AskedDirectory], Any], **callbacks: Any) -> Any:
+    """What comes of asking from a worker thread, as the engine does."""
+
+    async def scenario() -> Any:
+        loop = asyncio.get_running_loop()
+        directory = AskedDirectory(OWN, Callbacks(**callbacks), loop, deadline_seconds=0.2)
+        return await asyncio.to_thread(work, directory)
+
+    return asyncio.run(scenario())
+
+
+def test_those_that_are_known_are_not_asked_for() -> None:
+    def never(who: Identifier) -> None:
+        pytest.fail(f"asked for {who}")
+
+    def work(directory: AskedDirectory) -> None:
+        assert directory.peer("ana") is ANA
+        assert directory.collective("crew") is CREW
+        assert directory.policy_of("crew") is CREW
+        assert directory.member_names("crew", after="ana") == ["ben"]
+
+    asking(work, peer_info=never, collective_info=never)
+
+
+def test_without_callbacks_others_are_nobody() -> None:
+    def work(directory: AskedDirectory) -> None:
+        assert directory.peer("zoe") is None
+        assert directory.collective("watch") is None
+        assert directory.member_names("watch") == []
+
+    asking(work, authenticate=lambda _peer, _password: True)
+
+
+def test_members_are_sliced_sorted_and_named_once() -> None:
+    async def watch(who: Identifier) -> Collective:
+        if who.name != "watch":
+            raise NoSuchCollective(who.name)
+        return Collective(name="watch", members=("c", "a", "b", "a"))
+
+    def work(directory: AskedDirectory) -> None:
+        assert directory.member_names("watch", limit=2) == ["a", "b"]
+        assert directory.member_names("watch", after="b", limit=2) == ["c"]
+        assert directory.member_names("other") == []
+        assert directory.policy_of("other") is None
+
+    asking(work, collective_info=watch)
+
+
+def test_a_coroutine_that_takes_too_long_is_given_up() -> None:
+    ended: list[bool] = []
+
+    async def slow(_who: Identifier) -> Peer:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+        raise AssertionError
+
+    def work(directory: AskedDirectory) -> None:
+        with pytest.raises(SourceUnavailable) as failed:
+            directory.peer("zoe")
+        assert failed.value.code == "people.directory_failed"
+
+    asking(work, peer_info=slow)
+    assert ended == [True]
+
+
+def test_a_coroutine_is_not_waited_for_in_its_own_loop() -> None:
+    async def peer(_who: Identifier) -> Peer:
+        return ANA
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        directory = AskedDirectory(OWN, Callbacks(peer_info=peer), loop)
+        with pytest.raises(SourceUnavailable) as failed:
+            directory.peer("zoe")
+        assert failed.value.code == "people.in_the_loop"
+
+    asyncio.run(scenario())

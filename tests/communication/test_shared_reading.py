@@ -1,0 +1,183 @@
+"""Each share sees its events, all of them, once, in order; and lets go of what is others'. [CO-17]"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.subscriptions import reader_positions
+from rapport.communication.adapters.base import Delivery, Sent
+from rapport.communication.adapters.outcomes import outcome_data, outcome_event
+from rapport.communication.answers import ANSWER
+from rapport.communication.returned import PartOfChannels
+from rapport.communication.share_events import belonging, is_divided, with_share
+from rapport.communication.share_leases import LEASES, HeldShare
+from rapport.communication.share_records import WHERE, ShareRecords
+from rapport.communication.shared_reading import PAGE, ShareChannels, SharedReading
+from rapport.communication.shares import Lease, share_name, share_of
+from rapport.core.event import Event, make_event
+from rapport.core.message import Identifier, Message
+from rapport.kernel.clock import ManualClock
+from rapport.store.guarding import GuardFailed
+
+COUNT = 4
+APP = Identifier("component", "app")
+
+
+class Parts:
+    """Channels in common, and each share's view of them."""
+
+    def __init__(self):
+        self.channels = open_memory(ManualClock())
+        self.records = self.channels.records
+        self.reading = SharedReading(self.channels, self.records, COUNT)
+
+    def view(self, number):
+        held = HeldShare(number, Lease("me", 1), lambda: 1_000)
+        self.records.put(LEASES, held.name, held.guard.expected)
+        return ShareChannels(self.reading, ShareRecords(self.records, held), held)
+
+    async def send(self, first, count):
+        events = [message(f"m{number}", f"p{number % 7}") for number in range(first, first + count)]
+        await self.channels.channel("input").append(events)
+
+
+def message(name, peer, **more):
+    to = Identifier("peer", peer)
+    said = Message(type="TASK", subtype="REQUEST", sender=APP, id=name, receiver=to, **more)
+    return said.to_event(source="application", time=1)
+
+
+async def read_all(channel, position, limit):
+    found = []
+    while batch := await channel.read_after(position, limit=limit):
+        found += batch
+        position = batch[-1].position
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 10, 3 * PAGE])
+def test_all_shares_together_see_everything_once_and_in_order(limit):
+    async def scenario():
+        parts = Parts()
+        views = [parts.view(number).channel("input") for number in range(COUNT)]
+        await parts.send(0, 2 * PAGE + 20)
+        found = [await read_all(view, 0, limit) for view in views]
+        await parts.send(2 * PAGE + 20, 30)
+        for view, seen in zip(views, found, strict=True):
+            seen += await read_all(view, seen[-1].position if seen else 0, limit)
+            places = [stored.position for stored in seen]
+            assert places == sorted(set(places))
+        whole = await read_all(parts.channels.channel("input"), 0, 1_000)
+        together = sorted((s for seen in found for s in seen), key=lambda s: s.position)
+        assert together == whole
+        assert len(whole) == 2 * PAGE + 50
+
+    asyncio.run(scenario())
+
+
+def test_one_that_read_nothing_waits_for_what_comes_and_is_not_woken_by_what_was():
+    async def scenario():
+        parts = Parts()
+        idle = parts.view(share_of("peer:p1", COUNT)).channel("input")
+        other = next(
+            f"q{n}" for n in range(99) if share_of(f"peer:q{n}", COUNT) != idle._held.number
+        )
+        await parts.channels.channel("input").append([message("a", other), message("b", other)])
+        assert await idle.read_after(0) == []
+        waiting = asyncio.ensure_future(idle.wait_after(0))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await parts.channels.channel("input").append([message("c", "p1")])
+        assert await waiting
+        assert [stored.event.id for stored in await idle.read_after(0)] == ["c"]
+
+    asyncio.run(scenario())
+
+
+def test_the_place_moves_over_others_events_only_when_all_of_ours_is_done(monkeypatch):
+    monkeypatch.setattr("rapport.communication.shared_reading._MOVE_ON", 10)
+
+    async def scenario():
+        parts = Parts()
+        ours = share_of("peer:p1", COUNT)
+        view = parts.view(ours)
+        place = await view.subscribe("input", "communication")
+        reader = f"communication.{share_name(ours)}"
+        assert reader_positions(parts.records, "input") == {reader: 0}
+        channel = view.channel("input")
+        other = next(f"q{n}" for n in range(99) if share_of(f"peer:q{n}", COUNT) != ours)
+        many = [message(f"x{n}", other) for n in range(20)]
+        await parts.channels.channel("input").append([message("a", "p1"), *many])
+        (first,) = await channel.read_after(0)
+        assert await channel.read_after(first.position) == []
+        assert place.position == 0
+        await place.commit(first.position)
+        assert await channel.read_after(first.position) == []
+        assert place.position == 21
+        again = await view.subscribe("input", "communication")
+        assert again.position == 21
+
+    asyncio.run(scenario())
+
+
+def test_a_share_that_was_lost_moves_no_place():
+    async def scenario():
+        parts = Parts()
+        view = parts.view(1)
+        place = await view.subscribe("input", "communication")
+        await parts.send(0, 5)
+        parts.records.put(LEASES, share_name(1), b"another's")
+        with pytest.raises(GuardFailed):
+            await place.commit(3)
+        assert place.position == 0
+
+    asyncio.run(scenario())
+
+
+def test_answers_go_where_the_case_is_and_outcomes_where_the_delivery_says():
+    async def scenario():
+        parts = Parts()
+        parts.records.put(WHERE, "m1", b"003")
+        data = {"message": "m1", "peer": "ana"}
+        answer = make_event(source="answers", id="a1", type=ANSWER, time=1, data=data)
+        assert await parts.reading.share_of("control", answer) == 3
+        other = make_event(
+            source="answers", id="a2", type=ANSWER, time=1, data={"message": "m2", "peer": "ana"}
+        )
+        assert await parts.reading.share_of("control", other) == share_of("peer:ana", COUNT)
+        reply = message("r1", "app", refers_to="m1")
+        assert await parts.reading.share_of("input", reply) == 3
+
+    asyncio.run(scenario())
+    delivery = Delivery(message="m1", peer="ana", address="mail:a", attempt=1, text="x")
+    event = with_share(delivery.to_event(), "002")
+    assert Delivery.from_event(event).share == "002"
+    assert belonging("output.mail", event, COUNT).share == share_of("peer:ana", COUNT)
+    outcome = outcome_event(outcome_data(Delivery.from_event(event), Sent(), 7), now_ms=1)
+    assert belonging("control", outcome, COUNT).share == 2
+
+
+def test_what_cannot_be_read_and_what_policies_detect_have_a_share_too():
+    broken = Event("s", "e1", "rapport.message", "", 1, b"[1", {})
+    assert belonging("input", broken, COUNT).share == share_of("e1", COUNT)
+    assert belonging("detections", broken, COUNT).share == COUNT
+    assert belonging("output.mail", broken, COUNT).share == share_of("e1", COUNT)
+    assert is_divided("output.mail")
+    assert not is_divided("log")
+
+
+def test_a_dead_letter_goes_back_to_the_share_of_its_event():
+    async def scenario():
+        parts = Parts()
+        await parts.send(0, 1)
+        (stored,) = await parts.channels.channel("input").read_after(0)
+        views = [parts.view(number) for number in range(COUNT)]
+        assert all(isinstance(view, PartOfChannels) for view in views)
+        ours = [await view.is_ours("input", stored) for view in views]
+        assert ours.count(True) == 1
+        assert [await view.is_ours("input", None) for view in views].count(True) == 1
+
+    asyncio.run(scenario())
