@@ -1,4 +1,4 @@
-"""`[engines]` of a site: one engine unless it says several, and then only on shared stores. [CO-17]"""
+"""`[engines]` of a site: one engine unless it says several, then on shared stores. [CO-17]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each share sees its events, all of them, once, in order; and lets go of what is others'. [CO-17]"""
+"""Each share sees its events, each once, in order; and lets go of what is others'. [CO-17]"""
 
 from __future__ import annotations
 

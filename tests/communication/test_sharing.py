@@ -74,7 +74,7 @@ class Room:
     async def until(self, condition):
         async with asyncio.timeout(15):
             while not condition():
-                await asyncio.sleep(0.02)
+                await self.clock.sleep(20)
 
     async def stop(self):
         for task in self.tasks.values():
@@ -97,21 +97,25 @@ def message(number, receiver, **more):
     )
 
 
+async def send_some(room, numbers):
+    names = list(PEERS)
+    for number in numbers:
+        to = f"peer:{names[number % 4]}" if number % 5 else "collective:guards"
+        await room.send(message(number, to))
+
+
 def test_every_message_goes_out_once_and_in_order_while_engines_come_and_go():
     async def scenario():
         room = Room()
         one = room.start("one")
         await room.until(lambda: len(one.held) == 5)
-        names = list(PEERS)
-        for number in range(40):
-            to = f"peer:{names[number % 4]}" if number % 5 else "collective:guards"
-            await room.send(message(number, to))
-            if number == 10:
-                two = room.start("two")
-                await room.until(lambda: len(two.held) >= 2 <= len(one.held) <= 3)
-            if number == 30:
-                room.tasks.pop("one").cancel()
-                await room.until(lambda: len(two.held) == 5)
+        await send_some(room, range(10))
+        two = room.start("two")
+        await room.until(lambda: len(two.held) >= 2 <= len(one.held) <= 3)
+        await send_some(room, range(10, 30))
+        room.tasks.pop("one").cancel()
+        await send_some(room, range(30, 40))
+        await room.until(lambda: len(two.held) == 5)
         expected = 32 + 8 * 2
         await room.until(lambda: len(room.medium.sent) >= expected)
         sent = [(delivery.message, delivery.peer) for delivery in room.medium.sent]

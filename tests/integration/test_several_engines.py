@@ -17,12 +17,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.communication.api import Sent, adapter, open_communication
+from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.api import Sent, Wishes, adapter, open_communication
 from rapport.communication.history import Ledger
 from rapport.communication.share_leases import LEASES
 from rapport.communication.shares import Lease
+from rapport.communication.telling import PROOF
+from rapport.communication.tracking import NextReceiver
+from rapport.communication.wishes import with_wishes
 from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
+from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.testing.nats import nats_address, nats_prefix, nats_server  # noqa: F401
 from rapport.testing.postgres import postgres, postgres_server  # noqa: F401
@@ -104,6 +109,24 @@ class Site:
             self.number += 1
             batch.append(self.message(f"m{self.number:05d}", receiver))
         await self.channels.channel("input").append(batch)
+
+    async def ask(self, name, receiver, wishes):
+        """A message of an application that wants an answer."""
+        event = with_wishes(self.message(name, receiver), wishes)
+        event.headers[PROOF] = "application"
+        await self.channels.channel("input").append([event])
+
+    async def answer(self, name, peer):
+        """What the door does when a person answers."""
+        secret = answer_secret(self.channels.records)
+        said = AnswerData(message=name, peer=peer, token=answer_token(secret, name, peer))
+        await record_answer(self.channels, secret, said, now_ms=self.clock.now_ms())
+
+    async def row(self, name):
+        """The message in the ledger."""
+        ledger = Ledger(self.channels)
+        await ledger.refresh()
+        return ledger.message(name)
 
     def message(self, name, receiver):
         to = Identifier.parse(receiver)
@@ -200,10 +223,82 @@ def test_one_is_killed_one_is_frozen_and_nothing_is_lost_doubled_or_reordered(op
     asyncio.run(scenario())
 
 
-async def send_on(site, rounds):
+async def send_on(site, rounds, pause_ms=150):
     for _ in range(rounds):
         await site.send_round()
-        await site.clock.sleep(150)
+        await site.clock.sleep(pause_ms)
+
+
+@pytest.mark.parametrize("open_site", ["nats"], indirect=True)
+def test_what_a_killed_process_waited_for_is_waited_for_by_the_next(open_site):
+    """Answers and deadlines of messages whose engine died with them open."""
+
+    async def scenario():
+        site = open_site()
+        try:
+            for name in ("one", "two"):
+                site.start(name)
+            await site.until(lambda: set(site.owners().values()) == {8})
+            asked = [f"q{number:02d}" for number in range(12)]
+            wishes = Wishes(answer_within=6_000, escalate=(NextReceiver("peer:p11"),))
+            for number, name in enumerate(asked):
+                await site.ask(name, f"peer:{PEERS[number % 10]}", wishes)
+            await site.until(lambda: len(site.arrived()) == 12)
+            site.tell("one", signal.SIGKILL)
+            for number, name in enumerate(asked[:6]):
+                await site.answer(name, PEERS[number % 10])
+            await site.until(lambda: site.owners() == {"two": 16})
+            later = {(name, "p11") for name in asked[6:]}
+            await site.until(lambda: later <= set(site.arrived()))
+            await site.clock.sleep(500)
+            assert set(site.arrived()) == site.expected | later
+            for number, name in enumerate(asked[:6]):
+                row = await site.row(name)
+                assert (row.result, row.answered_by) == ("done", PEERS[number % 10])
+        finally:
+            await site.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_is_killed_or_frozen_nothing_is_lost_doubled_or_reordered(open_site, seed):
+    chance = Chance(seed)
+
+    async def scenario():
+        site = open_site()
+        names = [f"e{number}" for number in range(20)]
+        alive = [names.pop(0), names.pop(0)]
+        try:
+            for name in alive:
+                site.start(name)
+            await site.until(lambda: sum(site.owners().values()) == 16)
+            sending = asyncio.create_task(send_on(site, 300, pause_ms=20))
+            for _ in range(6):
+                await site.clock.sleep(chance.uniform(500, 2_500))
+                await trouble(site, alive, names, chance)
+            await sending
+            await site.until(lambda: set(site.arrived()) >= site.expected, 60)
+            check_nothing_lost_doubled_or_reordered(site)
+            await check_ledger(site)
+        finally:
+            await site.close()
+
+    asyncio.run(scenario())
+
+
+async def trouble(site, alive, names, chance):
+    """Kills one and starts another, or freezes one for a while."""
+    if chance.random() < 0.5:
+        site.tell(alive.pop(0), signal.SIGKILL)
+        alive.append(names.pop(0))
+        site.start(alive[-1])
+        return
+    frozen = chance.choice(alive)
+    site.tell(frozen, signal.SIGSTOP)
+    await site.clock.sleep(chance.uniform(200, 4_000))
+    site.tell(frozen, signal.SIGCONT)
 
 
 def test_two_processes_of_one_site_share_the_work_by_the_public_api(request, tmp_path, postgres):  # noqa: F811

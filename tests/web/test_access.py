@@ -157,6 +157,19 @@ def test_no_door_is_forgotten_each_is_marked_open_or_asks_for_a_token(open_doors
         ("GET", "/answer/x/x/x"),
         ("POST", "/answer/x/x/x"),
         ("GET", "/soap/channels/x"),  # the WSDL, which is the same for all channels
+        # Who comes here shows what a peer has: a password, a session, a signed link or body.
+        ("POST", "/sessions"),
+        ("DELETE", "/sessions"),
+        ("POST", "/sessions/messages"),
+        ("POST", "/inputs/x"),
+        ("GET", "/inbox"),
+        ("POST", "/inbox"),
+        ("GET", "/inbox/x"),
+        ("POST", "/inbox/x"),
+        ("GET", "/inbox/x/x"),
+        ("POST", "/inbox/x/x"),
+        ("WEBSOCKET", "/inbox/x/socket"),
+        ("WEBSOCKET", "/inbox/x/x/socket"),
     }
 
     async def scenario() -> None:

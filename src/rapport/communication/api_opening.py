@@ -103,7 +103,7 @@ async def open_communication(
     plugins, own = Plugins(), {declared(kind).name: made_by(kind, clock) for kind in outputs}
     for name, made in own.items():
         plugins.add("adapters", name, _already(made))
-    people = place.people(plugins, peers, collectives, wanted=(*own, "inbox"))
+    people = place.people(plugins, peers, collectives, outputs=tuple(own))
     async with AsyncExitStack() as closing:
         channels = await run_aside(lambda: place.open_channels(clock))
         closing.push_async_callback(channels.close)
@@ -152,17 +152,16 @@ class _Place(msgspec.Struct, frozen=True):
         peers: Iterable[Peer],
         collectives: Iterable[Collective],
         *,
-        wanted: tuple[str, ...],
+        outputs: tuple[str, ...],
     ) -> Declared:
         """What the site file says, and who is given beside it."""
         known = adapter_names(plugins)
         said = _well(communication_from_site(self.file, self.beside, adapters=known))
-        tables = [name for name, _section in self.file.section("adapters").sections()]
         together = msgspec.structs.replace(
             said,
             peers=_joined("peer", said.peers, peers),
             collectives=_joined("collective", said.collectives, collectives),
-            wanted=(*wanted, *tables),
+            wanted=(*said.wanted, *outputs),
         )
         later = tuple(name for name in together.adapters() if name not in known)
         return msgspec.structs.replace(together, registered_later=later)

@@ -60,8 +60,10 @@ class Sending:
         self, adapter: BatchAdapter, deliveries: Sequence[Delivery]
     ) -> list[Outcome]:
         answer = await self._within(partial(adapter.send_many, deliveries))
-        if not isinstance(answer, Sequence):
+        if isinstance(answer, Failed):
             return [checked(answer)] * len(deliveries)
+        if not isinstance(answer, Sequence):
+            return [_nonsense(answer)] * len(deliveries)
         outcomes = [checked(outcome) for outcome in answer]
         if len(outcomes) == len(deliveries):
             return outcomes
@@ -127,7 +129,11 @@ def checked(outcome: object) -> Outcome:
         case Failed(reason, retry):
             fits = _is_text(reason) and isinstance(retry, bool)
             return outcome if fits else Failed(_text(reason), retry=bool(retry))
-    return Failed(f"the adapter answered {type(outcome).__name__}, no outcome", retry=True)
+    return _nonsense(outcome)
+
+
+def _nonsense(answer: object) -> Failed:
+    return Failed(f"the adapter answered {type(answer).__name__}, no outcome", retry=True)
 
 
 def _is_text(said: object) -> bool:
