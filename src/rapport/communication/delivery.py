@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from rapport.communication.member_turn import Judge, MemberTurn
+from rapport.communication.member_turn import Judge, MemberTurn, why_unreachable
 from rapport.communication.steps import (
     AllBegun,
     Answer,
@@ -165,7 +165,14 @@ class _Turn(MemberTurn):
         elif stage.is_settled():
             self._close("failed", f"{stage.receiver} could not be reached")
         else:
-            self._tell_failure(f"not everybody of {stage.receiver} could be reached")
+            self._tell_failure(self._who_is_missing(stage))
+
+    def _who_is_missing(self, stage: Stage) -> str:
+        said = f"not everybody of {stage.receiver} could be reached"
+        if stage.receiver.startswith("peer:"):
+            said = f"{stage.receiver} could not be reached"
+        lost = self.member
+        return said if lost is None or lost.tries else f"{said}: {why_unreachable(lost)}"
 
     def _escalate(self, stage: Stage, reason: str) -> None:
         stage.over = True

@@ -18,6 +18,7 @@ Fate = Literal["answered", "told", "held", "refused", "waiting", "in doubt", "no
 
 _REASONS = {
     "peer.no_address": "no address",
+    "peer.unknown": "nobody of that name",
     "not reached": "every address failed",
 }
 _SHOWN_REASONS = 3

@@ -84,7 +84,8 @@ class MemberTurn:
         """First sending to a member, if its privacy policies allow."""
         if not member.tries:
             member.fate = "lost"
-            self._note_member(Note(state="failed", peer=member.peer, reason="peer.no_address"))
+            reason = why_unreachable(member)
+            self._note_member(Note(state="failed", peer=member.peer, reason=reason))
             return
         match self.judge(member):
             case Allowed():
@@ -231,3 +232,8 @@ def _may_be_repeated(member: Member, entry: Try) -> bool:
 def _all_others_failed(member: Member, following: Try) -> bool:
     before = member.tries[: member.tries.index(following)]
     return all(entry.state == "failed" for entry in before)
+
+
+def why_unreachable(member: Member) -> str:
+    """Of somebody without an address that can be used."""
+    return "peer.unknown" if member.unknown else "peer.no_address"

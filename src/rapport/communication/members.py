@@ -52,7 +52,7 @@ class Members:
         """
         peer = self.directory.peer(name)
         if peer is None:
-            return Member(peer=name, tries=[], stage=stage)
+            return Member(peer=name, tries=[], stage=stage, unknown=True)
         chosen = delivery or peer.delivery
         usable = self.usable(peer, chosen, now_ms)
         tries = [Try(address=entry) for entry in dict.fromkeys(usable)]

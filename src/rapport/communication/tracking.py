@@ -69,6 +69,8 @@ class Member(msgspec.Struct):
     timed_out: bool = False
     repeats: int = 0
     repeat_at: int = 0
+    unknown: bool = False
+    """The directory has nobody of that name."""
 
     def is_reached(self) -> bool:
         """Whether the media took it as the peer's policy demands; who answered was reached."""
