@@ -62,7 +62,7 @@ def test_giving_up_a_share_waits_for_what_is_under_way_and_lets_nothing_begin():
         await holding.clock.advance(200)
         assert not quiet.done()
         medium.gate("ana").set()
-        await holding.clock.advance(200)
+        await holding.clock.advance(500)
         assert await first == Sent()
         assert quiet.done()
         assert len(medium.begun) == 1

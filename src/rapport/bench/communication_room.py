@@ -245,8 +245,8 @@ class Room:
         await self.engine.opened.wait()
         await self.engine.take_outcomes(outcomes)  # type: ignore[arg-type]
 
-    def _is_decided(self, message: str) -> bool:
-        return self.engine.is_decided(message)
+    def _is_decided(self, message: str, peer: str) -> bool:
+        return self.engine.is_decided(message, peer)
 
 
 @asynccontextmanager

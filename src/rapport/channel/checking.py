@@ -8,7 +8,7 @@ from itertools import chain
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME, Event, check_envelope
-from rapport.core.usual_events import CheckedEvents
+from rapport.core.usual_events import KNOWN_SOUND
 
 MAX_DATA_BYTES = 1024 * 1024
 """Largest data of one event, unless the channel says otherwise."""
@@ -43,17 +43,17 @@ def check_reader_name(name: str) -> None:
 
 def as_they_are(events: Sequence[Event]) -> tuple[Event, ...]:
     """The events of now, whatever becomes of the caller's list; checked ones stay checked."""
-    return events if type(events) is CheckedEvents else tuple(events)
+    return events if type(events) in KNOWN_SOUND else tuple(events)  # type: ignore[return-value]
 
 
 def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     """Bytes of data in all events; raises InvalidInput or TooLarge naming the first event at fault.
 
     The whole batch is checked by a few joins; only when one of them objects is each event looked
-    at. What a decoder has checked is not checked again, but for its size.
+    at. What is known to be sound is not checked again, but for its size.
     """
     try:
-        if type(events) is CheckedEvents:
+        if type(events) in KNOWN_SOUND:
             return _check_sizes([len(event.data) for event in events], max_data_bytes)
         return _check_together(events, max_data_bytes)
     except (_SomethingWrong, TypeError, AttributeError, UnicodeEncodeError, OverflowError):

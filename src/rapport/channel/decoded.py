@@ -15,10 +15,14 @@ CACHE_BYTES = 16 * 1024 * 1024
 class DecodedBlock:
     """The events of one block; made into stored events when the first reader asks."""
 
-    __slots__ = ("_events", "_received", "_stored", "first", "last", "size")
+    __slots__ = ("_events", "_received", "_stored", "first", "last", "mortal", "size")
 
-    def __init__(self, first: int, received: int, events: Sequence[Event], size: int) -> None:
+    def __init__(
+        self, first: int, received: int, events: Sequence[Event], size: int, *, mortal: bool = True
+    ) -> None:
+        """`mortal`: one of them may have a time to live."""
         self.first, self.last, self.size = first, first + len(events) - 1, size
+        self.mortal = mortal
         self._received, self._events = received, events
         self._stored: list[StoredEvent] | None = None
 

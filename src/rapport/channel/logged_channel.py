@@ -81,7 +81,9 @@ class LoggedChannel:
             raise closed_error()
         start, ttl_ms = position, self._shared.ttl_of(self.name)
         while position < self._last:
-            found = self._from_memory(position, limit)
+            found, mortal = self._from_memory(position, limit)
+            if found and not mortal and ttl_ms <= 0:
+                return found
             if not found:
                 found = await self._shared.off_loop(partial(self._from_log, position, limit))
             if not found:
@@ -187,7 +189,10 @@ class LoggedChannel:
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
-                decoded = DecodedBlock(block.first, block.received, events, len(body))
+                mortal = _TTL_NAME in body
+                decoded = DecodedBlock(
+                    block.first, block.received, events, len(body), mortal=mortal
+                )
                 self._shared.decoded.put(self.name, decoded)
             self._known = blocks[-1].last
             if draft is not None:
@@ -222,7 +227,8 @@ class LoggedChannel:
 
     def event_at(self, position: int) -> StoredEvent | None:
         """The event at a position; None when it is trimmed or damaged."""
-        found = self._from_memory(position - 1, 1) or self._from_log(position - 1, _LOOK_AHEAD)
+        found, _ = self._from_memory(position - 1, 1)
+        found = found or self._from_log(position - 1, _LOOK_AHEAD)
         return found[0] if found and found[0].position == position else None
 
     def _is_same(self, event: Event, position: int) -> bool:
@@ -274,8 +280,10 @@ class LoggedChannel:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _from_memory(self, position: int, limit: int) -> list[StoredEvent]:
+    def _from_memory(self, position: int, limit: int) -> tuple[list[StoredEvent], bool]:
+        """What is in memory without a gap, and whether some of it may have a time to live."""
         found: list[StoredEvent] = []
+        mortal = False
         while len(found) < limit:
             block = self._shared.decoded.holding(self.name, position + 1)
             if block is None:
@@ -283,7 +291,8 @@ class LoggedChannel:
             part = block.after(position, limit - len(found))
             position = part[-1].position
             found += part
-        return found
+            mortal = mortal or block.mortal
+        return found, mortal
 
     def _from_log(self, position: int, limit: int) -> list[StoredEvent]:
         last = max(self._last, self._known)
@@ -331,7 +340,10 @@ class LoggedChannel:
                 "block unreadable", channel=self.name, position=block.first, why=str(error)
             )
             return None
-        decoded = DecodedBlock(block.first, block.received, events, len(block.body))
+        mortal = _TTL_NAME in block.body
+        decoded = DecodedBlock(
+            block.first, block.received, events, len(block.body), mortal=mortal
+        )
         self._shared.decoded.put(self.name, decoded)
         return decoded
 

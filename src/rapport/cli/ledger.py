@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr, write_bytes, write_json
+from rapport.cli.terminal import stderr, visible, write_bytes, write_json
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.times import parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
@@ -187,7 +187,7 @@ def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> N
     from rapport.communication.history_message import MessageShown
 
     if asked.message:
-        found = remote.get(f"/ledger/messages/{asked.message}")
+        found = remote.get(f"/ledger/messages/{quote(asked.message, safe='')}")
         if json:
             write_json(found)
         else:
@@ -215,6 +215,7 @@ def _write(
     else:
         write_rows(shown, texts)
     if rows:
-        stderr().print(summarise(shown).sentence(), soft_wrap=True, markup=False)
+        said = visible(summarise(shown).sentence())
+        stderr().print(said, soft_wrap=True, markup=False)
     if more:
         stderr().print(f"only the {len(rows)} that changed last; more with --limit")

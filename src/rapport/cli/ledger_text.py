@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rapport.cli.terminal import stderr, write_bytes, write_table
+from rapport.cli.terminal import stderr, visible, write_bytes, write_table
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _CSV_COLUMNS = (
     "text",
 )
 _TIMELINE = ("time", "what", "person", "how", "attempt", "answer", "why")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """What a spreadsheet would carry out instead of showing."""
 
 
@@ -48,7 +48,7 @@ def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
         _plain(row.address) or "-",
         row.state + (f": {_plain(row.answer)}" if row.answer else ""),
         str(row.attempt or ""),
-        row.message,
+        _plain(row.message),
         _plain(text),
         _plain(row.reason),
     )
@@ -75,8 +75,14 @@ def write_csv(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
             row.detection,
             texts.get(row.message, ""),
         )
-        writer.writerow([f"'{cell}" if cell.startswith(_FORMULA) else cell for cell in given])
+        writer.writerow([_cell(text) for text in given])
     write_bytes(out.getvalue().encode())
+
+
+def _cell(text: str) -> str:
+    """A lone carriage return would begin a row of its own: the writer does not quote it."""
+    kept = text.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{kept}" if kept.startswith(_FORMULA) else kept
 
 
 def write_message(shown: MessageShown) -> None:
@@ -85,10 +91,10 @@ def write_message(shown: MessageShown) -> None:
     out = stderr()
     how = f" ({message.result})" if message.result else ""
     for line in (
-        f"{message.message}: {_plain(message.text)}",
-        f"to {message.receiver or 'nobody'}, from {message.sender or 'nobody'}, "
+        f"{_plain(message.message)}: {_plain(message.text)}",
+        f"to {_plain(message.receiver) or 'nobody'}, from {_plain(message.sender) or 'nobody'}, "
         f"{message.state}{how}{', urgent' if message.urgent else ''}",
-        shown.sentence,
+        visible(shown.sentence),
     ):
         out.print(line, soft_wrap=True, markup=False)
     write_table("what happened", _TIMELINE, [_happened(line) for line in shown.timeline])
@@ -109,5 +115,5 @@ def _happened(line: TimelineLine) -> tuple[str, ...]:
 
 
 def _plain(text: str) -> str:
-    """A text on one line."""
-    return " ".join(text.split())
+    """A text on one line that steers no terminal."""
+    return visible(" ".join(text.split()))

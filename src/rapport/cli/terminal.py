@@ -15,6 +15,9 @@ from rapport.core.errors import Problem, RapportError
 if TYPE_CHECKING:
     from rich.console import Console
 
+_HARMLESS = "\n\u200c\u200d"
+"""Line breaks, and what joins letters and emoji."""
+
 
 def stdout() -> Console:
     """Where data for people goes."""
@@ -42,13 +45,33 @@ def write_bytes(raw: bytes) -> None:
     sys.stdout.flush()
 
 
+def visible(text: str) -> str:
+    """The text with what would steer a terminal (escape sequences, marks that turn the direction)
+    shown instead of done; line breaks stay.
+
+    >>> visible("red \\x1b[31m, back \\u202e")
+    'red \\\\x1b[31m, back \\\\u202e'
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if _is_harmless(letter) else _spelled(letter) for letter in text)
+
+
+def _is_harmless(letter: str) -> bool:
+    return letter.isprintable() or letter in _HARMLESS
+
+
+def _spelled(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
 def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; plain tab-separated lines when it is not a terminal."""
     if sys.stdout.isatty():
         show_table(title, columns, rows)
         return
     for row in [columns, *rows]:
-        print("\t".join(row))
+        print("\t".join(visible(cell) for cell in row))
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -60,7 +83,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     for column in columns:
         table.add_column(column)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     stdout().print(table)
 
 
@@ -69,7 +92,9 @@ def show_problem(problem: Problem) -> None:
     from rich.text import Text
 
     colour = {"error": "bold red", "warning": "yellow", "hint": "cyan"}[problem.severity]
-    line = Text.assemble((f"{problem.severity}[{problem.code}]", colour), f" {problem.as_text()}")
+    line = Text.assemble(
+        (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
+    )
     stderr().print(line, soft_wrap=True)
 
 

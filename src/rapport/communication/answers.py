@@ -42,6 +42,8 @@ class AnswerData(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     peer: str
     text: str = ""
+    declined: bool = False
+    """They chose to say that they cannot; words of the text may say so, too."""
     token: str = ""
     """For the door; never in the event."""
 
@@ -74,7 +76,9 @@ def is_answer_token(secret: bytes, message: str, peer: str, token: str) -> bool:
 def answer_link(public_url: str, secret: bytes, message: str, peer: str) -> str:
     """The address of the page on which this peer answers this message."""
     token = answer_token(secret, message, peer)
-    return f"{public_url.rstrip('/')}/answer/{quote(message)}/{quote(peer, safe='')}/{token}"
+    return (
+        f"{public_url.rstrip('/')}/answer/{quote(message, safe='')}/{quote(peer, safe='')}/{token}"
+    )
 
 
 async def record_answer(

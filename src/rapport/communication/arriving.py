@@ -28,6 +28,7 @@ from rapport.communication.proving import EXPIRED, Proof, Proofs, Proven, Truste
 from rapport.communication.telling import ADAPTER
 from rapport.communication.wishes import NO_WISHES, Wishes, with_wishes
 from rapport.core.message import Message
+from rapport.core.usual_events import SoundEvents
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.store.base import RecordStore
@@ -75,7 +76,7 @@ class Arrivals:
         events = [self._sorting.own(message, adapter, now_ms) for message in messages]
         if wishes != NO_WISHES:
             events = [with_wishes(event, wishes) for event in events]
-        await self._channels.channel(INPUT).append(events)
+        await self._channels.channel(INPUT).append(SoundEvents(events))
         return [event.id for event in events]
 
     async def publish(
@@ -101,6 +102,8 @@ class Arrivals:
         """
         now_ms = self._clock.now_ms()
         asked = [asks_for_session(message) for message in messages]
+        if not any(asked):
+            return await self._take(messages, adapter, trusted, now_ms)
         others = [one for one, is_request in zip(messages, asked, strict=True) if not is_request]
         arrived = iter(await self._take(others, adapter, trusted, now_ms))
         found = []
@@ -170,7 +173,7 @@ class Arrivals:
         if work.lines:
             await self._channels.channel(LOG).append(work.lines)
         if work.events:
-            await self._channels.channel(INPUT).append(work.events)
+            await self._channels.channel(INPUT).append(SoundEvents(work.events))
         self._sorting.note_written(work, now_ms)
 
     async def _ask(self, message: Message, adapter: str, origin: str, back: bool) -> Arrived:

@@ -88,9 +88,7 @@ def event_fault(event: Event) -> str:
 
 def _event(message: Message, id: str, source: str, headers: dict[str, str], now_ms: int) -> Event:
     named = message if message.id == id else msgspec.structs.replace(message, id=id)
-    event = named.to_event(source=source, time=now_ms)
-    event.headers.update(headers)  # still nobody else's
-    return event
+    return named.as_event(source, now_ms, headers)
 
 
 def _line(type: str, message: Message, adapter: str, id: str, now_ms: int, **said: str) -> Event:

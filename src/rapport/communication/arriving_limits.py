@@ -9,6 +9,7 @@ import msgspec
 
 from rapport.channel.access_rates import Bucket, full_bucket, take
 from rapport.channel.checking import MAX_DATA_BYTES
+from rapport.communication.declining import DECLINING_WORDS
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Message
 
@@ -50,6 +51,8 @@ class ArrivalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Messages held per peer; the oldest are refused for newer ones."""
     most_held_bytes: int = 4_000_000
     """Bytes held per peer."""
+    declines: tuple[str, ...] = DECLINING_WORDS
+    """An answer whose first line is one of these says no; see `declining`."""
 
 
 def shape_fault(message: Message, settings: ArrivalSettings) -> InvalidInput | None:

@@ -36,7 +36,7 @@ _STRANGERS, _FAULTY = "", "?"
 """Who pays for messages that prove nothing, and for those that are refused; names of no peer."""
 
 
-class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+class Arrived(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What became of one message: it is in `input` for good, or why not."""
 
     id: str = ""
@@ -103,10 +103,7 @@ class Sorting:
         """Where one message goes; what is to be written is added to `work`."""
         fault = known.fault or self._right_fault(known)
         is_expired = fault == EXPIRED
-        payer = _payer(known, fault)
-        if not self._allowances.takes(adapter, payer, now_ms):
-            if self._allowances.is_first_refusal(adapter, payer):
-                work.lines.append(self.refused(known.message, adapter, TOO_FAST, now_ms))
+        if self._settings.rate and not self._may_pass(known, fault, adapter, now_ms, work):
             return Arrived(accepted=False, reason=TOO_FAST)
         if fault and not is_expired:
             work.lines.append(self.refused(known.message, adapter, fault, now_ms))
@@ -122,6 +119,16 @@ class Sorting:
         if event.id not in self._seals:
             work.events.append(event)
         return Arrived(id=event.id, accepted=True, proof=known.proof)
+
+    def _may_pass(
+        self, known: Proven, fault: str, adapter: str, now_ms: int, work: Work
+    ) -> bool:
+        payer = _payer(known, fault)
+        if self._allowances.takes(adapter, payer, now_ms):
+            return True
+        if self._allowances.is_first_refusal(adapter, payer):
+            work.lines.append(self.refused(known.message, adapter, TOO_FAST, now_ms))
+        return False
 
     def _put_off(
         self, known: Proven, event: Event, adapter: str, now_ms: int, work: Work

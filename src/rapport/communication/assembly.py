@@ -30,6 +30,7 @@ from rapport.communication.aside import run_aside
 from rapport.communication.authenticating import Authenticating
 from rapport.communication.declare import Communication
 from rapport.communication.declare_sessions import Entrance
+from rapport.communication.declining import Declines
 from rapport.communication.directory import StoredDirectory
 from rapport.communication.directory_cache import CachedDirectory
 from rapport.communication.directory_changes import DirectoryChanges
@@ -183,6 +184,7 @@ class Assembly:
             own_action=own_action,
             functions=self.privacy,
             route=self.services.routing.recipients,
+            declines=Declines(entrance.arriving.declines),
         )
         self.engine: CommunicationEngine | Sharing
         if engines is None:
@@ -213,8 +215,8 @@ class Assembly:
         await self.engine.opened.wait()
         await self.engine.take_outcomes(outcomes)
 
-    def _is_decided(self, message: str) -> bool:
-        return self.engine.is_decided(message)
+    def _is_decided(self, message: str, peer: str) -> bool:
+        return self.engine.is_decided(message, peer)
 
     def _is_peer(self, name: str) -> bool:
         return self.directory.has(Identifier("peer", name)) or self._known.peer(name) is not None

@@ -13,7 +13,13 @@ from msgspec.structs import replace
 
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outcomes import OutcomeData
-from rapport.communication.case_records import Case, CaseRecords, Letter, shown_key
+from rapport.communication.case_records import (
+    Case,
+    CaseRecords,
+    Letter,
+    member_key,
+    shown_key,
+)
 from rapport.communication.chores import SLICE, Chore, Chores
 from rapport.communication.delivery import next_step
 from rapport.communication.judging import Judging
@@ -95,7 +101,9 @@ class Cases:
         *,
         on_closed: Callable[[str], None] = lambda _message: None,
     ) -> None:
-        """`on_closed` hears the key of every case that is decided."""
+        """`on_closed` hears the key of every case that is decided, and of every member who has
+        answered: nothing more is sent of it.
+        """
         self._transaction, self.records, self._chores = transaction, records, chores
         self._judging, self._members, self._on_closed = judging, members, on_closed
 
@@ -136,13 +144,14 @@ class Cases:
         self._move(case, member, outcome, now_ms, cause)
         return True
 
-    def hear_answer(self, key: str, peer: str, text: str, *, now_ms: int, cause: str) -> bool:
+    def hear_answer(self, key: str, answer: Answer, *, now_ms: int, cause: str) -> bool:
         """A person answered; False when nothing was sent to them."""
         case = self.records.case(key)
-        member = self.records.member(key, peer) if case else None
+        member = self.records.member(key, answer.peer) if case else None
         if case is None or member is None:
             return False
-        self._move(case, member, Answer(peer, text), now_ms, cause)
+        self._move(case, member, answer, now_ms, cause)
+        self._on_closed(member_key(key, answer.peer))
         return True
 
     def pass_time(self, key: str, peer: str, now_ms: int) -> None:
@@ -153,12 +162,19 @@ class Cases:
         if peer:
             member = self.records.member(key, peer)
             if member is not None:
-                self._move(case, member, MemberTick(), now_ms, "")
+                self._move(case, self._looked_up(case, member, now_ms), MemberTick(), now_ms, "")
         elif not case.tracking.closed:
             self._move(case, None, Tick(), now_ms, "")
         elif case.forget_at <= now_ms:
             self.records.drop_case(case)
             self._chores.put(Chore(case=key, kind="forget"))
+
+    def _looked_up(self, case: Case, member: Member, now_ms: int) -> Member:
+        """The member; asks for one whom the directory could not tell once more."""
+        if not member.failed_lookups or case.tracking.closed:
+            return member
+        delivery = self.records.letter(case.key).peer_delivery
+        return self._members.again(member, now_ms, delivery=delivery)
 
     # --- chores ---
 

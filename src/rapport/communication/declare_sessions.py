@@ -17,6 +17,7 @@ on_expired = "refuse"       # or "hold"
 hold = "1 hour"
 most_held = 100             # per peer
 most_held_bytes = 4000000
+declines = ["no", "cannot"] # an answer that says this, and nothing else in its first line, is a no
 ```
 """
 
@@ -36,7 +37,7 @@ from rapport.kernel.toml import TomlFile
 _SESSION_KEYS = ("lifetime", "longest", "rotate", "memory_kib", "passes", "lanes")
 _ARRIVING_KEYS = (
     *("most_bytes", "rate", "burst", "unproven", "on_expired"),
-    *("hold", "most_held", "most_held_bytes"),
+    *("hold", "most_held", "most_held_bytes", "declines"),
 )
 _MINUTE_MS = 60_000
 _MOST_CONTENT = 1_000_000
@@ -105,4 +106,5 @@ def _arriving(table: Fields) -> ArrivalSettings:
         most_held_bytes=table.number(
             "most_held_bytes", usual.most_held_bytes, low=1, high=1_000_000_000
         ),
+        declines=table.texts("declines", usual.declines, example='["no", "nein"]'),
     )

@@ -33,6 +33,8 @@ from rapport.communication.tracking import Member, Result, Stage, Tracking
 
 __all__ = ["Judge", "next_step"]
 
+_Standing = tuple[bool, bool, bool, bool]
+
 
 def next_step(
     tracking: Tracking, member: Member | None, input: Input, now_ms: int, judge: Judge
@@ -84,14 +86,15 @@ class _Turn(MemberTurn):
 
     # --- counting ---
 
-    def _standing(self) -> tuple[bool, bool, bool] | None:
-        """Whether the member is done, out, and waiting for the clock."""
-        if self.member is None:
+    def _standing(self) -> _Standing | None:
+        """Whether the member is done, out, waiting for the clock, and has declined."""
+        member = self.member
+        if member is None:
             return None
-        done = self.tracking.is_satisfied(self.member)
-        return done, self.member.is_out(), self.member.due_ms() > 0
+        done, out = self.tracking.is_satisfied(member), self.tracking.is_out(member)
+        return done, out, member.due_ms() > 0, member.declined
 
-    def _count(self, before: tuple[bool, bool, bool] | None) -> None:
+    def _count(self, before: _Standing | None) -> None:
         """Brings the counters of stage and message up to what became of the member."""
         after = self._standing()
         if self.member is None or after is None:
@@ -99,10 +102,11 @@ class _Turn(MemberTurn):
         stage = self.tracking.stages[self.member.stage]
         if before is None:
             stage.asked += 1
-            before = (False, False, False)
+            before = (False, False, False, False)
         stage.satisfied += after[0] - before[0]
         stage.out += after[1] - before[1]
         self.tracking.waiting += after[2] - before[2]
+        stage.declined += after[3] - before[3]
 
     # --- inputs about the message ---
 
@@ -139,9 +143,18 @@ class _Turn(MemberTurn):
         self.steps.append(Walk("time_out", number))
         stage.answer_by = 0
         if tracking.escalate:
-            self._escalate(stage, f"no answer from {stage.receiver}")
+            self._escalate(stage, self._why_late(stage))
         else:
-            self._close("timed_out", f"no answer from {stage.receiver}")
+            self._close("timed_out", self._why_late(stage))
+
+    def _why_late(self, stage: Stage) -> str:
+        """Why the time of a stage is over without what was asked of it."""
+        if not stage.satisfied:
+            declined = f" ({stage.declined} declined)" if stage.declined else ""
+            return f"no answer from {stage.receiver}{declined}"
+        did = "answered" if self.tracking.done_when == "answered" else "were told"
+        declined = f", {stage.declined} declined" if stage.declined else ""
+        return f"{stage.satisfied} of {stage.needed()} {did} in time{declined}"
 
     # --- the message ---
 
@@ -159,15 +172,17 @@ class _Turn(MemberTurn):
         if stage.over or not stage.is_lost():
             return
         if tracking.escalate and not stage.spreading:
-            self._escalate(stage, f"{stage.receiver} could not be reached")
+            self._escalate(stage, _why_lost(stage))
         elif tracking.escalate:
             return
         elif stage.is_settled():
-            self._close("failed", f"{stage.receiver} could not be reached")
+            self._close("failed", _why_lost(stage))
         else:
             self._tell_failure(self._who_is_missing(stage))
 
     def _who_is_missing(self, stage: Stage) -> str:
+        if stage.declined:
+            return _why_lost(stage)
         said = f"not everybody of {stage.receiver} could be reached"
         if stage.receiver.startswith("peer:"):
             said = f"{stage.receiver} could not be reached"
@@ -197,6 +212,17 @@ class _Turn(MemberTurn):
         if not self.tracking.failure_told:
             self.tracking.failure_told = True
             self.steps.append(Tell("comerror", reason))
+
+
+def _why_lost(stage: Stage) -> str:
+    """Why a stage cannot be met any more."""
+    if not stage.declined:
+        return f"{stage.receiver} could not be reached"
+    if stage.receiver.startswith("peer:"):
+        return f"{stage.receiver} declined"
+    others = stage.out - stage.declined
+    unreached = f", {others} could not be reached" if others else ""
+    return f"{stage.declined} of {stage.receiver} declined{unreached}"
 
 
 def _copy_of(tracking: Tracking) -> Tracking:

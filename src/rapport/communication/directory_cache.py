@@ -18,6 +18,8 @@ from rapport.kernel.clock import Clock
 PEER_LIFETIME_MS = 60_000
 _NS_PER_MS = 1_000_000
 _MOST = 100_000
+_FAILED_FOR_NS = 1_000 * _NS_PER_MS
+_MOST_FAILED = 10_000
 
 
 class NoSuchPeer(UnknownName):
@@ -81,7 +83,8 @@ class CallbackDirectory:
 class CachedDirectory:
     """A directory whose peers are kept for a lifetime; collectives are always asked.
 
-    A peer that is not known is not kept: who was added just now is found.
+    A peer that is not known is not kept: who was added just now is found. A failure is kept for a
+    moment, so that many messages to one peer do not wait for it one by one.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class CachedDirectory:
         self._directory, self._clock = directory, clock
         self._lifetime_ns, self._most = lifetime_ms * _NS_PER_MS, most
         self._peers: dict[str, tuple[int, Peer]] = {}
+        self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
         self._guard = threading.Lock()
 
     def peer(self, name: str) -> Peer | None:
@@ -104,9 +108,26 @@ class CachedDirectory:
             until_ns, kept = self._peers.get(name, (0, None))
         if kept is not None and now_ns < until_ns:
             return kept
-        found = self._directory.peer(name)
+        found = self._asked(name, now_ns)
         if found is not None:
             self._keep(name, now_ns + self._lifetime_ns, found)
+        return found
+
+    def _asked(self, name: str, now_ns: int) -> Peer | None:
+        with self._guard:
+            until_ns, failure = self._failed.get(name, (0, None))
+        if failure is not None and now_ns < until_ns:
+            raise failure
+        try:
+            found = self._directory.peer(name)
+        except SourceUnavailable as error:
+            with self._guard:
+                while len(self._failed) >= _MOST_FAILED:
+                    del self._failed[next(iter(self._failed))]
+                self._failed[name] = now_ns + _FAILED_FOR_NS, error
+            raise
+        with self._guard:
+            self._failed.pop(name, None)
         return found
 
     def collective(self, name: str) -> Collective | None:
@@ -125,6 +146,7 @@ class CachedDirectory:
         """The peer was changed: the next question asks again."""
         with self._guard:
             self._peers.pop(name, None)
+            self._failed.pop(name, None)
 
     def _keep(self, name: str, until_ns: int, peer: Peer) -> None:
         with self._guard:

@@ -26,6 +26,7 @@ from rapport.communication.actions import (
 from rapport.communication.adapters.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
 from rapport.communication.deciding import Decided
+from rapport.communication.declining import USUAL_DECLINES, Declines
 from rapport.communication.handling import Route, nobody_else
 from rapport.communication.hops import hops_before
 from rapport.communication.notifying import Callback, Notifications
@@ -40,6 +41,7 @@ from rapport.communication.transaction import Outgoing, append_early, append_out
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
+from rapport.core.usual_events import SoundEvents
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.store.base import RecordStore
@@ -71,12 +73,14 @@ class CommunicationEngine:
         route: Route = nobody_else,
         functions: PrivacyFunctions = NO_FUNCTIONS,
         plain_lane: bool = True,
+        declines: Declines = USUAL_DECLINES,
     ) -> None:
         """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
         dispatch, looked at anew for each batch; `facts`: what tables know of an alias, for texts;
         `own_action`: what a policy itself says about a phrase, which goes before what the site
         says; `route`: whom routing rules add to a message; `functions`: those that privacy rules
-        name; `plain_lane`: whether messages may go without a record of their own.
+        name; `plain_lane`: whether messages may go without a record of their own; `declines`: which
+        answers say no.
         """
         self._channels, self._records, self._clock = channels, records, clock
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
@@ -94,6 +98,7 @@ class CommunicationEngine:
             functions=functions,
             plain_lane=plain_lane,
             decided=self._decided,
+            declines=declines,
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._committed: dict[str, int] = {}
@@ -174,7 +179,7 @@ class CommunicationEngine:
             else:
                 lines.append(plain_line(data, delivery, now_ms))
         if lines:
-            await self._channels.channel("log").append(lines)
+            await self._channels.channel("log").append(SoundEvents(lines))
         if others:
             async with self._turn:
                 if not self.opened.is_set():
@@ -182,11 +187,11 @@ class CommunicationEngine:
                 await self._do(partial(self._taking.take_outcomes, others))
             self._called.set()  # something may be due earlier than what is waited for
 
-    def is_decided(self, message: str) -> bool:
-        """Whether nothing more is to be sent of a message (or of a delivery's `case`); asked by
-        dispatches before sending.
+    def is_decided(self, message: str, peer: str = "") -> bool:
+        """Whether nothing more is to be sent of a message (or of a delivery's `case`), to anybody
+        or to this peer; asked by dispatches before sending.
         """
-        return self._decided.has(message)
+        return self._decided.has(message, peer)
 
     def add_notification(self, callback: Callback, name: str = "") -> str:
         """Calls this, too, with messages to components, messages without a receiver, and how the
@@ -311,5 +316,5 @@ class CommunicationEngine:
 
 def _next_limit(batch: Sequence[StoredEvent]) -> int:
     """How many to read next: fewer when they are large, so that a batch fits into memory."""
-    largest = max(len(stored.event.data) for stored in batch)
+    largest = max([len(stored.event.data) for stored in batch])
     return max(min(_BATCH, _BATCH_BYTES // max(largest, 1)), 1)

@@ -7,6 +7,7 @@ decide nothing. Components, and a message without any receiver, go to the notifi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -27,7 +28,7 @@ def nobody_else(_message: Message) -> Sequence[Identifier]:
     return ()
 
 
-class Handled(msgspec.Struct, frozen=True):
+class Handled(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one message."""
 
     fate: MessageFate
@@ -53,16 +54,21 @@ def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:
     channel = FORWARDED.get((message.type, message.subtype), "")
     if channel:
         return Handled("forwarded", forward=channel)
-    first = () if message.receiver is None else (message.receiver,)
+    return _to(message.receiver, tuple(routed))
+
+
+@lru_cache(maxsize=4_096)
+def _to(receiver: Identifier | None, routed: tuple[Identifier, ...]) -> Handled:
+    first = () if receiver is None else (receiver,)
     receivers = tuple(dict.fromkeys((*first, *routed)))
     if not receivers:
         return Handled("no_receiver", notify=True)
     people = tuple(each for each in receivers if each.kind != "component")
-    tracked = message.receiver if message.receiver in people else None
+    tracked = receiver if receiver in people else None
     return Handled(
         "queued" if people else "notified",
         receivers,
         tracked,
-        tuple(each for each in people if each != message.receiver),
+        tuple(each for each in people if each != receiver),
         notify=len(people) < len(receivers),
     )

@@ -61,6 +61,7 @@ class TimelineLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     attempt: int = 0
     reason: str = ""
     answer: str = ""
+    declined: bool = False
     until: int = 0
     result: str = ""
     receiver: str = ""

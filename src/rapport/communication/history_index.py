@@ -214,4 +214,6 @@ def _as(kind: type[S], row: Row) -> S:
     values: dict[str, Any] = dict(zip(kind.__struct_fields__, row, strict=True))
     if kind is MessageRow:
         values["urgent"] = bool(values["urgent"])
+    else:
+        values["declined"] = bool(values["declined"])
     return kind(**values)

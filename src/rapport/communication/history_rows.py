@@ -46,6 +46,8 @@ class LedgerRow(msgspec.Struct, kw_only=True):
     receiver: str = ""
     """Through which receiver the person was asked, the first or one of the escalation."""
     stage: int = 0
+    declined: bool = False
+    """The answer says no."""
     first: int = 0
     """Positions in `log` of the first line about it and of the one its state is from."""
     position: int = 0
@@ -57,7 +59,9 @@ class LedgerRow(msgspec.Struct, kw_only=True):
 
 
 class MessageRow(msgspec.Struct, kw_only=True):
-    """One message: what it says, whether it is still open, and who answered first."""
+    """One message: what it says, whether it is still open, and who answered first; who declined
+    did not.
+    """
 
     message: str
     text: str = ""
@@ -200,9 +204,8 @@ class Fold:
         if not line.peer:
             _set_state(message, said, line)
             return
-        if said.state == "answered" and not message.answered_by:
-            message.answered_by, message.answer = line.peer, line.answer
-            message.answered_at = said.time
+        if said.state == "answered":
+            _set_answer(message, line, said.time)
         if line.result:  # one line for both: it was done, or given up, with this
             _close(message, line, said.time)
         key = (said.message, line.peer, line.address)
@@ -241,6 +244,14 @@ def _state_of(written: _Written) -> str:
     return OPEN if is_decided_by_people or not written.fate else ROUTED
 
 
+def _set_answer(message: MessageRow, line: LedgerLine, time: int) -> None:
+    """Who answered first; not any more when they decline later."""
+    if line.declined and message.answered_by == line.peer:
+        message.answered_by, message.answer, message.answered_at = "", "", 0
+    elif not line.declined and not message.answered_by:
+        message.answered_by, message.answer, message.answered_at = line.peer, line.answer, time
+
+
 def _set_state(message: MessageRow, said: Said, line: LedgerLine) -> None:
     """What the newest line about the whole message says; closed is the last word."""
     if message.state == CLOSED:
@@ -274,6 +285,7 @@ def _row(line: LedgerLine, said: Said, first: int) -> LedgerRow:
         detection=line.detection,
         receiver=line.receiver,
         stage=line.stage,
+        declined=line.declined,
         first=first,
         position=said.position,
     )

@@ -14,14 +14,18 @@ import msgspec
 
 from rapport.communication.history_rows import TAKEN, LedgerRow
 
-Fate = Literal["answered", "told", "held", "refused", "waiting", "in doubt", "not reached"]
+Fate = Literal[
+    "answered", "declined", "told", "held", "refused", "waiting", "in doubt", "not reached"
+]
 
 _REASONS = {
     "peer.no_address": "no address",
     "peer.unknown": "nobody of that name",
+    "people.directory_failed": "the directory did not say who it is",
     "not reached": "every address failed",
 }
 _SHOWN_REASONS = 3
+_TOLD: tuple[Fate, ...] = ("told", "answered", "declined")
 
 
 class PersonFate(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +42,11 @@ class PersonFate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """Counts of people; who answered counts as told, too."""
+    """Counts of people; who answered or declined counts as told, too."""
 
     told: int = 0
     answered: int = 0
+    declined: int = 0
     held: int = 0
     refused: int = 0
     waiting: int = 0
@@ -58,6 +63,7 @@ class Summary(msgspec.Struct, kw_only=True):
         """
         parts = [f"{self.told} told", f"{self.answered} answered"]
         for count, word in (
+            (self.declined, "declined"),
             (self.waiting, "waiting"),
             (self.held, "held"),
             (self.in_doubt, "in doubt"),
@@ -85,8 +91,9 @@ def summarise(rows: Iterable[LedgerRow]) -> Summary:
         each.reason for each in fates if each.fate in ("refused", "not reached") and each.reason
     )
     return Summary(
-        told=counts["told"] + counts["answered"],
+        told=counts["told"] + counts["answered"] + counts["declined"],
         answered=counts["answered"],
+        declined=counts["declined"],
         held=counts["held"],
         refused=counts["refused"],
         waiting=counts["waiting"],
@@ -113,7 +120,7 @@ def _fate(rows: Sequence[LedgerRow]) -> PersonFate:
         message=newest.message,
         peer=newest.peer,
         fate=fate,
-        reason=shown_reason(spoken.reason) if fate not in ("told", "answered") else "",
+        reason=shown_reason(spoken.reason) if fate not in _TOLD else "",
         answer=spoken.answer,
         by=[row.address for row in rows if row.address and row.state in TAKEN],
         time=newest.time,
@@ -124,7 +131,7 @@ def _furthest(rows: Sequence[LedgerRow]) -> tuple[Fate, LedgerRow | None]:
     """The fate, and the row that says so."""
     person = next((row for row in rows if not row.address), None)
     if person is not None and person.state == "answered":
-        return "answered", person
+        return ("declined" if person.declined else "answered"), person
     if any(row.state in TAKEN for row in rows):
         return "told", None
     if person is not None and person.state in ("refused", "held"):

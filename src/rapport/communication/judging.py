@@ -12,11 +12,20 @@ import msgspec
 
 from rapport.communication.case_records import Letter
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.privacy import Allowed, PrivacyFacts, Verdict, most_counted, verdict
+from rapport.communication.privacy import (
+    Allowed,
+    Hold,
+    PrivacyFacts,
+    Verdict,
+    most_counted,
+    verdict,
+)
 from rapport.communication.privacy_functions import NO_FUNCTIONS, PrivacyFunctions
 from rapport.communication.transaction import Transaction
+from rapport.core.errors import SourceUnavailable
 
 _TABLE = "communication.recent"
+_LOOK_AGAIN_MS = 60_000
 ALLOWED = Allowed()
 
 
@@ -41,7 +50,11 @@ class Judging:
         self, name: str, letter_of: Callable[[], Letter], urgent: bool, now_ms: int
     ) -> Verdict:
         """Whether a message may go to a peer now; `letter_of` is asked only where a rule is."""
-        peer = self._directory.peer(name)
+        try:
+            peer = self._directory.peer(name)
+        except SourceUnavailable:
+            # Nobody knows what this person allows: better late than against their will.
+            return Hold(now_ms + _LOOK_AGAIN_MS, "people.directory_failed")
         if peer is None or not peer.privacy:
             return ALLOWED
         letter = letter_of()
@@ -61,7 +74,10 @@ class Judging:
 
     def told(self, name: str, now_ms: int) -> None:
         """Somebody is told a message now; remembered where a rule counts."""
-        peer = self._directory.peer(name)
+        try:
+            peer = self._directory.peer(name)
+        except SourceUnavailable:
+            return  # it was there for the verdict; the message goes, only uncounted
         most = most_counted(peer.privacy) if peer is not None and peer.privacy else 0
         if most:
             times = [now_ms, *self._times(name)][:most]

@@ -31,7 +31,7 @@ _ENCODER = msgspec.json.Encoder()
 _shown = lru_cache(maxsize=16_384)(shown_address)
 
 
-class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The data of one ledger event. Addresses are in their shown form: no secrets."""
 
     message: str
@@ -43,6 +43,8 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     reason: str = ""
     answer: str = ""
+    declined: bool = False
+    """The answer says no: nothing more is sent to the person, but nobody has taken care of it."""
     until: int = 0
     result: str = ""
     """Set on the line that closes the message. A line with a peer may close it as well: that of
@@ -94,6 +96,7 @@ def line_event(case: Case, note: Note, *, number: int, now_ms: int, cause: str) 
         attempt=note.attempt,
         reason=note.reason,
         answer=note.answer,
+        declined=note.declined,
         until=note.until,
         result=note.result,
         receiver=note.receiver or stage,

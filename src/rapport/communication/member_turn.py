@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 from rapport.communication.privacy import Allowed, Hold, Verdict
 from rapport.communication.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue, Step
-from rapport.communication.tracking import Member, Tracking, Try
+from rapport.communication.tracking import Member, Retry, Tracking, Try
+
+_NEXT_LOOKUP = Retry()
 
 Judge = Callable[[Member], Verdict]
 """Whether a member may be told now; knows the message, the peer's privacy policies and the time."""
@@ -46,7 +48,9 @@ class MemberTurn:
                 member.fate = "pending"  # the medium took it and gave it back
         elif outcome.state == "dropped":
             entry.state = "stopped"
-            self._note_try(member, entry, state="closed", reason=outcome.reason or "decided before")
+            is_of_member = member.has_spoken() and not self.tracking.closed
+            reason = "answered already" if is_of_member else outcome.reason or "decided before"
+            self._note_try(member, entry, state="closed", reason=reason)
         else:
             entry.state = outcome.state
             entry.failures = entry.failures if outcome.state == "unknown" else 0
@@ -54,8 +58,11 @@ class MemberTurn:
         self._weigh(member)
 
     def _hear_answer(self, member: Member, answer: Answer) -> None:
-        self._note_member(Note(state="answered", peer=member.peer, answer=answer.text))
-        member.answered = True
+        said = Note(
+            state="answered", peer=member.peer, answer=answer.text, declined=answer.declined
+        )
+        self._note_member(said)
+        member.answered, member.declined = not answer.declined, answer.declined
         if not self.tracking.closed:
             self._stop(member, "answered already")
 
@@ -74,7 +81,7 @@ class MemberTurn:
 
     def _time_out(self, member: Member) -> None:
         waited_for = member.fate in ("pending", "reached") and not member.timed_out
-        if waited_for and not self.tracking.is_satisfied(member):
+        if waited_for and not member.declined and not self.tracking.is_satisfied(member):
             member.timed_out = True
             self._note_member(Note(state="timed_out", peer=member.peer))
 
@@ -82,6 +89,9 @@ class MemberTurn:
 
     def _begin(self, member: Member) -> None:
         """First sending to a member, if its privacy policies allow."""
+        if member.failed_lookups:
+            self._wait_for_directory(member)
+            return
         if not member.tries:
             member.fate = "lost"
             reason = why_unreachable(member)
@@ -100,6 +110,14 @@ class MemberTurn:
                 member.fate = "refused"
                 self._note_member(Note(state="refused", peer=member.peer, reason=refuse.reason))
 
+    def _wait_for_directory(self, member: Member) -> None:
+        """Held until the next look; said once, however often it is looked for."""
+        pause_ms = _NEXT_LOOKUP.pause_ms(member.failed_lookups)
+        member.fate, member.held_until = "held", self.now_ms + pause_ms
+        if member.failed_lookups == 1:
+            reason = "people.directory_failed"
+            self._note_member(Note(state="held", peer=member.peer, reason=reason))
+
     def _send_first(self, member: Member) -> None:
         for entry in member.tries[:1] if member.delivery == "preferred" else member.tries:
             self._queue(member, entry)
@@ -116,7 +134,7 @@ class MemberTurn:
         """
         most, tracking = self.tracking.repeat_most, self.tracking
         verdict = self.judge(member)
-        if tracking.stages[member.stage].over or member.is_out():
+        if tracking.stages[member.stage].over or tracking.is_out(member):
             member.repeat_at = 0
         elif isinstance(verdict, Hold):
             member.repeat_at = max(verdict.until, self.now_ms + 1)
@@ -150,7 +168,7 @@ class MemberTurn:
         retry_at = self.now_ms + retry.pause_ms(entry.failures)
         in_time = not expires or retry_at < expires
         again = outcome.retry and in_time and entry.failures < retry.attempts
-        if again and not self.tracking.closed and not member.answered:
+        if again and not self.tracking.closed and not member.has_spoken():
             entry.state, entry.retry_at = "retrying", retry_at
         else:
             entry.state, entry.retry_at = "failed", 0
@@ -206,6 +224,7 @@ def _with_stage(note: Note, stage: int) -> Note:
         peer=note.peer,
         reason=note.reason,
         answer=note.answer,
+        declined=note.declined,
         until=note.until,
         stage=stage,
     )

@@ -10,6 +10,7 @@ from rapport.communication.adapters.selection import Unserved, select_addresses
 from rapport.communication.peers import Peer, PeerDirectory
 from rapport.communication.steps import Ask
 from rapport.communication.tracking import Member, PeerDelivery, Try
+from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.telemetry import get_logger
 
@@ -48,15 +49,26 @@ class Members:
         """A peer as somebody who is told. `delivery` goes before what the peer says.
 
         A name that nobody knows gives a member without an address, so the ledger says who was
-        missing.
+        missing. One whom the directory cannot tell now is looked for later.
         """
-        peer = self.directory.peer(name)
+        try:
+            peer = self.directory.peer(name)
+        except SourceUnavailable as error:
+            _log.warning("the directory failed", peer=name, error=error.message)
+            return Member(peer=name, tries=[], stage=stage, failed_lookups=1)
         if peer is None:
             return Member(peer=name, tries=[], stage=stage, unknown=True)
         chosen = delivery or peer.delivery
         usable = self.usable(peer, chosen, now_ms)
         tries = [Try(address=entry) for entry in dict.fromkeys(usable)]
         return Member(peer=peer.name, tries=tries, delivery=chosen, stage=stage)
+
+    def again(self, held: Member, now_ms: int, *, delivery: PeerDelivery | None = None) -> Member:
+        """A member whom the directory could not tell, looked up once more; held as before."""
+        found = self.member(held.peer, now_ms, stage=held.stage, delivery=delivery)
+        found.peer, found.fate, found.held_until = held.peer, held.fate, held.held_until
+        found.failed_lookups = held.failed_lookups + 1 if found.failed_lookups else 0
+        return found
 
     def usable(self, peer: Peer, delivery: PeerDelivery, now_ms: int) -> tuple[str, ...]:
         """The addresses to use; those without a registered adapter are logged, not fatal."""

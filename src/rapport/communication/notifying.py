@@ -113,7 +113,9 @@ class Notifications:
             listener.positions[channel] = max(listener.positions[channel], last)
             return False
         for message in _messages(batch):
-            await _call(id, listener.callback, message)
+            await_it = _call(id, listener.callback, message)
+            if await_it is not None:
+                await _finish(id, await_it, message)
         listener.positions[channel] = batch[-1].position
         if channel in listener.places:
             await listener.places[channel].commit(batch[-1].position)
@@ -147,11 +149,18 @@ def _control(event: Event) -> Message:
     )
 
 
-async def _call(id: str, callback: Callback, message: Message) -> None:
-    """One that raises harms nobody; the message counts as told."""
+def _call(id: str, callback: Callback, message: Message) -> Awaitable[None] | None:
+    """What is still to be waited for. One that raises harms nobody; the message counts as told."""
     try:
         waited_for = callback(message)
-        if inspect.isawaitable(waited_for):
-            await waited_for
+    except Exception as error:
+        _log.error("callback failed", callback=id, message=message.id, error=repr(error))
+        return None
+    return waited_for if inspect.isawaitable(waited_for) else None
+
+
+async def _finish(id: str, waited_for: Awaitable[None], message: Message) -> None:
+    try:
+        await waited_for
     except Exception as error:
         _log.error("callback failed", callback=id, message=message.id, error=repr(error))

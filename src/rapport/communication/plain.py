@@ -8,17 +8,27 @@ for a case, in fewer lines: the message's own event stands for the line of the q
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from rapport.communication.adapters.base import DELIVERY, LONGEST_ID, Delivery
 from rapport.communication.adapters.outcomes import OutcomeData
-from rapport.communication.ledger import SOURCE, LedgerLine, event_name, ledger_event
+from rapport.communication.ledger import (
+    DELIVERY_PREFIX,
+    SOURCE,
+    LedgerLine,
+    event_name,
+    ledger_event,
+)
 from rapport.communication.members import Members
 from rapport.communication.peers import Peer, adapter_of, shown_address
+from rapport.core.errors import SourceUnavailable
 from rapport.core.event import CAUSE, Event, cause_text
 from rapport.core.message import MESSAGE, Message
 
 _REMEMBERED = 100_000
+_ENCODER = msgspec.json.Encoder()
 
 
 class PlainPeer(msgspec.Struct, frozen=True):
@@ -36,23 +46,30 @@ class PlainPeer(msgspec.Struct, frozen=True):
 
 
 class Recent:
-    """Ids seen lately: at least the last `most`, at most twice as many."""
+    """Ids seen lately, each with a word about it: at least the last `most`, at most twice as
+    many.
+    """
 
     def __init__(self, most: int = _REMEMBERED) -> None:
         self._most = most
-        self._newer: set[str] = set()
-        self._older: set[str] = set()
+        self._newer: dict[str, str] = {}
+        self._older: dict[str, str] = {}
 
-    def add(self, id: str) -> None:
+    def add(self, id: str, about: str = "") -> None:
         """Remembers an id for a while."""
-        self._newer.add(id)
+        self._newer[id] = about
         if len(self._newer) >= self._most:
-            self._older, self._newer = self._newer, set()
+            self._older, self._newer = self._newer, {}
 
     def discard(self, id: str) -> None:
         """Forgets an id now."""
-        self._newer.discard(id)
-        self._older.discard(id)
+        self._newer.pop(id, None)
+        self._older.pop(id, None)
+
+    def about(self, id: str) -> str | None:
+        """What was said about an id; None when it is not remembered."""
+        found = self._newer.get(id)
+        return self._older.get(id) if found is None else found
 
     def __contains__(self, id: str) -> bool:
         return id in self._newer or id in self._older
@@ -65,8 +82,8 @@ class PlainLane:
         self._members, self._enabled = members, enabled
         self._peers: dict[str, PlainPeer | None] = {}
         self.recent = recent
-        """Messages that went this way: nothing is remembered of them, so nothing is to be looked
-        up."""
+        """Messages that went this way, each with its peer: nothing else is remembered of them, so
+        nothing is to be looked up."""
 
     def begin_batch(self) -> None:
         """Adapters and people may have changed since."""
@@ -79,7 +96,10 @@ class PlainLane:
         return self._peers[name]
 
     def _look_up(self, name: str, now_ms: int) -> PlainPeer | None:
-        peer = self._members.directory.peer(name)
+        try:
+            peer = self._members.directory.peer(name)
+        except SourceUnavailable:
+            return None  # a case waits until the directory can say
         if peer is None or peer.privacy or not self._enabled:
             return None
         usable = self._members.usable(peer, peer.delivery, now_ms)
@@ -124,7 +144,7 @@ class PlainLane:
         if not is_whole or len(name) > LONGEST_ID or not name.isprintable():
             made = self.delivery(plain, message, id, now_ms=now_ms, sent_ms=event.time, case="")
             return made.to_event()
-        self.recent.add(id)
+        self.recent.add(id, plain.peer.name)
         data = b'%b%b,"time":%d}' % (
             event.data[:-1],
             plain.queued[message.delivery_policy],
@@ -137,7 +157,7 @@ class PlainLane:
     ) -> Delivery:
         """The delivery, which carries all that is known; `case` of an additional receiver."""
         if not case:
-            self.recent.add(id)
+            self.recent.add(id, plain.peer.name)
         return Delivery(
             message=id,
             peer=plain.peer.name,
@@ -195,6 +215,8 @@ def plain_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
     """The ledger line of an outcome other than a failure."""
     message, peer, state = data.message, data.peer, data.state
     is_taken = state in ("handed", "confirmed")
+    if is_taken and not data.reason and delivery.queued > 0:
+        return _taken_line(data, delivery, now_ms)
     line = LedgerLine(
         message=message,
         peer=peer,
@@ -209,3 +231,29 @@ def plain_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
     )
     name = event_name(message, peer, state if is_taken else data.id)
     return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))
+
+
+def _taken_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
+    """The usual line, made of bytes: all but the message and a time is the same for a peer."""
+    message = data.message
+    end = _taken_end(data.peer, data.address, data.attempt, bool(delivery.case))
+    body = b'{"message":%b%b%d}' % (_ENCODER.encode(message), end, delivery.queued)
+    name = event_name(message, data.peer, data.state)
+    headers = {CAUSE: cause_text(message)}
+    return Event(SOURCE, name, DELIVERY_PREFIX + data.state, message, now_ms, body, headers)
+
+
+@lru_cache(maxsize=16_384)
+def _taken_end(peer: str, address: str, attempt: int, is_routed: bool) -> bytes:
+    line = LedgerLine(
+        message="",
+        peer=peer,
+        address=address,
+        adapter=adapter_of(address),
+        attempt=attempt,
+        result="" if is_routed else "done",
+        receiver=f"peer:{peer}",
+        stage=1,
+    )
+    said = _ENCODER.encode(line).removeprefix(b'{"message":""')
+    return said[:-1] + b',"queued":'

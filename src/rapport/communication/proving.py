@@ -36,7 +36,7 @@ def never(_message: Message) -> bool:
     return False
 
 
-class Proven(msgspec.Struct, frozen=True):
+class Proven(msgspec.Struct, frozen=True, gc=False):
     """A message without its token, and how we know its sender; or what is wrong with the token."""
 
     message: Message

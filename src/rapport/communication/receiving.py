@@ -12,6 +12,7 @@ import msgspec
 
 from rapport.communication.case_records import Case, Letter, routed_key
 from rapport.communication.cases import Cases
+from rapport.communication.declining import USUAL_DECLINES, Declines
 from rapport.communication.handling import ANSWERING, Handled, Route, handle
 from rapport.communication.ledger import (
     SOURCE,
@@ -24,13 +25,13 @@ from rapport.communication.ledger import (
 from rapport.communication.members import Members
 from rapport.communication.peers import shown_address
 from rapport.communication.plain import PlainLane, PlainPeer
-from rapport.communication.steps import Ask
+from rapport.communication.steps import Answer, Ask
 from rapport.communication.telling import PROOF
 from rapport.communication.tracking import Retry, Tracking
 from rapport.communication.transaction import Transaction
 from rapport.communication.wishes import NO_WISHES, Wishes, wishes_of
 from rapport.core.event import Event
-from rapport.core.message import AUTH, CONTROL, MESSAGE, Identifier, Message
+from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Message
 
 FATE = "fate"
 """Header of a message's event in `log` when callbacks are to be told of it."""
@@ -50,9 +51,11 @@ class Receiving:
         *,
         route: Route,
         retry: Retry,
+        declines: Declines = USUAL_DECLINES,
     ) -> None:
         self._transaction, self._cases, self._members = transaction, cases, members
         self._lane, self._route, self._retry = lane, route, retry
+        self._declines = declines
 
     def take(self, event: Event, now_ms: int) -> None:
         """Handles one message; raises InvalidInput when it is none."""
@@ -69,7 +72,8 @@ class Receiving:
         if handled.forward:
             self._forward(message, id, event, handled)
         elif handled.tracked is None and not handled.routed:
-            self._transaction.emit_early("log", self._logged(id, event, handled, handled.fate))
+            logged = self._logged(id, event, handled, handled.fate, message)
+            self._transaction.emit_early("log", logged)
         elif handled.tracked is None or self._cases.records.case(id) is None:
             # The same message again says nothing new.
             self._begin(message, id, event, handled, wishes, now_ms)
@@ -191,8 +195,17 @@ class Receiving:
         )
         return self._cases.begin(case, letter, ask, now_ms=now_ms, cause=event.id, only=None)
 
-    def _logged(self, id: str, event: Event, handled: Handled, fate: MessageFate) -> Event:
+    def _logged(
+        self,
+        id: str,
+        event: Event,
+        handled: Handled,
+        fate: MessageFate,
+        message: Message | None = None,
+    ) -> Event:
         data = event.data[:-1] + _fate_end(fate, handled.receivers)
+        if handled.notify and message is not None:
+            RECENT.note(data, message)  # callbacks are told of it
         headers = event.headers | {FATE: fate} if handled.notify else event.headers
         return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, headers)
 
@@ -213,8 +226,8 @@ class Receiving:
     def _hear_answer(self, message: Message, cause: str, proof: str, now_ms: int) -> None:
         """A peer's message that refers to one they were sent is their answer, if it is proven."""
         sent, peer = message.refers_to, message.sender.name
-        text = message.content[:LONGEST_ANSWER]
-        is_plain = sent in self._lane.recent
+        told = self._lane.recent.about(sent)
+        is_plain = told is not None
         if proof not in ANSWERING:
             asked = not is_plain and self._cases.records.member(sent, peer) is not None
             if asked:
@@ -222,15 +235,14 @@ class Receiving:
                 line = refused_answer_event(sent, peer, reason, cause=cause, now_ms=now_ms)
                 self._transaction.emit("log", line)
             return
-        if is_plain or not self._cases.hear_answer(sent, peer, text, now_ms=now_ms, cause=cause):
-            self._note_answer(sent, peer, text, cause, proof, now_ms)
-
-    def _note_answer(
-        self, sent: str, peer: str, text: str, cause: str, proof: str, now_ms: int
-    ) -> None:
-        """Nothing is remembered of what it answers; an answer token proves that it was asked."""
-        if proof == "answer":
-            self._transaction.emit("log", answered_line(sent, peer, text, cause, now_ms))
+        is_declined = self._declines.says(message.content, message.subtype)
+        answer = Answer(peer, message.content[:LONGEST_ANSWER], is_declined)
+        if not is_plain and self._cases.hear_answer(sent, answer, now_ms=now_ms, cause=cause):
+            return
+        # Nothing is kept of what it answers. That they were asked is proven by an answer token, or
+        # by our memory of messages of late.
+        if proof == "answer" or told == peer:
+            self._transaction.emit("log", answered_line(sent, answer, cause, now_ms))
 
 
 @lru_cache(maxsize=4_096)
@@ -240,9 +252,11 @@ def _fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
     return b"," + msgspec.json.encode(said)[1:]
 
 
-def answered_line(message: str, peer: str, text: str, cause: str, now_ms: int) -> Event:
+def answered_line(message: str, answer: Answer, cause: str, now_ms: int) -> Event:
     """The ledger line of an answer to a message of which nothing else is remembered."""
-    line = LedgerLine(message=message, peer=peer, answer=text)
+    line = LedgerLine(
+        message=message, peer=answer.peer, answer=answer.text, declined=answer.declined
+    )
     name = event_name(cause, "answers")
     return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))
 

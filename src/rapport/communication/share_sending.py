@@ -26,6 +26,8 @@ from rapport.kernel.tasks import end_firmly
 
 T = TypeVar("T")
 _LOOK_MS = 50
+_FLUSH_MS = 200
+_NS_PER_MS = 1_000_000
 _LOST = Failed("the share was lost while it was being sent", retry=True)
 
 
@@ -37,6 +39,7 @@ class Sends:
         self._held, self._clock, self._least_ms = held, clock, least_ms
         self._closed = False
         self._under_way = 0
+        self._ended_ns = -_FLUSH_MS * _NS_PER_MS
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T | Failed:
         """What the work gives; waits before it begins, and gives up when the share is lost."""
@@ -54,6 +57,7 @@ class Sends:
             return sending.result() if sending.done() else _LOST
         finally:
             self._under_way -= 1
+            self._ended_ns = self._clock.steady_ns()
             await end_firmly(sending, watching)
 
     async def _until_lost(self) -> None:
@@ -61,12 +65,16 @@ class Sends:
             await self._clock.sleep(left_ms)
 
     async def quiet(self, longest_ms: int) -> None:
-        """Lets nothing more begin and returns when nothing is under way, or after a while."""
+        """Lets nothing more begin and returns when nothing is under way, or after a while; what
+        ended just now has been told then.
+        """
         self._closed = True
         waited_ms = 0
         while self._under_way and waited_ms < longest_ms:
             await self._clock.sleep(_LOOK_MS)
             waited_ms += _LOOK_MS
+        if self._clock.steady_ns() - self._ended_ns < _FLUSH_MS * _NS_PER_MS:
+            await self._clock.sleep(_FLUSH_MS)
 
 
 class LeasedAdapter:

@@ -18,8 +18,8 @@ from rapport.communication.adapters.base import OutputAdapter
 from rapport.communication.adapters.dispatch import Dispatch
 from rapport.communication.adapters.dispatch_settings import DEFAULT_SETTINGS, DispatchSettings
 from rapport.communication.adapters.outcomes import OutcomeData, report_to_control
-from rapport.communication.case_records import CASES
-from rapport.communication.deciding import is_closed
+from rapport.communication.case_records import CASES, MEMBERS, member_key
+from rapport.communication.deciding import has_answered, is_closed
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.notifying import Callback, Notifications
 from rapport.communication.plain import plain_line
@@ -43,14 +43,11 @@ Work = Mapping[str, Callable[[], Awaitable[None]]]
 NO_WORK: Work = {}
 NO_SETTINGS: Mapping[str, DispatchSettings] = {}
 _BUSY_SHARES = 4
-_FLUSH_MS = 200
-"""What was sent at the last moment is still told."""
 
 
 class _Working(msgspec.Struct, frozen=True):
     """One share at work."""
 
-    engine: CommunicationEngine
     sends: Sends
     tasks: Tasks
 
@@ -106,10 +103,6 @@ class Sharing:
         """The shares that are ours now."""
         return sorted(self._leases.held)
 
-    def engines(self) -> list[CommunicationEngine]:
-        """The engines at work here."""
-        return [working.engine for working in self._working.values()]
-
     # --- what applications call ---
 
     def add_notification(self, callback: Callback, name: str = "") -> str:
@@ -148,7 +141,7 @@ class Sharing:
         engine = self._make_engine(channels, view())
         sends = Sends(held, self._clock, least_ms=self._settings.lease_ms // 2)
         tasks = Tasks(self._clock)
-        working = self._working[held.number] = _Working(engine, sends, tasks)
+        working = self._working[held.number] = _Working(sends, tasks)
         tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
         for name, work in self._alone.items() if held.number == 0 else ():
             tasks.start(name, work)
@@ -172,7 +165,6 @@ class Sharing:
             return
         if gently:
             await working.sends.quiet(self._settings.lease_ms)
-            await self._clock.sleep(_FLUSH_MS)
         await working.tasks.stop()
 
     # --- what dispatches ask ---
@@ -195,15 +187,19 @@ class Sharing:
         if others:
             await self._to_control(others)
 
-    def is_decided(self, message: str) -> bool:
-        """Whether nothing more is to be sent of a message; always looked up, as another process
-        may have decided it. Two reads of records.
+    def is_decided(self, message: str, peer: str = "") -> bool:
+        """Whether nothing more is to be sent of a message, to anybody or to this peer; always
+        looked up, as another process may have decided it. Three reads of records.
         """
         share = self._records.get(WHERE, message)
         if share is None:
             return False
-        kept = self._records.get(CASES, case_key(share.decode(), message))
-        return kept is not None and is_closed(kept)
+        key = case_key(share.decode(), message)
+        kept = self._records.get(CASES, key)
+        if kept is None or is_closed(kept) or not peer:
+            return kept is not None and is_closed(kept)
+        member = self._records.get(MEMBERS, member_key(key, peer))
+        return member is not None and has_answered(member)
 
 
 def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
@@ -216,16 +212,21 @@ def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
 
 
 async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
-    """Does work until the share is lost, then waits to be stopped. When another share changed what
-    it had read, it begins again at once.
+    """Does work until the share is lost. When another share changed what it had read, it begins
+    again at once.
     """
-    is_lost = False
-    while not is_lost:
+    is_over = False
+    while not is_over:
         try:
             await work()
         except* GuardFailed as failed:
-            is_lost = failed.subgroup(_is_of_the_lease) is not None
-    await asyncio.Event().wait()
+            # A group of tasks that failed hides that it was cancelled at the same time.
+            is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _is_of_the_lease(error: Exception) -> bool:

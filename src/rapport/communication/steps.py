@@ -74,10 +74,12 @@ class Outcome(msgspec.Struct, frozen=True, tag="outcome"):
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """A person answered."""
+    """A person answered; the last answer is the one that counts."""
 
     peer: str
     text: str = ""
+    declined: bool = False
+    """They said that they cannot."""
 
 
 class Tick(msgspec.Struct, frozen=True, tag="tick"):
@@ -123,6 +125,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag="note"):
     attempt: int = 0
     reason: str = ""
     answer: str = ""
+    declined: bool = False
+    """The answer says no."""
     until: int = 0
     """When a held or failed delivery is tried again; 0 = not."""
     result: Result = ""

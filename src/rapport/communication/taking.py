@@ -21,6 +21,7 @@ from rapport.communication.case_records import CaseRecords, split_key
 from rapport.communication.cases import Cases
 from rapport.communication.chores import Chores
 from rapport.communication.deciding import Decided
+from rapport.communication.declining import Declines
 from rapport.communication.due import Due
 from rapport.communication.handling import Route
 from rapport.communication.judging import Judging
@@ -32,7 +33,7 @@ from rapport.communication.plain_outcomes import PlainOutcomes
 from rapport.communication.privacy_functions import PrivacyFunctions
 from rapport.communication.receiving import Receiving, answered_line
 from rapport.communication.returned import told
-from rapport.communication.steps import LATEST_ATTEMPT
+from rapport.communication.steps import LATEST_ATTEMPT, Answer
 from rapport.communication.telling import PROOF
 from rapport.communication.templates import Facts
 from rapport.communication.tracking import Retry
@@ -69,6 +70,7 @@ class TakingParts(msgspec.Struct, kw_only=True):
     functions: PrivacyFunctions
     plain_lane: bool
     decided: Decided
+    declines: Declines
 
 
 class Taking:
@@ -96,7 +98,9 @@ class Taking:
             self._lane,
             route=parts.route,
             retry=parts.retry,
+            declines=parts.declines,
         )
+        self._declines = parts.declines
         self._plain = PlainOutcomes(self.transaction, self._cases, self._lane, parts.retry)
         self._acting = Acting(
             self.transaction,
@@ -123,7 +127,7 @@ class Taking:
         for stored in batch:
             mark = self.transaction.mark()
             try:
-                self._take(channel, stored.event, now_ms, hops.get(stored.event.id, 0))
+                self._take(channel, stored.event, now_ms, hops)
             except Unavailable:
                 raise
             except Exception as error:
@@ -143,14 +147,14 @@ class Taking:
         for data in outcomes:
             self._take_outcome(data, now_ms, data.id)
 
-    def _take(self, channel: str, event: Event, now_ms: int, hops: int) -> None:
+    def _take(self, channel: str, event: Event, now_ms: int, hops: Mapping[str, int]) -> None:
         """Acts on one event; other types are passed over. Raises InvalidInput when its data cannot
         be read.
         """
         if channel == "input" and event.type == MESSAGE:
             self._receiving.take(event, now_ms)
         elif channel == "detections" and event.type == DETECTED:
-            self._acting.take(event, now_ms, hops=hops)
+            self._acting.take(event, now_ms, hops=hops.get(event.id, 0))
         elif channel == "control" and event.type == OUTCOME:
             self._take_outcome(event.payload_as(OutcomeData), now_ms, event.id)
         elif channel == "control" and event.type == ANSWER:
@@ -173,10 +177,11 @@ class Taking:
                 message, peer, "the token is wrong", cause=event.id, now_ms=now_ms
             )
             self.transaction.emit("log", line)
-        elif not self._cases.hear_answer(message, peer, data.text, now_ms=now_ms, cause=event.id):
+            return
+        answer = Answer(peer, data.text, data.declined or self._declines.says(data.text))
+        if not self._cases.hear_answer(message, answer, now_ms=now_ms, cause=event.id):
             # The token proves that they were asked; nothing else is remembered of it.
-            line = answered_line(message, peer, data.text, event.id, now_ms)
-            self.transaction.emit("log", line)
+            self.transaction.emit("log", answered_line(message, answer, event.id, now_ms))
 
     def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
         whole = len(stored.event.data) <= _LARGEST_BURIED
@@ -191,8 +196,7 @@ class Taking:
         error = "" if stored is not None else "the event is in no log any more"
         if stored is not None:
             try:
-                steps = hops.get(stored.event.id, 0)
-                self._take(replay.channel, stored.event, now_ms, steps)
+                self._take(replay.channel, stored.event, now_ms, hops)
             except Unavailable:
                 raise
             except Exception as failure:

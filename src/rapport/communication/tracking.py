@@ -66,15 +66,19 @@ class Member(msgspec.Struct):
     fate: Fate = "pending"
     held_until: int = 0
     answered: bool = False
+    declined: bool = False
+    """They said that they cannot; what they say last counts."""
     timed_out: bool = False
     repeats: int = 0
     repeat_at: int = 0
     unknown: bool = False
     """The directory has nobody of that name."""
+    failed_lookups: int = 0
+    """How often in a row the directory could not say who it is; then it is asked again later."""
 
     def is_reached(self) -> bool:
         """Whether the media took it as the peer's policy demands; who answered was reached."""
-        if self.answered:
+        if self.has_spoken():
             return True
         sent = [entry.state in ("handed", "confirmed") for entry in self.tries]
         return all(sent) and bool(sent) if self.delivery == "to-all-channels" else any(sent)
@@ -84,9 +88,9 @@ class Member(msgspec.Struct):
         failed = [entry.state == "failed" for entry in self.tries]
         return any(failed) if self.delivery == "to-all-channels" else all(failed)
 
-    def is_out(self) -> bool:
-        """Whether nothing more is to be expected of this member."""
-        return self.fate in ("lost", "refused") and not self.answered
+    def has_spoken(self) -> bool:
+        """Whether they answered, be it that they cannot: nothing more is sent to them."""
+        return self.answered or self.declined
 
     def due_ms(self) -> int:
         """When the clock alone changes something about this member; 0 when it does not."""
@@ -115,24 +119,30 @@ class Stage(msgspec.Struct):
     asked: int = 0
     satisfied: int = 0
     out: int = 0
-    """Lost or refused."""
+    """Lost, refused or declined."""
+    declined: int = 0
     answer_by: int = 0
     """0 until somebody was sent the message: nobody is late who was not asked."""
     over: bool = False
     """Its deadline passed or it was lost: the next receiver is asked."""
 
+    def needed(self) -> int:
+        """How many have to be done; of `to-all-members` so far."""
+        if self.delivery == "to-all-members":
+            return self.asked
+        return self.least if self.delivery == "at-least" else 1
+
     def is_met(self) -> bool:
         """Whether the collective's delivery policy is met."""
         if self.delivery == "to-all-members":
             return not self.spreading and 0 < self.asked == self.satisfied
-        return self.satisfied >= (self.least if self.delivery == "at-least" else 1)
+        return self.satisfied >= self.needed()
 
     def is_lost(self) -> bool:
         """Whether it cannot be met any more; a held member counts as pending."""
         if self.delivery == "to-all-members":
             return self.out > 0 or not (self.asked or self.spreading)
-        needed = self.least if self.delivery == "at-least" else 1
-        return not self.spreading and self.asked - self.out < needed
+        return not self.spreading and self.asked - self.out < self.needed()
 
     def is_settled(self) -> bool:
         """Whether nobody of the stage can still change anything."""
@@ -174,8 +184,17 @@ class Tracking(msgspec.Struct, kw_only=True):
         return min((moment for moment in due if moment), default=0)
 
     def is_satisfied(self, member: Member) -> bool:
-        """Whether this member counts as done: answered, or reached when that is enough."""
-        return member.answered or (self.done_when == "sent" and member.fate == "reached")
+        """Whether this member counts as done: answered, or reached when that is enough; who
+        declined was reached.
+        """
+        if member.answered:
+            return True
+        return self.done_when == "sent" and (member.declined or member.fate == "reached")
+
+    def is_out(self, member: Member) -> bool:
+        """Whether nothing more is to be expected of this member."""
+        is_lost = member.declined or member.fate in ("lost", "refused")
+        return is_lost and not self.is_satisfied(member)
 
     def has_succeeded(self) -> bool:
         """Whether the policy of one of those who were asked is met."""

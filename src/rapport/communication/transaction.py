@@ -19,11 +19,11 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
+from rapport.core.usual_events import SoundEvents
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 TABLE = "communication"
 _OUTBOX = "outbox"
-_EVENTS = object()
 _ENCODER = msgspec.msgpack.Encoder()
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Transaction:
         self._records = records
         self._values: dict[tuple[str, str], Any] = {}
         """None = deleted."""
-        self._journal: list[tuple[Any, Any, Any]] = []
+        self._journal: list[tuple[Any, Any, Any] | list[Event]] = []
         """What stood where before each change, or the list that an event went to; for
         `roll_back`."""
         self._outgoing: Outgoing = {}
@@ -121,7 +121,7 @@ class Transaction:
         if events is None:
             events = self._outgoing[channel] = []
         events.append(event)
-        self._journal.append((_EVENTS, events, None))
+        self._journal.append(events)
         return len(events) - 1
 
     def amend(self, channel: str, place: int, event: Event) -> None:
@@ -130,13 +130,14 @@ class Transaction:
 
     def emit_early(self, channel: str, event: Event) -> None:
         """Appends the event before commit, and perhaps a second time after a crash: its identity
-        must follow from the input alone. Behind what was emitted to the same channel before.
+        must follow from the input alone, and its names be sound. Behind what was emitted to the
+        same channel before.
         """
         events = self._outgoing.get(channel) or self._early.get(channel)
         if events is None:
             events = self._early[channel] = []
         events.append(event)
-        self._journal.append((_EVENTS, events, None))
+        self._journal.append(events)
 
     def take_early(self) -> Outgoing:
         """What is to be appended before `commit`."""
@@ -152,10 +153,12 @@ class Transaction:
     def roll_back(self, mark: int) -> None:
         """Forgets what was changed and emitted since the mark."""
         while len(self._journal) > mark:
-            place, was_there, value = self._journal.pop()
-            if place is _EVENTS:
-                was_there.pop()
-            elif was_there:
+            change = self._journal.pop()
+            if isinstance(change, list):
+                change.pop()
+                continue
+            place, was_there, value = change
+            if was_there:
                 self._values[place] = value
             else:
                 self._values.pop(place, None)
@@ -205,6 +208,8 @@ async def append_early(channels: Channels, early: Mapping[str, Sequence[Event]])
     """
     names = sorted(early, key=lambda name: (name != "log", name))
     if len(names) == 1:
-        await channels.channel(names[0]).append(early[names[0]])
+        await channels.channel(names[0]).append(SoundEvents(early[names[0]]))
     elif names:
-        await asyncio.gather(*(channels.channel(name).append(early[name]) for name in names))
+        await asyncio.gather(
+            *(channels.channel(name).append(SoundEvents(early[name])) for name in names)
+        )

@@ -62,7 +62,7 @@ def cause_text(*ids: str) -> str:
     >>> cause_text("e 1", "50%")
     'e%201 50%25'
     """
-    text = " ".join(ids)
+    text = ids[0] if len(ids) == 1 else " ".join(ids)
     if "%" not in text and text.count(" ") == len(ids) - 1:
         return text
     return " ".join(id.replace("%", "%25").replace(" ", "%20") for id in ids)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 
 _ID_BYTES = 16
+_VARIANTS = {f"{digit:x}": f"{8 | digit & 3:x}" for digit in range(16)}
+"""The digit that says which kind of UUID it is, with its two bits of chance."""
 
 
 def time_ordered_id(time_ms: int, chance: bytes) -> str:
@@ -13,11 +15,9 @@ def time_ordered_id(time_ms: int, chance: bytes) -> str:
     >>> time_ordered_id(1, bytes(10))
     '00000000-0001-7000-8000-000000000000'
     """
-    raw = bytearray(time_ms.to_bytes(6, "big") + chance[:10])
-    raw[6] = 0x70 | (raw[6] & 0x0F)
-    raw[8] = 0x80 | (raw[8] & 0x3F)
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    text, drawn = f"{time_ms:012x}", chance.hex()
+    variant = _VARIANTS[drawn[4]]
+    return f"{text[:8]}-{text[8:]}-7{drawn[1:4]}-{variant}{drawn[5:8]}-{drawn[8:20]}"
 
 
 def content_id(*parts: str) -> str:

@@ -34,6 +34,21 @@ class CheckedEvents(tuple[Event, ...]):
     __slots__ = ()
 
 
+class SoundEvents(tuple[Event, ...]):
+    """Events whose maker answers for their names, times and headers, and that no publisher counts:
+    made of what was checked before it came in. Only their sizes are still to be looked at.
+
+    Whoever makes these has looked at every text that came from outside (`isprintable`, at most
+    `MAX_NAME` characters); whatever is made from it is an ordinary sequence.
+    """
+
+    __slots__ = ()
+
+
+KNOWN_SOUND = frozenset((CheckedEvents, SoundEvents))
+"""Types of batches whose names need no second look."""
+
+
 def are_bare(events: Sequence[Event]) -> bool:
     """Whether none of the events has headers; of checked ones that is known without looking."""
     return type(events) is CheckedEvents or not any(event.headers for event in events)

@@ -9,6 +9,9 @@ from rapport.core.ids import time_ordered_id
 from rapport.kernel.clock import Clock
 
 
+_DRAWN = 64
+
+
 class Chance(random.Random):
     """A seeded generator; the same seed gives the same run. Not for secrets: those come from
     `secrets`.
@@ -28,8 +31,15 @@ class Ids:
     def __init__(self, clock: Clock, chance: Chance) -> None:
         self._clock, self._chance = clock, chance
         self._last_ms = 0
+        self._drawn: list[bytes] = []
 
     def new(self) -> str:
         """A UUIDv7 as text."""
-        self._last_ms = max(self._last_ms, self._clock.now_ms())
-        return time_ordered_id(self._last_ms, self._chance.randbytes(10))
+        now_ms = self._clock.now_ms()
+        if now_ms > self._last_ms:
+            self._last_ms = now_ms
+        if not self._drawn:
+            # Drawing for many at once costs hardly more than for one.
+            many = self._chance.randbytes(10 * _DRAWN)
+            self._drawn = [many[start : start + 10] for start in range(0, len(many), 10)]
+        return time_ordered_id(self._last_ms, self._drawn.pop())

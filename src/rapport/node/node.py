@@ -215,7 +215,8 @@ class Node:
         await record_answer(
             self.channels,
             self._parts.communication.secret,
-            AnswerData(message=message, peer=peer, text=text, token=token),
+            # The page's button says so in any site, whatever its own words are.
+            AnswerData(message=message, peer=peer, text=text, declined=text == "no", token=token),
             now_ms=self.clock.now_ms(),
         )
 

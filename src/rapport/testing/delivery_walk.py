@@ -101,7 +101,9 @@ def messages() -> Iterator[Event]:
     yield _message("two", "collective:all", Wishes(reach="at-least", least=2))
     yield _message("again", "peer:ben", Wishes(repeat_every=10_000, repeat_most=3))
     yield _message("night", "peer:nina")
-    yield _message("silent", "collective:leads", msgspec.structs.replace(answer, answer_within=15_000))
+    yield _message(
+        "silent", "collective:leads", msgspec.structs.replace(answer, answer_within=15_000)
+    )
     yield _message("short", "peer:nina", ttl=30_000)
     yield _message("addressless", "peer:zoe")
     yield _message("stranger", "peer:nobody")

@@ -118,7 +118,7 @@ def test_what_was_decided_meanwhile_is_not_sent_but_told_as_dropped():
         desk = Desk()
         await desk.put(delivery("a", 1), delivery("b", 2), delivery("a", 3))
         adapter = ManyAdapter()
-        await desk.settle(adapter, is_decided=lambda message: message == "m2")
+        await desk.settle(adapter, is_decided=lambda message, _peer: message == "m2")
         assert [d.message for call in adapter.calls for d in call] == ["m1", "m3"]
         states = {o["message"]: o["state"] for o in await desk.outcomes()}
         assert states == {"m1": "handed", "m2": "dropped", "m3": "handed"}
@@ -244,7 +244,7 @@ def test_what_was_being_sent_at_a_kill_is_unknown_even_if_nobody_needs_it_any_mo
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         desk.clock.set_ms(NOW + 2_000)
-        await desk.settle(adapter, is_decided=lambda message: message == "m2")
+        await desk.settle(adapter, is_decided=lambda message, _peer: message == "m2")
         told = {(o["message"], o["state"]) for o in await desk.outcomes()}
         assert told == {
             ("m1", "unknown"),

@@ -68,6 +68,7 @@ class Delivery(
     frozen=True,
     kw_only=True,
     omit_defaults=True,
+    gc=False,
     rename={
         "message": "id",
         "text": "content",

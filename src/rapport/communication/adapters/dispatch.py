@@ -48,7 +48,7 @@ _READ_AHEAD = 8
 _FIRST_READ = 100
 
 
-def never_decided(_message: str) -> bool:
+def never_decided(_message: str, _peer: str) -> bool:
     """Everything that waits is still to be sent."""
     return False
 
@@ -65,10 +65,10 @@ class Dispatch:
         *,
         settings: DispatchSettings = DEFAULT_SETTINGS,
         report: Report | None = None,
-        is_decided: Callable[[str], bool] = never_decided,
+        is_decided: Callable[[str, str], bool] = never_decided,
     ) -> None:
-        """`report` takes outcomes; None = append them to `control`. `is_decided(message)` says that
-        nothing more is to be sent of it; asked right before sending.
+        """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
+        says that nothing more is to be sent of it to the peer; asked right before sending.
         """
         self.adapter = adapter
         self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
@@ -165,7 +165,7 @@ class Dispatch:
 
     async def _spread(self, batch: Sequence[StoredEvent], group: asyncio.TaskGroup) -> None:
         self._read_until = batch[-1].position
-        self._largest = max(len(stored.event.data) for stored in batch) or 1
+        self._largest = max([len(stored.event.data) for stored in batch]) or 1
         self._book.open([stored.position for stored in batch])
         fresh: list[Waiting] = []
         for stored in batch:
@@ -240,7 +240,8 @@ class Dispatch:
             delivery = entry.delivery
             # A plain one is decided by nothing but itself; one to an additional receiver by its
             # own case.
-            if not delivery.plain and is_decided(delivery.case or delivery.message):
+            case = delivery.case or delivery.message
+            if not delivery.plain and is_decided(case, delivery.peer):
                 unwanted[entry.position] = dropped_data(delivery, entry.position)
             elif fault := _fault(entry, now_ms):
                 unwanted[entry.position] = outcome_data(delivery, fault, entry.position)

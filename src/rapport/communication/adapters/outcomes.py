@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, Sent
+from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.steps import OutcomeState
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
@@ -22,7 +22,7 @@ _shown = lru_cache(maxsize=16_384)(shown_address)
 _ENCODER = msgspec.json.Encoder()
 
 
-class OutcomeData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OutcomeData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What became of one attempt; the address is in its shown form. The same attempt may be told
     more than once, after a crash, with the same `id`.
     """
@@ -51,13 +51,10 @@ def outcome_data(
     delivery: Delivery, outcome: Outcome, position: int = 0, starts: int = 0
 ) -> OutcomeData:
     """The outcome of an attempt that came to an end."""
-    match outcome:
-        case Sent(reference):
-            return _data(delivery, "handed", reference, False, position, starts)
-        case Confirmed(reference):
-            return _data(delivery, "confirmed", reference, False, position, starts)
-        case Failed(reason, retry):
-            return _data(delivery, "failed", reason, retry, position, starts)
+    if isinstance(outcome, Failed):
+        return _data(delivery, "failed", outcome.reason, outcome.retry, position, starts)
+    state: OutcomeState = "handed" if isinstance(outcome, Sent) else "confirmed"
+    return _data(delivery, state, outcome.reference, False, position, starts)
 
 
 def unknown_data(delivery: Delivery, position: int = 0, starts: int = 0) -> OutcomeData:

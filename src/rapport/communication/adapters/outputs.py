@@ -66,7 +66,7 @@ class Outputs:
         clock: Clock,
         *,
         report: Report | None = None,
-        is_decided: Callable[[str], bool] = never_decided,
+        is_decided: Callable[[str, str], bool] = never_decided,
         settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
         idle_ms: int = IDLE_MS,
         shared: bool = False,

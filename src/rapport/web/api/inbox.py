@@ -150,7 +150,8 @@ async def _take(request: Request[Any, Any, Any], peer: str, link: str) -> Respon
     said = answer_text(form)
     if not said:
         return _to(f"{inbox_path(peer, link)}?note=empty")
-    taken = await inboxes.answer(visitor, form.get("message", ""), said)
+    declined = form.get("answer") == "no"
+    taken = await inboxes.answer(visitor, form.get("message", ""), said, declined=declined)
     return _to(f"{inbox_path(peer, link)}?note={'answered' if taken else 'decided'}")
 
 

@@ -30,8 +30,7 @@ async def show_answer_page(
     """The page behind the link in a message."""
     node.check_answer_token(message, peer, token)
     row = await node.message_text(message)
-    page = render("answer.html", title="Answer", text=html.escape(row), peer=html.escape(peer))
-    return Response(page, media_type="text/html")
+    return Response(answer_page(peer, row), media_type="text/html")
 
 
 @post("/answer/{message:str}/{peer:str}/{token:str}", opt={OPEN: True}, status_code=200)
@@ -43,10 +42,20 @@ async def take_answer(
     node: NodeDependency,
 ) -> Response[str]:
     """Records the person's answer; answering again is harmless."""
+    node.check_answer_token(message, peer, token)
     answer = await _answer_text(request)
     await node.answer(message, peer, token, answer)
-    page = render("answered.html", title="Thank you", peer=html.escape(peer))
-    return Response(page, media_type="text/html")
+    return Response(answered_page(peer), media_type="text/html")
+
+
+def answer_page(peer: str, text: str) -> str:
+    """What the message says, and two buttons."""
+    return render("answer.html", title="Answer", text=html.escape(text), peer=html.escape(peer))
+
+
+def answered_page(peer: str) -> str:
+    """What a person sees who has answered."""
+    return render("answered.html", title="Thank you", peer=html.escape(peer))
 
 
 @get("/explain/{event_id:str}")

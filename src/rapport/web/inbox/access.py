@@ -116,7 +116,9 @@ class Inboxes:
         """The inbox as it stands."""
         return await look(self.node.ledger, peer, self.node.clock.now_ms())
 
-    async def answer(self, visitor: Visitor, message: str, text: str) -> bool:
+    async def answer(
+        self, visitor: Visitor, message: str, text: str, *, declined: bool = False
+    ) -> bool:
         """Records an answer, durably; False for a message that the inbox does not show."""
         view = await self.look(visitor.peer)
         if not view.shows(message) and not await is_under_way(
@@ -124,7 +126,9 @@ class Inboxes:
         ):
             return False
         token = answer_token(self._secret, message, visitor.peer)
-        answer = AnswerData(message=message, peer=visitor.peer, text=text, token=token)
+        answer = AnswerData(
+            message=message, peer=visitor.peer, text=text, declined=declined, token=token
+        )
         await record_answer(
             self.node.channels, self._secret, answer, now_ms=self.node.clock.now_ms()
         )
