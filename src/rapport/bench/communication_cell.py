@@ -29,7 +29,7 @@ from rapport.core.message import MESSAGE, Identifier, Message, MessagePolicy
 
 BATCH = 500
 """Messages in one `send`."""
-IN_FLIGHT = 20000
+IN_FLIGHT = 6_000
 """Messages without an answer in the whole room, shared by its workers; each may have a batch."""
 _PAGE = 10_000
 

@@ -242,7 +242,7 @@ class Receiving:
         # Nothing is kept of what it answers. That they were asked is proven by an answer token, or
         # by our memory of messages of late.
         if proof == "answer" or told == peer:
-            self._transaction.emit("log", answered_line(sent, answer, cause, now_ms))
+            self._transaction.emit_early("log", answered_line(sent, answer, cause, now_ms))
 
 
 @lru_cache(maxsize=4_096)

@@ -8,7 +8,6 @@ import secrets
 from rapport.core.ids import time_ordered_id
 from rapport.kernel.clock import Clock
 
-
 _DRAWN = 64
 
 
