@@ -276,7 +276,7 @@ def test_what_comes_after_the_deadline_counts_no_more_and_is_tried_again(new_roo
         await room.engine.settle()
         sending = asyncio.create_task(room.dispatches[-1].settle())
         async with asyncio.timeout(20):
-            while not medium.calls:  # marks are written in a thread of their own
+            while not medium.calls:  # noqa: ASYNC110 (marks are written in a thread of their own)
                 await asyncio.sleep(0)
         for _ in range(10):
             await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from rapport.bench import building
 from rapport.core.detection import Detection, detection_lines, detection_order
 from rapport.core.errors import PolicyError, SiteError, Unsupported
 from rapport.kernel.chance import Chance
+from rapport.pipeline.history.detection_columns import detections_from
 from rapport.pipeline.history.feeds import GroupFacts
 from rapport.pipeline.history.files import readings_files, recorded_files
 from rapport.pipeline.history.lateness import groups_of
@@ -32,7 +33,6 @@ from rapport.pipeline.history.native.running import detect_natively
 from rapport.pipeline.history.native.scanning import Judged
 from rapport.pipeline.history.native.whole import why_not_native
 from rapport.pipeline.history.run import run_history
-from rapport.pipeline.history.detection_columns import detections_from
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan

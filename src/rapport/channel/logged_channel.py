@@ -341,9 +341,7 @@ class LoggedChannel:
             )
             return None
         mortal = _TTL_NAME in block.body
-        decoded = DecodedBlock(
-            block.first, block.received, events, len(block.body), mortal=mortal
-        )
+        decoded = DecodedBlock(block.first, block.received, events, len(block.body), mortal=mortal)
         self._shared.decoded.put(self.name, decoded)
         return decoded
 

@@ -120,9 +120,7 @@ class Sorting:
             work.events.append(event)
         return Arrived(id=event.id, accepted=True, proof=known.proof)
 
-    def _may_pass(
-        self, known: Proven, fault: str, adapter: str, now_ms: int, work: Work
-    ) -> bool:
+    def _may_pass(self, known: Proven, fault: str, adapter: str, now_ms: int, work: Work) -> bool:
         payer = _payer(known, fault)
         if self._allowances.takes(adapter, payer, now_ms):
             return True

@@ -157,9 +157,7 @@ class _Written(
     urgent: bool = False
 
 
-class _Writing(
-    msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED
-):
+class _Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED):
     """The same for writing: by position, which is twice as fast. Mandatory ones are never None."""
 
     id: str = ""
