@@ -9,14 +9,19 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action, EscalationStep, OwnAction, nothing_said
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
-from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.inbox import InboxAdapter
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.web.inbox import InboxAdapter
+from rapport.communication.arriving.answers import (
+    AnswerData,
+    answer_secret,
+    answer_token,
+    record_answer,
+)
+from rapport.communication.delivering.handling import Route, nobody_else
+from rapport.communication.delivering.tracking import Retry
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.handling import Route, nobody_else
-from rapport.communication.history import Ledger
+from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.tracking import Retry
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.answers import (
+from rapport.communication.arriving.answers import (
     AnswerData,
     answer_link,
     answer_token,

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.answers import answer_token
-from rapport.communication.arriving import Arrivals
-from rapport.communication.arriving_limits import ArrivalSettings
-from rapport.communication.authenticating import Authenticating
-from rapport.communication.sealing import Seal, seal_message
-from rapport.communication.session_tokens import from_text
-from rapport.communication.sessions import Opened, Sessions, SessionSettings
+from rapport.communication.arriving.answers import answer_token
+from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.arriving.limits import ArrivalSettings
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.sealing import Seal, seal_message
+from rapport.communication.sessions.sessions import Opened, Sessions, SessionSettings
+from rapport.communication.sessions.tokens import from_text
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arriving import Arrivals
-from rapport.communication.arriving_limits import ArrivalSettings
-from rapport.communication.authenticating import Authenticating
-from rapport.communication.sessions import Sessions, SessionSettings
+from rapport.communication.arriving.answers import answer_secret, answer_token
+from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.arriving.limits import ArrivalSettings
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

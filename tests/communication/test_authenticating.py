@@ -14,11 +14,11 @@ from blockbuster import blockbuster_ctx
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.answers import answer_secret
-from rapport.communication.arriving import Arrivals
-from rapport.communication.authenticating import Authenticating
-from rapport.communication.passwords import Passwords, PasswordSettings
-from rapport.communication.sessions import Sessions, SessionSettings
+from rapport.communication.arriving.answers import answer_secret
+from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.passwords import Passwords, PasswordSettings
+from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.core.errors import NotAuthenticated, TooFast, Unavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

@@ -8,8 +8,8 @@ import pytest
 
 from rapport.communication.actions import EscalationStep
 from rapport.communication.declare import check_actions, communication_from_site
-from rapport.communication.privacy import quiet_rule
-from rapport.communication.privacy_hours import DaySpan
+from rapport.communication.privacy.hours import DaySpan
+from rapport.communication.privacy.verdict import quiet_rule
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.declare_engines import engines_from_site
-from rapport.communication.shares import ShareSettings
+from rapport.communication.declaring.engines import engines_from_site
+from rapport.communication.sharing.shares import ShareSettings
 from rapport.kernel.toml import TomlFile
 
 SHARED = '[channels]\nlog = "nats"\nrecords = "postgres"\nnats = "env:N"\npostgres = "env:P"\n'

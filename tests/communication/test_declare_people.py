@@ -10,11 +10,17 @@ from hypothesis import strategies as st
 
 from rapport.communication.actions import EscalationStep
 from rapport.communication.declare import communication_from_site
-from rapport.communication.declare_actions import ACTION_KEYS
-from rapport.communication.declare_people import PEER_KEYS
-from rapport.communication.declare_privacy import RULE_KEYS
-from rapport.communication.privacy import Hold, PrivacyFacts, PrivacyRule, quiet_rule, verdict
-from rapport.communication.privacy_hours import DateSpan, DaySpan, LocalTimes
+from rapport.communication.declaring.actions import ACTION_KEYS
+from rapport.communication.declaring.people import PEER_KEYS
+from rapport.communication.declaring.privacy import RULE_KEYS
+from rapport.communication.privacy.hours import DateSpan, DaySpan, LocalTimes
+from rapport.communication.privacy.verdict import (
+    Hold,
+    PrivacyFacts,
+    PrivacyRule,
+    quiet_rule,
+    verdict,
+)
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
 

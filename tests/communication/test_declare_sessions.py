@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.declare_sessions import Entrance, entrance_from_site
+from rapport.communication.declaring.sessions import Entrance, entrance_from_site
 from rapport.kernel.toml import TomlFile
 
 DAY, HOUR = 86_400_000, 3_600_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rapport.communication.declining import Declines
-from rapport.communication.steps import Answer, Note
-from rapport.communication.tracking import NextReceiver
+from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.steps import Answer, Note
+from rapport.communication.delivering.tracking import NextReceiver
 from rapport.testing.delivery_play import Play, member
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.privacy import Allowed, Hold, Refuse
-from rapport.communication.steps import Escalate, Note, Queue
-from rapport.communication.tracking import Member, NextReceiver
+from rapport.communication.delivering.steps import Escalate, Note, Queue
+from rapport.communication.delivering.tracking import Member, NextReceiver
+from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
 from rapport.testing.delivery_play import INBOX as B
 from rapport.testing.delivery_play import MAIL as A
 from rapport.testing.delivery_play import NOW, Play

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.privacy import Allowed, Hold, Refuse
-from rapport.communication.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue
-from rapport.communication.tracking import NextReceiver
+from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer, Note, Outcome, Queue
+from rapport.communication.delivering.tracking import NextReceiver
+from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
 from rapport.testing.delivery_play import INBOX, MAIL, NOW, Play, member
 
 _PATH = Path(__file__).with_name("judge_delivery.py")

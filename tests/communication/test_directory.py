@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.directory import StoredDirectory
-from rapport.communication.directory_changes import DirectoryChanges
-from rapport.communication.directory_telling import PEOPLE_CHANGED
+from rapport.communication.directory.changes import DirectoryChanges
+from rapport.communication.directory.stored import StoredDirectory
+from rapport.communication.directory.telling import PEOPLE_CHANGED
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import Conflict, InvalidInput, SiteError, UnknownName
 from rapport.core.message import Identifier

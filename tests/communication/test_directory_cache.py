@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.directory_cache import (
+from rapport.communication.directory.cache import (
     CachedDirectory,
     CallbackDirectory,
     NoSuchCollective,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.directory import StoredDirectory
-from rapport.communication.directory_cache import CachedDirectory
-from rapport.communication.directory_changes import DirectoryChanges
+from rapport.communication.directory.cache import CachedDirectory
+from rapport.communication.directory.changes import DirectoryChanges
+from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.peers import SiteDirectory
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import ManualClock

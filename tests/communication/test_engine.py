@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from rapport.communication.actions import Action
-from rapport.communication.adapters.outcomes import OutcomeData
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.peers import Peer
-from rapport.communication.privacy import parse_hours, quiet_rule
+from rapport.communication.privacy.verdict import parse_hours, quiet_rule
 from rapport.core.detection import Detection
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event

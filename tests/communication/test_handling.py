@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from rapport.communication.adapters.base import Failed
-from rapport.communication.handling import handle
+from rapport.communication.delivering.handling import handle
+from rapport.communication.delivering.tracking import NextReceiver
+from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
-from rapport.communication.tracking import NextReceiver
-from rapport.communication.wishes import Wishes, with_wishes
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 

@@ -6,10 +6,10 @@ import asyncio
 
 from msgspec import structs
 
-from rapport.communication.history import Ledger
+from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Peer
-from rapport.communication.privacy import quiet_rule
-from rapport.communication.privacy_hours import parse_hours
+from rapport.communication.privacy.hours import parse_hours
+from rapport.communication.privacy.verdict import quiet_rule
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.history import Ledger, Question
-from rapport.communication.history_index import LedgerIndex
-from rapport.communication.history_rows import LedgerRow
+from rapport.communication.history.index import LedgerIndex
+from rapport.communication.history.ledger import Ledger, Question
+from rapport.communication.history.rows import LedgerRow
 from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
@@ -143,7 +143,7 @@ def _fits(row: LedgerRow, since: int = 0, until: int = 99, **same: str) -> bool:
 
 
 def _all_pages(index: LedgerIndex, limit: int, **asked: Any) -> list[LedgerRow]:
-    from rapport.communication.history_index import cursor_after
+    from rapport.communication.history.index import cursor_after
 
     found, after = list[LedgerRow](), ""
     while page := index.rows(Question(limit=limit, after=after, **asked)):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rapport.communication.history_rows import LedgerRow
-from rapport.communication.history_summary import fates_of, summarise
+from rapport.communication.history.rows import LedgerRow
+from rapport.communication.history.summary import fates_of, summarise
 
 _COUNT = iter(range(1, 10_000))
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.info import (
+from rapport.communication.services.info import (
     MessageCatalogue,
     MessageInformation,
     RelatedMessage,
     as_text,
     check_information,
 )
-from rapport.communication.info_predefined import PREDEFINED
-from rapport.communication.info_schema import check_schema
-from rapport.communication.info_site import info_from_site
+from rapport.communication.services.info_predefined import PREDEFINED
+from rapport.communication.services.info_schema import check_schema
+from rapport.communication.services.info_site import info_from_site
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.toml import TomlFile
 

@@ -12,9 +12,9 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.info import MessageInformation
-from rapport.communication.info_records import CHANGED, MessageInfoService
-from rapport.communication.info_service import COMPONENT, InfoAnswers, read_request
+from rapport.communication.services.info import MessageInformation
+from rapport.communication.services.info_records import CHANGED, MessageInfoService
+from rapport.communication.services.info_service import COMPONENT, InfoAnswers, read_request
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message

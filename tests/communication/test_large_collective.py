@@ -10,13 +10,13 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.decoded import DecodedBlocks
-from rapport.communication.adapters.outcomes import OutcomeData
-from rapport.communication.chores import SLICE
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.delivering.chores import SLICE
+from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer
-from rapport.communication.privacy import PrivacyRule, quiet_rule
-from rapport.communication.privacy_hours import DaySpan
-from rapport.communication.wishes import Wishes, with_wishes
+from rapport.communication.privacy.hours import DaySpan
+from rapport.communication.privacy.verdict import PrivacyRule, quiet_rule
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 

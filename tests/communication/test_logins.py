@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.authenticating import Authenticating
-from rapport.communication.logins import Logins
-from rapport.communication.passwords import Passwords, PasswordSettings
-from rapport.communication.sessions import Sessions
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.passwords import Passwords, PasswordSettings
+from rapport.communication.sessions.sessions import Sessions
 from rapport.core.errors import InvalidInput, NotAuthenticated, UnknownName
 from rapport.kernel.clock import ManualClock
 

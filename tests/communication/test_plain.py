@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.plain import PlainLane, Recent
+from rapport.communication.delivering.tracking import Retry
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.history import Ledger
-from rapport.communication.members import Members
+from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.plain import PlainLane, Recent
-from rapport.communication.privacy import quiet_rule
-from rapport.communication.privacy_hours import DaySpan
-from rapport.communication.tracking import Retry
+from rapport.communication.privacy.hours import DaySpan
+from rapport.communication.privacy.verdict import quiet_rule
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.privacy import (
+from rapport.communication.privacy.hours import (
+    DateSpan,
+    DaySpan,
+    LocalTimes,
+    end_of,
+    local_time,
+    parse_clock,
+    parse_hours,
+)
+from rapport.communication.privacy.rules import fits_pattern
+from rapport.communication.privacy.verdict import (
     Allowed,
     Hold,
     PrivacyFacts,
@@ -17,16 +27,6 @@ from rapport.communication.privacy import (
     quiet_rule,
     verdict,
 )
-from rapport.communication.privacy_hours import (
-    DateSpan,
-    DaySpan,
-    LocalTimes,
-    end_of,
-    local_time,
-    parse_clock,
-    parse_hours,
-)
-from rapport.communication.privacy_rules import fits_pattern
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
 from rapport.core.times import format_time, parse_time

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.declare_functions import function_fault
-from rapport.communication.privacy import Allowed, Hold, PrivacyFacts, PrivacyRule, Refuse, verdict
-from rapport.communication.privacy_functions import WorkerPrivacyFunctions, shown_facts
+from rapport.communication.declaring.functions import function_fault
+from rapport.communication.privacy.functions import WorkerPrivacyFunctions, shown_facts
+from rapport.communication.privacy.verdict import (
+    Allowed,
+    Hold,
+    PrivacyFacts,
+    PrivacyRule,
+    Refuse,
+    verdict,
+)
 from rapport.core.times import parse_time
 from rapport.kernel.clock import SystemClock
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.communication import query as query_module
-from rapport.communication.query import MessageQueries
-from rapport.communication.query_criteria import (
+from rapport.communication.services import query as query_module
+from rapport.communication.services.query import MessageQueries
+from rapport.communication.services.query_criteria import (
     LOG_INDEX,
     Criteria,
     checked,

@@ -8,10 +8,10 @@ import pytest
 
 from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.declared import ChannelsDeclared
-from rapport.communication.query import MessageQueries
-from rapport.communication.query_criteria import with_log_index
-from rapport.communication.routing import RoutingRule
-from rapport.communication.routing_records import RoutingRecords
+from rapport.communication.services.query import MessageQueries
+from rapport.communication.services.query_criteria import with_log_index
+from rapport.communication.services.routing import RoutingRule
+from rapport.communication.services.routing_records import RoutingRecords
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

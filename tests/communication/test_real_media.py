@@ -7,12 +7,17 @@ import json
 import re
 from contextlib import asynccontextmanager
 
-from rapport.communication.adapters.email import MailAdapter
+from rapport.communication.adapters.mail.email import MailAdapter
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
-from rapport.communication.adapters.webhook import WebhookAdapter
-from rapport.communication.answers import AnswerData, answer_link, answer_secret, record_answer
+from rapport.communication.adapters.web.webhook import WebhookAdapter
+from rapport.communication.arriving.answers import (
+    AnswerData,
+    answer_link,
+    answer_secret,
+    record_answer,
+)
+from rapport.communication.delivering.tracking import Retry
 from rapport.communication.peers import Peer
-from rapport.communication.tracking import Retry
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks
 from rapport.testing.mail import LocalMailServer

@@ -17,8 +17,8 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
-from rapport.communication.wishes import Wishes, with_wishes
 from rapport.core.message import Identifier, Message
 
 BEGIN = 1_772_452_800_000

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rapport.channel.dead_letter_office import DeadLetterOffice, Wanted
-from rapport.communication.acting import Acting
 from rapport.communication.adapters.base import Delivery
+from rapport.communication.delivering.acting import Acting
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.routing import Routing, RoutingRule, named
+from rapport.communication.services.routing import Routing, RoutingRule, named
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.message import Identifier, Message
 

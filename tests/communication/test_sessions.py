@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.session_records import SessionRecords
-from rapport.communication.session_tokens import (
+from rapport.communication.sessions.records import SessionRecords
+from rapport.communication.sessions.sessions import Sessions, SessionSettings
+from rapport.communication.sessions.tokens import (
     Claims,
     from_text,
     key_of,
@@ -17,7 +18,6 @@ from rapport.communication.session_tokens import (
     to_text,
     write_token,
 )
-from rapport.communication.sessions import Sessions, SessionSettings
 from rapport.kernel.clock import ManualClock
 from rapport.store.memory import MemoryRecordStore
 

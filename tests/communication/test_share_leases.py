@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from rapport.communication.share_leases import LEASES, PRESENCES, ShareLeases, check_unshared
-from rapport.communication.share_records import WHERE, ShareRecords
-from rapport.communication.shares import ShareSettings
+from rapport.communication.sharing.leases import LEASES, PRESENCES, ShareLeases, check_unshared
+from rapport.communication.sharing.records import WHERE, ShareRecords
+from rapport.communication.sharing.shares import ShareSettings
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import Delete, Put
@@ -121,7 +121,7 @@ def test_nobody_takes_a_share_whose_holder_spoke_up_at_the_last_moment():
         assert two.working == before
 
     def _lease(kept):
-        from rapport.communication.share_leases import _decode
+        from rapport.communication.sharing.leases import _decode
 
         return _decode(kept)
 

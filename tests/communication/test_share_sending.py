@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from rapport.communication.adapters.base import BatchAdapter, Delivery, Failed, Sent, is_repeatable
-from rapport.communication.share_leases import HeldShare
-from rapport.communication.share_sending import Sends, leased
-from rapport.communication.shares import Lease
+from rapport.communication.sharing.leases import HeldShare
+from rapport.communication.sharing.sending import Sends, leased
+from rapport.communication.sharing.shares import Lease
 from rapport.kernel.clock import ManualClock
 from rapport.testing.adapters import GatedAdapter, ManyAdapter, ScriptedAdapter
 

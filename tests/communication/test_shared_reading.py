@@ -9,14 +9,14 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.subscriptions import reader_positions
 from rapport.communication.adapters.base import Delivery, Sent
-from rapport.communication.adapters.outcomes import outcome_data, outcome_event
-from rapport.communication.answers import ANSWER
-from rapport.communication.returned import PartOfChannels
-from rapport.communication.share_events import belonging, is_divided, with_share
-from rapport.communication.share_leases import LEASES, HeldShare
-from rapport.communication.share_records import WHERE, ShareRecords
-from rapport.communication.shared_reading import PAGE, ShareChannels, SharedReading
-from rapport.communication.shares import Lease, share_name, share_of
+from rapport.communication.adapters.outgoing.outcomes import outcome_data, outcome_event
+from rapport.communication.arriving.answers import ANSWER
+from rapport.communication.delivering.returned import PartOfChannels
+from rapport.communication.sharing.events import belonging, is_divided, with_share
+from rapport.communication.sharing.leases import LEASES, HeldShare
+from rapport.communication.sharing.reading import PAGE, ShareChannels, SharedReading
+from rapport.communication.sharing.records import WHERE, ShareRecords
+from rapport.communication.sharing.shares import Lease, share_name, share_of
 from rapport.core.event import Event, make_event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
@@ -98,7 +98,7 @@ def test_one_that_read_nothing_waits_for_what_comes_and_is_not_woken_by_what_was
 
 
 def test_the_place_moves_over_others_events_only_when_all_of_ours_is_done(monkeypatch):
-    monkeypatch.setattr("rapport.communication.shared_reading._MOVE_ON", 10)
+    monkeypatch.setattr("rapport.communication.sharing.reading._MOVE_ON", 10)
 
     async def scenario():
         parts = Parts()

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.shares import (
+from rapport.communication.sharing.shares import (
     Lease,
     Living,
     ShareSettings,

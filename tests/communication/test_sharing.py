@@ -7,12 +7,17 @@ from contextlib import suppress
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action, EscalationStep
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.arriving.answers import (
+    AnswerData,
+    answer_secret,
+    answer_token,
+    record_answer,
+)
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.history import Ledger
+from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.shares import ShareSettings
-from rapport.communication.sharing import Sharing
+from rapport.communication.sharing.shares import ShareSettings
+from rapport.communication.sharing.working import Sharing
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rapport.communication.attempts import OF_ORIGIN, OF_PEER
-from rapport.communication.declare_sessions import Entrance, entrance_from_site
+from rapport.communication.declaring.sessions import Entrance, entrance_from_site
+from rapport.communication.sessions.attempts import OF_ORIGIN, OF_PEER
 from rapport.kernel.toml import TomlFile
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/log-in.md").read_text()

@@ -16,8 +16,8 @@ from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.communication.adapters.base import Sent
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.shares import ShareSettings
-from rapport.communication.sharing import Sharing
+from rapport.communication.sharing.shares import ShareSettings
+from rapport.communication.sharing.working import Sharing
 from rapport.kernel.clock import SystemClock
 from rapport.store.postgres_records import PostgresRecordStore
 

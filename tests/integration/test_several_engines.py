@@ -17,14 +17,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
 from rapport.communication.api import Sent, Wishes, adapter, open_communication
-from rapport.communication.history import Ledger
-from rapport.communication.share_leases import LEASES
-from rapport.communication.shares import Lease
-from rapport.communication.telling import PROOF
-from rapport.communication.tracking import NextReceiver
-from rapport.communication.wishes import with_wishes
+from rapport.communication.arriving.answers import (
+    AnswerData,
+    answer_secret,
+    answer_token,
+    record_answer,
+)
+from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.tracking import NextReceiver
+from rapport.communication.delivering.wishes import with_wishes
+from rapport.communication.history.ledger import Ledger
+from rapport.communication.sharing.leases import LEASES
+from rapport.communication.sharing.shares import Lease
 from rapport.core.errors import Unsupported
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance

@@ -12,10 +12,10 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.actions import Action, EscalationStep
-from rapport.communication.answers import AnswerData, answer_token, record_answer
+from rapport.communication.arriving.answers import AnswerData, answer_token, record_answer
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
-from rapport.communication.privacy import (
+from rapport.communication.privacy.verdict import (
     Allowed,
     Hold,
     PrivacyFacts,

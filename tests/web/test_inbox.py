@@ -14,10 +14,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from rapport.communication.adapters.base import Confirmed, Failed, Sent
-from rapport.communication.adapters.page import PageAdapter
-from rapport.communication.adapters.settings_web import PageSettings
-from rapport.communication.answers import AnswerData, is_answer_token
-from rapport.communication.inbox_links import inbox_token
+from rapport.communication.adapters.web.page import PageAdapter
+from rapport.communication.adapters.web.settings import PageSettings
+from rapport.communication.arriving.answers import AnswerData, is_answer_token
+from rapport.communication.arriving.inbox_links import inbox_token
 from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message

@@ -7,14 +7,14 @@ from html.parser import HTMLParser
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.history import MessageRow
-from rapport.communication.inbox_links import (
+from rapport.communication.arriving.inbox_links import (
     form_token,
     inbox_link,
     inbox_token,
     is_form_token,
     is_inbox_token,
 )
+from rapport.communication.history.ledger import MessageRow
 from rapport.web.inbox.access import answer_text, session_cookie
 from rapport.web.inbox.page import inbox_page, inbox_path, login_page
 from rapport.web.inbox.view import Decided, InboxView

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rapport.communication.answers import answer_token
+from rapport.communication.arriving.answers import answer_token
 from rapport.core.detection import Detection, Undecided
 from rapport.kernel.clock import SystemClock
 

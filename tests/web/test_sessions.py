@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rapport.communication.sealing import Seal, seal_message
-from rapport.communication.session_tokens import from_text
+from rapport.communication.sessions.sealing import Seal, seal_message
+from rapport.communication.sessions.tokens import from_text
 from rapport.core.errors import TooFast
 from rapport.core.message import Identifier, Message
 

@@ -23,7 +23,7 @@ from rapport.bench.communication_room import (
     fresh_room,
     peer_name,
 )
-from rapport.communication.case_records import CASES
+from rapport.communication.delivering.case_records import CASES
 from rapport.communication.ledger import DELIVERY_PREFIX
 from rapport.core.message import MESSAGE, Identifier, Message, MessagePolicy
 

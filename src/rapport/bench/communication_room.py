@@ -16,19 +16,19 @@ from pathlib import Path
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
-from rapport.communication.adapters.input_base import Intake
-from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arriving import Arrivals
-from rapport.communication.arriving_limits import ArrivalSettings
-from rapport.communication.authenticating import Authenticating
-from rapport.communication.directory_cache import CachedDirectory
+from rapport.communication.adapters.incoming.input_base import Intake
+from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.outgoing.outputs import Outputs
+from rapport.communication.arriving.answers import answer_secret, answer_token
+from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.arriving.limits import ArrivalSettings
+from rapport.communication.delivering.handling import Route, nobody_else
+from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.handling import Route, nobody_else
-from rapport.communication.passwords import Passwords
 from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
-from rapport.communication.sessions import Sessions
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.passwords import Passwords
+from rapport.communication.sessions.sessions import Sessions
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.tasks import Tasks

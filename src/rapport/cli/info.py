@@ -47,7 +47,7 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show what a type of message means, what its content looks like and how to answer it."""
-    from rapport.communication.info import InformationFound, MessageInformation, as_text
+    from rapport.communication.services.info import InformationFound, MessageInformation, as_text
 
     found = Remote.of_site(site_directory(site), url, token_file).get(_path(type, subtype))
     if json:

@@ -22,7 +22,7 @@ from rapport.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.communication.history import Ledger, LedgerRow, Question
+    from rapport.communication.history.ledger import Ledger, LedgerRow, Question
 
 _MOST = 100_000
 _DURATION = re.compile(r"\s*\d+(\.\d+)?\s*[a-z]+\s*\Z")
@@ -46,8 +46,8 @@ def ledger(
     token_file: TokenFileOption = None,
 ) -> int:
     """Show who was told, how, when, and who answered."""
-    from rapport.communication.history import Question
-    from rapport.communication.history_message import known_state
+    from rapport.communication.history.ledger import Question
+    from rapport.communication.history.message import known_state
 
     if not 1 <= limit <= _MOST:
         raise InvalidInput(f"--limit lies between 1 and {_MOST}", code="cli.wrong_use")
@@ -94,8 +94,8 @@ def open_ledger(directory: Path, channels: ReadOnlyChannels) -> Ledger:
     written.
     """
     from rapport.cli.local import data_directory
-    from rapport.communication.history import Ledger
-    from rapport.communication.history_index import LEDGER_FILE, LedgerIndex
+    from rapport.communication.history.index import LEDGER_FILE, LedgerIndex
+    from rapport.communication.history.ledger import Ledger
 
     try:
         index = LedgerIndex(data_directory(directory) / "log" / LEDGER_FILE)
@@ -135,7 +135,7 @@ async def _follow(
 ) -> None:
     """Prints each line of the ledger as it is written, until interrupted."""
     from rapport.cli.ledger_text import cells
-    from rapport.communication.history_rows import read_line
+    from rapport.communication.history.rows import read_line
 
     log = channels.channel("log")
     position = kept.position()
@@ -162,7 +162,7 @@ def _fits(row: LedgerRow, asked: Question) -> bool:
 def _show_message(directory: Path, message: str, *, json: bool) -> None:
     from rapport.cli.ledger_text import write_message
     from rapport.cli.local import read_channels
-    from rapport.communication.history_message import MessageShown, show_message
+    from rapport.communication.history.message import MessageShown, show_message
 
     async def work(channels: ReadOnlyChannels) -> MessageShown:
         kept = open_ledger(directory, channels)
@@ -183,8 +183,8 @@ def _show_message(directory: Path, message: str, *, json: bool) -> None:
 
 def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> None:
     from rapport.cli.ledger_text import write_message
-    from rapport.communication.history import LedgerRow
-    from rapport.communication.history_message import MessageShown
+    from rapport.communication.history.ledger import LedgerRow
+    from rapport.communication.history.message import MessageShown
 
     if asked.message:
         found = remote.get(f"/ledger/messages/{quote(asked.message, safe='')}")
@@ -205,7 +205,7 @@ def _write(
     rows: list[LedgerRow], texts: dict[str, str], *, more: bool, json: bool, csv: bool
 ) -> None:
     from rapport.cli.ledger_text import write_csv, write_rows
-    from rapport.communication.history_summary import summarise
+    from rapport.communication.history.summary import summarise
 
     shown: list[Any] = sorted(rows, key=lambda row: row.first)
     if json:

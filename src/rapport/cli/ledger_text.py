@@ -11,8 +11,8 @@ from rapport.cli.terminal import stderr, visible, write_bytes, write_table
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
-    from rapport.communication.history import LedgerRow, TimelineLine
-    from rapport.communication.history_message import MessageShown
+    from rapport.communication.history.ledger import LedgerRow, TimelineLine
+    from rapport.communication.history.message import MessageShown
 
 COLUMNS = ("time", "person", "address", "state", "attempt", "message", "text", "why")
 _CSV_COLUMNS = (

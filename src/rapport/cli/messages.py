@@ -21,7 +21,7 @@ from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
-    from rapport.communication.query_criteria import Criteria
+    from rapport.communication.services.query_criteria import Criteria
 
 _MOST, _PER_PAGE = 100_000, 1_000
 _COLUMNS = ("time", "type", "subtype", "from", "to", "fate", "conversation", "id", "content")
@@ -50,7 +50,7 @@ def messages(
     token_file: TokenFileOption = None,
 ) -> None:
     """Show the messages that were handled, the newest first, and what became of them."""
-    from rapport.communication.query_criteria import Criteria
+    from rapport.communication.services.query_criteria import Criteria
 
     if not 1 <= limit <= _MOST:
         raise InvalidInput(f"--limit lies between 1 and {_MOST}", code="cli.wrong_use")
@@ -82,7 +82,7 @@ def messages(
 
 def _local(site: Path, criteria: Criteria, limit: int) -> list[dict[str, Any]]:
     from rapport.cli.local import read_channels
-    from rapport.communication.query import MessageQueries
+    from rapport.communication.services.query import MessageQueries
     from rapport.kernel.clock import SystemClock
     from rapport.web.api.messages import shown_message
 

@@ -25,7 +25,7 @@ from rapport.core.times import format_duration, parse_duration
 from rapport.kernel.clock import SystemClock
 
 if TYPE_CHECKING:
-    from rapport.communication.history_message import MessageShown
+    from rapport.communication.history.message import MessageShown
 
 _LOOK_EVERY_MS = 300
 _NS_PER_MS = 1_000_000
@@ -103,7 +103,7 @@ def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> Message
 
 def _look(remote: Remote, message: str) -> MessageShown | None:
     """How far it got; None while the node has not come to it."""
-    from rapport.communication.history_message import MessageShown
+    from rapport.communication.history.message import MessageShown
 
     try:
         found = remote.get(f"/ledger/messages/{quote(message, safe='')}?timeline=false")

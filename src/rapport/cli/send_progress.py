@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rapport.cli.terminal import stderr
 
 if TYPE_CHECKING:
-    from rapport.communication.history_message import MessageShown
+    from rapport.communication.history.message import MessageShown
 
 _MOST_PEOPLE = 20
 _DONE = ("notified", "forwarded", "routed")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from rapport.communication.delivering.tracking import CollectiveDelivery, DoneWhen, PeerDelivery
 from rapport.communication.effects import Effect, EffectTemplate
 from rapport.communication.templates import LONGEST_TEXT, Facts, fill_template, nothing_known
-from rapport.communication.tracking import CollectiveDelivery, DoneWhen, PeerDelivery
 from rapport.core.detection import Detection
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message

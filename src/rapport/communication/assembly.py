@@ -11,41 +11,41 @@ from rapport.channel.channel import Appended, Channels
 from rapport.communication.actions import OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
 from rapport.communication.adapters.build import make_adapters
-from rapport.communication.adapters.build_inputs import (
+from rapport.communication.adapters.incoming.build_inputs import (
     AllPeople,
     InputSurroundings,
     SiteInputs,
     web_inputs_of,
 )
-from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.outcomes import OutcomeData
-from rapport.communication.adapters.outputs import Outputs
-from rapport.communication.adapters.page import OpenPages
+from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.communication.adapters.sealed import with_seals
-from rapport.communication.answers import answer_link, answer_secret, answer_token
-from rapport.communication.api_callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
-from rapport.communication.arriving import Arrivals
+from rapport.communication.adapters.web.page import OpenPages
+from rapport.communication.api.callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
+from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
+from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.aside import run_aside
-from rapport.communication.authenticating import Authenticating
 from rapport.communication.declare import Communication
-from rapport.communication.declare_sessions import Entrance
-from rapport.communication.declining import Declines
-from rapport.communication.directory import StoredDirectory
-from rapport.communication.directory_cache import CachedDirectory
-from rapport.communication.directory_changes import DirectoryChanges
+from rapport.communication.declaring.sessions import Entrance
+from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
+from rapport.communication.directory.cache import CachedDirectory
+from rapport.communication.directory.changes import DirectoryChanges
+from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.engine import CommunicationEngine
-from rapport.communication.logins import Logins
-from rapport.communication.passwords import Passwords
 from rapport.communication.peers import PeerDirectory, SiteDirectory
-from rapport.communication.privacy_functions import WorkerPrivacyFunctions
-from rapport.communication.services import MessageServices, ServicesDeclared
-from rapport.communication.sessions import Sessions
-from rapport.communication.share_leases import check_unshared
-from rapport.communication.shares import ShareSettings
-from rapport.communication.sharing import Sharing
+from rapport.communication.privacy.functions import WorkerPrivacyFunctions
+from rapport.communication.services.services import MessageServices, ServicesDeclared
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.passwords import Passwords
+from rapport.communication.sessions.sessions import Sessions
+from rapport.communication.sharing.leases import check_unshared
+from rapport.communication.sharing.shares import ShareSettings
+from rapport.communication.sharing.working import Sharing
 from rapport.communication.templates import Facts, nothing_known
-from rapport.communication.tracking import DEFAULT_RETRY, Retry
 from rapport.core.event import Event
 from rapport.core.message import Identifier
 from rapport.kernel.chance import Chance, Ids

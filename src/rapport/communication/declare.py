@@ -11,12 +11,12 @@ import msgspec
 from rapport.communication.actions import Action, same_phrase
 from rapport.communication.adapters.build import BUILT_IN
 from rapport.communication.adapters.declare import check_places, read_adapters, read_media
-from rapport.communication.adapters.declare_inputs import InputDeclared, read_inputs
-from rapport.communication.adapters.declare_sending import read_sending
-from rapport.communication.adapters.dispatch_settings import DispatchSettings
+from rapport.communication.adapters.incoming.declare_inputs import InputDeclared, read_inputs
+from rapport.communication.adapters.outgoing.declare_sending import read_sending
+from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.settings import MailSettings, WebhookSettings
-from rapport.communication.declare_actions import ACTION_KEYS, read_action
-from rapport.communication.declare_people import (
+from rapport.communication.declaring.actions import ACTION_KEYS, read_action
+from rapport.communication.declaring.people import (
     COLLECTIVE_KEYS,
     PEER_KEYS,
     read_collective,

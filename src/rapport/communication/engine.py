@@ -23,21 +23,21 @@ from rapport.communication.actions import (
     phrases_by,
     same_phrase,
 )
-from rapport.communication.adapters.outcomes import OutcomeData
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
-from rapport.communication.deciding import Decided
-from rapport.communication.declining import USUAL_DECLINES, Declines
-from rapport.communication.handling import Route, nobody_else
-from rapport.communication.hops import hops_before
-from rapport.communication.notifying import Callback, Notifications
+from rapport.communication.delivering.deciding import Decided
+from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
+from rapport.communication.delivering.handling import Route, nobody_else
+from rapport.communication.delivering.hops import hops_before
+from rapport.communication.delivering.notifying import Callback, Notifications
+from rapport.communication.delivering.plain import plain_line
+from rapport.communication.delivering.returned import Returned
+from rapport.communication.delivering.taking import INPUTS, Taking, TakingParts
+from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
+from rapport.communication.delivering.transaction import Outgoing, append_early, append_outgoing
 from rapport.communication.peers import PeerDirectory
-from rapport.communication.plain import plain_line
-from rapport.communication.privacy_functions import NO_FUNCTIONS, PrivacyFunctions
-from rapport.communication.returned import Returned
-from rapport.communication.taking import INPUTS, Taking, TakingParts
+from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
 from rapport.communication.templates import Facts, nothing_known
-from rapport.communication.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.transaction import Outgoing, append_early, append_outgoing
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent

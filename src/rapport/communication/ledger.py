@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from rapport.communication.case_records import Case, shown_key
+from rapport.communication.delivering.case_records import Case, shown_key
+from rapport.communication.delivering.steps import Note
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.communication.steps import Note
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
 from rapport.core.ids import content_id
 

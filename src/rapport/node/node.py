@@ -17,12 +17,12 @@ from rapport.channel.access_signatures import SignatureCheck
 from rapport.channel.channel import Appended
 from rapport.channel.logged import LoggedChannels
 from rapport.channel.rights import Rights
-from rapport.communication.adapters.webhook_in import WebhookInput
-from rapport.communication.answers import AnswerData, is_answer_token, record_answer
-from rapport.communication.api_communication import Communication
+from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.api.communication import Communication
+from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
 from rapport.communication.assembly import Assembly
-from rapport.communication.history import Ledger
-from rapport.communication.history_index import LedgerIndex
+from rapport.communication.history.index import LedgerIndex
+from rapport.communication.history.ledger import Ledger
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock

@@ -22,12 +22,12 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import Communication, communication_from_site
-from rapport.communication.declare_engines import engines_from_site
-from rapport.communication.declare_sessions import Entrance, entrance_from_site
-from rapport.communication.history_index import LEDGER_FILE, LedgerIndex
-from rapport.communication.query_criteria import with_log_index
-from rapport.communication.services import ServicesDeclared, services_from_site
-from rapport.communication.shares import ShareSettings
+from rapport.communication.declaring.engines import engines_from_site
+from rapport.communication.declaring.sessions import Entrance, entrance_from_site
+from rapport.communication.history.index import LEDGER_FILE, LedgerIndex
+from rapport.communication.services.query_criteria import with_log_index
+from rapport.communication.services.services import ServicesDeclared, services_from_site
+from rapport.communication.sharing.shares import ShareSettings
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids

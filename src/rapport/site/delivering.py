@@ -12,9 +12,9 @@ import msgspec
 
 from rapport.communication.actions import Action, EscalationStep, same_phrase
 from rapport.communication.declare import Communication
-from rapport.communication.declare_waiting import people_behind
+from rapport.communication.declaring.waiting import people_behind
+from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
-from rapport.communication.tracking import CollectiveDelivery, PeerDelivery
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.message import Identifier
 from rapport.policy.delivery import read_delivery

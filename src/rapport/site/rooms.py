@@ -15,9 +15,9 @@ from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts
-from rapport.communication.declare_engines import engines_from_site
-from rapport.communication.declare_sessions import entrance_from_site
-from rapport.communication.services import services_from_site
+from rapport.communication.declaring.engines import engines_from_site
+from rapport.communication.declaring.sessions import entrance_from_site
+from rapport.communication.services.services import services_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.plugins import Plugins

@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rapport.communication.delivery import next_step
-from rapport.communication.privacy import Allowed, Verdict
-from rapport.communication.steps import (
+from rapport.communication.delivering.delivery import next_step
+from rapport.communication.delivering.steps import (
     AllBegun,
     Answer,
     Ask,
@@ -28,7 +27,7 @@ from rapport.communication.steps import (
     TimeUp,
     Walk,
 )
-from rapport.communication.tracking import (
+from rapport.communication.delivering.tracking import (
     CollectiveDelivery,
     Member,
     PeerDelivery,
@@ -36,6 +35,7 @@ from rapport.communication.tracking import (
     Tracking,
     Try,
 )
+from rapport.communication.privacy.verdict import Allowed, Verdict
 
 NOW = 1_000_000
 MAIL, INBOX = "mail:x@example.org", "inbox:"

@@ -13,13 +13,13 @@ import msgspec
 
 from rapport.channel.logged import LoggedChannels
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent
-from rapport.communication.adapters.outputs import Outputs
+from rapport.communication.adapters.outgoing.outputs import Outputs
+from rapport.communication.delivering.tracking import NextReceiver, Retry
+from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer, SiteDirectory
-from rapport.communication.privacy import quiet_rule
-from rapport.communication.privacy_hours import parse_hours
-from rapport.communication.tracking import NextReceiver, Retry
-from rapport.communication.wishes import NO_WISHES, Wishes, with_wishes
+from rapport.communication.privacy.hours import parse_hours
+from rapport.communication.privacy.verdict import quiet_rule
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message, MessagePolicy
 from rapport.kernel.clock import ManualClock

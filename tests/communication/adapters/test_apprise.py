@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.apprise import AppriseAdapter, notice, secret_parts
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.settings_notify import AppriseSettings, is_service_address
+from rapport.communication.adapters.notify.apprise import AppriseAdapter, notice, secret_parts
+from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
 from rapport.communication.peers import shown_address
 from rapport.testing.suites.adapter import make_delivery
 from rapport.testing.webhook import WebhookSink

@@ -9,8 +9,8 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery
-from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.dispatch_settings import DispatchSettings
+from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.adapters import GatedAdapter, ScriptedAdapter

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Sent
-from rapport.communication.adapters.dispatch import Dispatch
-from rapport.communication.adapters.dispatch_settings import DispatchSettings
-from rapport.communication.adapters.lanes import Lanes, Waiting
-from rapport.communication.adapters.marks import Begun, Ended, Mark, Marks
+from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
+from rapport.communication.adapters.outgoing.lanes import Lanes, Waiting
+from rapport.communication.adapters.outgoing.marks import Begun, Ended, Mark, Marks
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.email import MailAdapter, make_mail
+from rapport.communication.adapters.mail.email import MailAdapter, make_mail
 from rapport.communication.adapters.settings import MailSettings
 from rapport.communication.addresses import address_fault
 from rapport.testing.mail import LocalMailServer

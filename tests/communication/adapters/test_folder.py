@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.folder_in import FolderInput
-from rapport.communication.adapters.folder_out import FolderAdapter, file_name
-from rapport.communication.adapters.settings_files import (
+from rapport.communication.adapters.files.folder_in import FolderInput
+from rapport.communication.adapters.files.folder_out import FolderAdapter, file_name
+from rapport.communication.adapters.files.settings import (
     FilesTaken,
     FolderInputSettings,
     FolderSettings,

@@ -13,16 +13,16 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Failed, Sent
-from rapport.communication.adapters.ftp import FtpAdapter, FtpInput
-from rapport.communication.adapters.ftp_client import FtpFolder
-from rapport.communication.adapters.input_base import AdapterState
-from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.settings_files import (
+from rapport.communication.adapters.files.ftp import FtpAdapter, FtpInput
+from rapport.communication.adapters.files.ftp_client import FtpFolder
+from rapport.communication.adapters.files.settings import (
     FilesTaken,
     FtpInputSettings,
     FtpServer,
     FtpSettings,
 )
+from rapport.communication.adapters.incoming.input_base import AdapterState
+from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.unusable import bury_unusable
 from rapport.core.errors import InvalidInput, NotAllowed, SourceUnavailable
 from rapport.core.message import Identifier, Message

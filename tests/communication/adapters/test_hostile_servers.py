@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.ftp_client import FtpFolder
-from rapport.communication.adapters.imap_mailbox import Mailbox
-from rapport.communication.adapters.settings_files import FtpServer
-from rapport.communication.adapters.settings_mail import ImapSettings
+from rapport.communication.adapters.files.ftp_client import FtpFolder
+from rapport.communication.adapters.files.settings import FtpServer
+from rapport.communication.adapters.mail.imap_mailbox import Mailbox
+from rapport.communication.adapters.mail.settings import ImapSettings
 from rapport.core.errors import RapportError
 
 

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.email import make_mail
-from rapport.communication.adapters.imap import ImapInput, ImapPushInput
-from rapport.communication.adapters.imap_mailbox import Mailbox, quoted
-from rapport.communication.adapters.input_base import AdapterState
-from rapport.communication.adapters.inputs import Inputs
-from rapport.communication.adapters.mail_care import AddressBook, mail_care, mail_knowledge
-from rapport.communication.adapters.settings_mail import ImapSettings
-from rapport.communication.answers import answer_secret, answer_token
+from rapport.communication.adapters.incoming.input_base import AdapterState
+from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
+from rapport.communication.adapters.mail.email import make_mail
+from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
+from rapport.communication.adapters.mail.imap_mailbox import Mailbox, quoted
+from rapport.communication.adapters.mail.settings import ImapSettings
+from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable
 from rapport.kernel.clock import SystemClock

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.communication.adapters.inputs import Inputs
+from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.core.errors import Conflict, InvalidInput, Unavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from rapport.communication.adapters.base import Failed, Sent, adapter, declared
-from rapport.communication.adapters.instances import Instances, maker_of
+from rapport.communication.adapters.outgoing.instances import Instances, maker_of
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import ManualClock
 from rapport.testing.suites.adapter import make_delivery

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.adapters.mail_html import text_of_html
-from rapport.communication.adapters.mail_limits import MailLimits
-from rapport.communication.adapters.mail_quoting import reply_of
-from rapport.communication.adapters.mail_reply import Bounced, MailKnowledge, meaning_of
+from rapport.communication.adapters.mail.html import text_of_html
+from rapport.communication.adapters.mail.limits import MailLimits
+from rapport.communication.adapters.mail.quoting import reply_of
+from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, meaning_of
 from rapport.communication.adapters.unusable import Unusable
 from rapport.core.message import Message
 

@@ -6,12 +6,12 @@ from email.message import EmailMessage
 
 import pytest
 
-from rapport.communication.adapters.email import make_mail
-from rapport.communication.adapters.mail_limits import MailLimits
-from rapport.communication.adapters.mail_quoting import reply_of
-from rapport.communication.adapters.mail_reply import Bounced, MailKnowledge, meaning_of
+from rapport.communication.adapters.mail.email import make_mail
+from rapport.communication.adapters.mail.limits import MailLimits
+from rapport.communication.adapters.mail.quoting import reply_of
+from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, meaning_of
 from rapport.communication.adapters.unusable import Unusable
-from rapport.communication.answers import answer_link, answer_token, is_answer_token
+from rapport.communication.arriving.answers import answer_link, answer_token, is_answer_token
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery
 

@@ -8,16 +8,16 @@ from email.message import EmailMessage
 
 import pytest
 
-from rapport.communication.adapters.email import MailAdapter
-from rapport.communication.adapters.imap import ImapInput
-from rapport.communication.adapters.input_base import AdapterState
-from rapport.communication.adapters.mail_care import AddressBook, mail_care, mail_knowledge
-from rapport.communication.adapters.settings_mail import ImapSettings, MailSettings
-from rapport.communication.answers import answer_secret, answer_token
-from rapport.communication.arriving import Arrivals
-from rapport.communication.authenticating import Authenticating
+from rapport.communication.adapters.incoming.input_base import AdapterState
+from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
+from rapport.communication.adapters.mail.email import MailAdapter
+from rapport.communication.adapters.mail.imap import ImapInput
+from rapport.communication.adapters.mail.settings import ImapSettings, MailSettings
+from rapport.communication.arriving.answers import answer_secret, answer_token
+from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.communication.sessions import Sessions, SessionSettings
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.sessions import Sessions, SessionSettings
 from rapport.testing.imap_server import PASSWORD
 from rapport.testing.mail import LocalMailServer
 

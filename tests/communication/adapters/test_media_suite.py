@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rapport.channel.mqtt.declare import Broker
-from rapport.communication.adapters.mqtt_out import MqttAdapter
-from rapport.communication.adapters.page import OpenPages, PageAdapter
-from rapport.communication.adapters.settings_mqtt import MqttSettings
-from rapport.communication.adapters.settings_web import PageSettings
+from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
+from rapport.communication.adapters.mqtt.settings import MqttSettings
+from rapport.communication.adapters.web.page import OpenPages, PageAdapter
+from rapport.communication.adapters.web.settings import PageSettings
 from rapport.kernel.clock import SystemClock
 from rapport.testing.mqtt import Device
 from rapport.testing.nats import NatsServer

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
-from rapport.communication.adapters.input_base import AdapterState
-from rapport.communication.adapters.mqtt_in import MqttInput
-from rapport.communication.adapters.mqtt_messages import REMEMBERED, Remembered, read_packet
-from rapport.communication.adapters.settings_mqtt import MqttInputSettings, TopicPattern
+from rapport.communication.adapters.incoming.input_base import AdapterState
+from rapport.communication.adapters.mqtt.incoming import MqttInput
+from rapport.communication.adapters.mqtt.messages import REMEMBERED, Remembered, read_packet
+from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
 from rapport.kernel.clock import SystemClock

@@ -7,9 +7,9 @@ import asyncio
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, Sent, adapter
 from rapport.communication.adapters.sealed import SealedAdapter, with_seals
 from rapport.communication.addresses import address_fault
-from rapport.communication.sealing import FRESH_MS, open_text
-from rapport.communication.session_tokens import from_text
-from rapport.communication.sessions import Sessions
+from rapport.communication.sessions.sealing import FRESH_MS, open_text
+from rapport.communication.sessions.sessions import Sessions
+from rapport.communication.sessions.tokens import from_text
 from rapport.kernel.clock import ManualClock
 from rapport.store.memory import MemoryRecordStore
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.push.signing import signed_headers, timed_signature
-from rapport.communication.adapters.settings_web import WebhookInputSettings
-from rapport.communication.adapters.webhook_in import WebhookInput
-from rapport.communication.adapters.webhook_messages import (
+from rapport.communication.adapters.web.settings import WebhookInputSettings
+from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.adapters.web.webhook_messages import (
     FORM_TYPE,
     MOST_MESSAGES,
     messages_of_body,

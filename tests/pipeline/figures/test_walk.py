@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rapport.cli.pipeline_report import report
-from rapport.communication.answers import AnswerData, answer_secret, answer_token, record_answer
+from rapport.communication.arriving.answers import (
+    AnswerData,
+    answer_secret,
+    answer_token,
+    record_answer,
+)
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Appended
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Outcome, adapter
+from rapport.communication.delivering.hops import ACTION_HOPS
 from rapport.communication.effects import Effect
-from rapport.communication.hops import ACTION_HOPS
 from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import CAUSE, Event, cause_text, check_envelope
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rapport.communication.adapters.base import OutputAdapter, is_stateful
-from rapport.communication.adapters.inbox import InboxAdapter
-from rapport.communication.adapters.instances import Instances
-from rapport.communication.adapters.page import OpenPages, PageAdapter
+from rapport.communication.adapters.outgoing.instances import Instances
+from rapport.communication.adapters.web.inbox import InboxAdapter
+from rapport.communication.adapters.web.page import OpenPages, PageAdapter
 from rapport.core.errors import Unsupported
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.plugins import Plugins
@@ -97,26 +97,26 @@ def _built_in(name: str, declared: Communication, around: Surroundings) -> Outpu
         case "ws":
             return PageAdapter(around.pages, declared.media["ws"], around.clock)
         case "mail":
-            from rapport.communication.adapters.email import MailAdapter
+            from rapport.communication.adapters.mail.email import MailAdapter
 
             return MailAdapter(declared.mail, around.link_for, around.proof_for, clock=around.clock)
         case "folder":
-            from rapport.communication.adapters.folder_out import FolderAdapter
+            from rapport.communication.adapters.files.folder_out import FolderAdapter
 
             return FolderAdapter(declared.media["folder"], around.proof_for)
         case "ftp":
-            from rapport.communication.adapters.ftp import FtpAdapter
+            from rapport.communication.adapters.files.ftp import FtpAdapter
 
             return FtpAdapter(declared.media["ftp"], around.proof_for)
         case "mqtt":
-            from rapport.communication.adapters.mqtt_out import MqttAdapter
+            from rapport.communication.adapters.mqtt.outgoing import MqttAdapter
 
             return MqttAdapter(declared.media["mqtt"], around.proof_for, around.clock)
         case "apprise":
-            from rapport.communication.adapters.apprise import AppriseAdapter
+            from rapport.communication.adapters.notify.apprise import AppriseAdapter
 
             return AppriseAdapter(declared.media["apprise"], around.link_for)
         case _:
-            from rapport.communication.adapters.webhook import WebhookAdapter
+            from rapport.communication.adapters.web.webhook import WebhookAdapter
 
             return WebhookAdapter(declared.webhook, around.link_for, around.clock)

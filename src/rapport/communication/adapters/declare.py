@@ -6,19 +6,19 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from rapport.communication.adapters.declare_sending import SENDING
-from rapport.communication.adapters.settings import MailSettings, WebhookSettings
-from rapport.communication.adapters.settings_files import (
+from rapport.communication.adapters.files.settings import (
     FOLDER_KEYS,
     FTP_KEYS,
     is_place_name,
     read_folders,
     read_ftp,
 )
-from rapport.communication.adapters.settings_mail import MAIL_KEYS, read_mail_settings
-from rapport.communication.adapters.settings_mqtt import MQTT_KEYS, read_mqtt
-from rapport.communication.adapters.settings_notify import APPRISE_KEYS, read_apprise
-from rapport.communication.adapters.settings_web import PAGE_KEYS, read_page
+from rapport.communication.adapters.mail.settings import MAIL_KEYS, read_mail_settings
+from rapport.communication.adapters.mqtt.settings import MQTT_KEYS, read_mqtt
+from rapport.communication.adapters.notify.settings import APPRISE_KEYS, read_apprise
+from rapport.communication.adapters.outgoing.declare_sending import SENDING
+from rapport.communication.adapters.settings import MailSettings, WebhookSettings
+from rapport.communication.adapters.web.settings import PAGE_KEYS, read_page
 from rapport.communication.addresses import address_fault
 from rapport.communication.peers import Peer
 from rapport.core.errors import InvalidInput, Problem

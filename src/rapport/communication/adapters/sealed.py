@@ -13,8 +13,8 @@ import msgspec
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter
 from rapport.communication.adapters.base import declared as declared_by
-from rapport.communication.sealing import NONCE_BYTES, Seal, seal_text, split_sealed
-from rapport.communication.sessions import Sessions
+from rapport.communication.sessions.sealing import NONCE_BYTES, Seal, seal_text, split_sealed
+from rapport.communication.sessions.sessions import Sessions
 from rapport.kernel.clock import Clock
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.communication.adapters.settings_mail import MailSettings as MailSettings
+from rapport.communication.adapters.mail.settings import MailSettings as MailSettings
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):

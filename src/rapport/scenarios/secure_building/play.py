@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.communication.history import LedgerRow
+from rapport.communication.history.ledger import LedgerRow
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings

@@ -13,7 +13,7 @@ from litestar import Request, Response, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from rapport.communication.aside import run_aside
-from rapport.communication.directory import Entry
+from rapport.communication.directory.stored import Entry
 from rapport.core.errors import InvalidInput, Problem
 from rapport.web.callers import allow_admin, allow_whole
 from rapport.web.dependencies import NodeDependency

@@ -12,8 +12,8 @@ import msgspec
 from litestar import Request, Response, delete, get, put
 from litestar.params import FromPath, QueryParameter
 
-from rapport.communication.info import InformationFound, MessageInformation
-from rapport.communication.info_records import shown_information
+from rapport.communication.services.info import InformationFound, MessageInformation
+from rapport.communication.services.info_records import shown_information
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.node.node import Node
 from rapport.web.callers import allow, allow_admin

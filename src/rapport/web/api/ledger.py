@@ -12,8 +12,8 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.communication.history import Question
-from rapport.communication.history_message import MESSAGE_STATES, known_state, show_message
+from rapport.communication.history.ledger import Question
+from rapport.communication.history.message import MESSAGE_STATES, known_state, show_message
 from rapport.core.times import parse_time
 from rapport.web.callers import allow_whole
 from rapport.web.dependencies import NodeDependency

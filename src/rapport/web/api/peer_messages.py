@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from litestar import Request, Response, post
 
-from rapport.communication.arriving_sorting import TOO_FAST, Arrived
-from rapport.communication.session_tokens import INVALID
+from rapport.communication.arriving.sorting import TOO_FAST, Arrived
+from rapport.communication.sessions.tokens import INVALID
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast, TooLarge
 from rapport.core.message import AUTH, Message
 from rapport.web.api.sessions import origin_of, shown_token

@@ -8,8 +8,8 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath
 
-from rapport.communication.routing import RoutingRule
-from rapport.communication.routing_records import shown_rule
+from rapport.communication.services.routing import RoutingRule
+from rapport.communication.services.routing_records import shown_rule
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.message import Identifier
 from rapport.web.callers import allow, allow_admin

@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request, Response, post
 
 from rapport.communication.aside import run_aside
-from rapport.communication.wishes import NO_WISHES, Wishes
+from rapport.communication.delivering.wishes import NO_WISHES, Wishes
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast, TooLarge
 from rapport.core.message import Message
 from rapport.node.node import Node

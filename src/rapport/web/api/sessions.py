@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request, Response, delete, post
 from litestar.params import FromPath
 
-from rapport.communication.sessions import Opened
+from rapport.communication.sessions.sessions import Opened
 from rapport.core.errors import InvalidInput, NotAuthenticated
 from rapport.core.times import format_time
 from rapport.web.callers import allow_admin

@@ -14,8 +14,8 @@ from litestar import Request, Response, post
 from litestar.params import FromPath
 
 from rapport.channel.access_rates import FailedAttempts
-from rapport.communication.adapters.input_base import Arrival
-from rapport.communication.adapters.webhook_in import WebhookInput
+from rapport.communication.adapters.incoming.input_base import Arrival
+from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast
 from rapport.node.node import Node
 from rapport.web.callers import identity_of

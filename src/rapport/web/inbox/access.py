@@ -13,20 +13,20 @@ from urllib.parse import parse_qsl
 import msgspec
 from litestar.connection import ASGIConnection
 
-from rapport.communication.answers import (
+from rapport.communication.arriving.answers import (
     LONGEST_ANSWER,
     AnswerData,
     answer_secret,
     answer_token,
     record_answer,
 )
-from rapport.communication.inbox_links import (
+from rapport.communication.arriving.inbox_links import (
     form_token,
     inbox_link,
     is_form_token,
     is_inbox_token,
 )
-from rapport.communication.sessions import Opened
+from rapport.communication.sessions.sessions import Opened
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.node.node import Node
 from rapport.web.inbox.view import InboxView, is_under_way, look

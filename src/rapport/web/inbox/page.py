@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
-from rapport.communication.history import MessageRow
+from rapport.communication.history.ledger import MessageRow
 from rapport.core.times import format_time
 from rapport.web.inbox.view import Decided, InboxView
 from rapport.web.pages import render

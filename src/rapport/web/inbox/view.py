@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from rapport.communication.aside import run_aside
-from rapport.communication.history import IN_INBOX, Ledger, LedgerRow, MessageRow, Question
-from rapport.communication.history_rows import CLOSED, TAKEN
+from rapport.communication.history.ledger import IN_INBOX, Ledger, LedgerRow, MessageRow, Question
+from rapport.communication.history.rows import CLOSED, TAKEN
 from rapport.core.ids import content_id
 
 MOST_WAITING = 200

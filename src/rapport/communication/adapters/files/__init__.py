@@ -1,0 +1,1 @@
+"""Folders: local and FTP."""

@@ -1,0 +1,1 @@
+"""Input adapters at work: push, pull, requests."""

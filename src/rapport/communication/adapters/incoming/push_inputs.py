@@ -1,0 +1,137 @@
+"""Runs one push adapter: its way in, its tasks under care, its end. [CO-5]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from rapport.communication.adapters.incoming.input_base import (
+    AdapterState,
+    Arrival,
+    InputPushAdapter,
+    Work,
+)
+from rapport.core.errors import Conflict, RapportError, Unavailable
+from rapport.core.message import Message
+from rapport.core.times import format_duration
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks, end_firmly
+from rapport.kernel.telemetry import get_logger
+
+START_WITHIN_MS = STOP_WITHIN_MS = 30_000
+T = TypeVar("T")
+PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[Arrival]]]
+"""Publishes in the name of one input."""
+_log = get_logger(__name__)
+
+
+class InputCounts(msgspec.Struct):
+    """What one input has done since it was added."""
+
+    received: int = 0
+    refused: int = 0
+    errors: int = 0
+    pulls: int = 0
+    last_pull_ms: int = 0
+    trouble: str = ""
+    """What went wrong last; empty while all is well."""
+
+    def take(self, arrivals: Sequence[Arrival]) -> None:
+        """Counts what was published."""
+        refused = sum(not arrival.accepted for arrival in arrivals)
+        self.received += len(arrivals) - refused
+        self.refused += refused
+        self.trouble = ""
+
+
+class PushInput:
+    """See Intake: what the adapter is given, and how it is ended."""
+
+    def __init__(
+        self,
+        name: str,
+        adapter: InputPushAdapter,
+        publish: PublishAs,
+        state: AdapterState,
+        clock: Clock,
+        *,
+        owner: str,
+    ) -> None:
+        self.name, self.adapter, self.owner, self.state = name, adapter, owner, state
+        self.counts = InputCounts()
+        self._publish, self._clock = publish, clock
+        self._tasks = Tasks(clock)
+        self._scheduled = 0
+        self._ended = False
+
+    async def start(self) -> None:
+        """Starts the adapter. Raises what it raises, or Unavailable when that is no error of ours;
+        then nothing of it runs.
+        """
+        try:
+            await _within(self._clock, START_WITHIN_MS, self.adapter.start(self))
+        except RapportError:
+            await self._tasks.stop()
+            raise
+        except Exception as error:
+            await self._tasks.stop()
+            raise Unavailable(
+                f"the input {self.name!r} could not start: {type(error).__name__}: {error}",
+                code="input.cannot_start",
+            ) from error
+
+    async def stop(self) -> None:
+        """Cancels scheduled work, then stops the adapter; what that raises is logged."""
+        self._ended = True
+        await self._tasks.stop()
+        try:
+            await _within(self._clock, STOP_WITHIN_MS, self.adapter.stop())
+        except Exception as error:
+            _log.error("input not stopped", input=self.name, error=repr(error))
+
+    async def publish(self, messages: Sequence[Message]) -> Sequence[Arrival]:
+        """See Intake."""
+        if self._ended:
+            raise Conflict(
+                f"the input {self.name!r} was removed; nothing of this was taken",
+                code="input.removed",
+            )
+        arrivals = await self._publish(messages)
+        self.counts.take(arrivals)
+        return arrivals
+
+    __call__ = publish
+
+    def schedule(self, work: Work, *, name: str = "") -> None:
+        """See Intake."""
+        self._scheduled += 1
+        self._tasks.start(f"input.{self.name}.{name or 'task'}.{self._scheduled}", work)
+
+    def unwell(self) -> list[str]:
+        """Scheduled work that keeps failing."""
+        return self._tasks.unwell()
+
+
+async def surely(work: Coroutine[Any, Any, T]) -> T:
+    """Does the work to its end, also when the caller is cancelled meanwhile."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait([doing])
+        raise
+
+
+async def _within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, None]) -> None:
+    doing = asyncio.ensure_future(work)
+    deadline = asyncio.ensure_future(clock.sleep(limit_ms))
+    try:
+        await asyncio.wait({doing, deadline}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise TimeoutError(f"no answer within {format_duration(limit_ms)}")
+        doing.result()
+    finally:
+        await end_firmly(doing, deadline)

@@ -1,0 +1,1 @@
+"""E-mail: SMTP out, IMAP in."""

@@ -1,0 +1,111 @@
+"""What a node does with mails that are no messages, and what it knows to read mails. [CO-10, CO-16]
+
+A bounce becomes an outcome in `control`: the medium took the mail and says no afterwards. A mail
+that nobody can use becomes a dead letter with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from rapport.channel.channel import Channels
+from rapport.communication.adapters.mail.imap import MailCare
+from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge
+from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
+from rapport.communication.adapters.unusable import bury_unusable
+from rapport.communication.arriving.answers import is_answer_token
+from rapport.communication.delivering.steps import LATEST_ATTEMPT
+from rapport.communication.peers import Peer, shown_address
+from rapport.core.event import CAUSE, Event, cause_text, make_event
+from rapport.core.ids import content_id
+from rapport.kernel.clock import Clock
+
+_MAIL = "mail:"
+_BOOK_LIFE_NS = 60_000_000_000
+
+
+class PeerNames(Protocol):
+    """What finding a peer by its address needs of a directory."""
+
+    def peer_names(self) -> Iterable[str]: ...
+    def peer(self, name: str) -> Peer | None: ...
+
+
+class AddressBook:
+    """Peers by their mail address, read from the directory once a minute."""
+
+    def __init__(self, directory: PeerNames, clock: Clock) -> None:
+        self._directory, self._clock = directory, clock
+        self._peers: dict[str, str | None] = {}
+        self._read_ns: int | None = None
+
+    def peer_of(self, address: str) -> str | None:
+        """The one peer with that address; None also when several share it."""
+        now_ns = self._clock.steady_ns()
+        if self._read_ns is None or now_ns - self._read_ns > _BOOK_LIFE_NS:
+            self._peers, self._read_ns = self._read(), now_ns
+        return self._peers.get(address.lower())
+
+    def address_of(self, bounced: Bounced) -> str:
+        """The peer's address that a mail came back from: by the key, else by the server's word."""
+        peer = self._directory.peer(bounced.peer)
+        mails = [one for one in peer.addresses if one.startswith(_MAIL)] if peer else []
+        for address in mails:
+            if content_id("key", bounced.message, bounced.peer, address) == bounced.key:
+                return address
+        named = [one for one in mails if one.lower() == f"{_MAIL}{bounced.recipient}"]
+        return named[0] if named else f"{_MAIL}{bounced.recipient}"
+
+    def _read(self) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for name in self._directory.peer_names():
+            peer = self._directory.peer(name)
+            for address in set(peer.addresses if peer else ()):
+                if address.startswith(_MAIL):
+                    key = address.removeprefix(_MAIL).lower()
+                    found[key] = None if key in found else name
+        return found
+
+
+def mail_knowledge(
+    secret: bytes, book: AddressBook, conversation_of: Callable[[str], str] | None = None
+) -> MailKnowledge:
+    """What reading mails needs, from the node's secret for answers and its directory."""
+    proves = partial(is_answer_token, secret)
+    if conversation_of is None:
+        return MailKnowledge(proves, book.peer_of)
+    return MailKnowledge(proves, book.peer_of, conversation_of)
+
+
+def mail_care(name: str, channels: Channels, book: AddressBook, clock: Clock) -> MailCare:
+    """Bounces go to `control`, unusable mails to `dead_letters`; `name` is the input's."""
+
+    async def bounced(mail: Bounced) -> None:
+        event = bounce_event(mail, book.address_of(mail), now_ms=clock.now_ms())
+        await channels.channel("control").append([event])
+
+    return MailCare(bounced, bury_unusable(name, channels, clock))
+
+
+def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:
+    """The outcome of a delivery that the medium took and gave back; one notice is one outcome."""
+    data = OutcomeData(
+        message=mail.message,
+        peer=mail.peer,
+        address=shown_address(address),
+        attempt=LATEST_ATTEMPT,
+        state="failed",
+        reason=f"the mail came back: {mail.reason}",
+        retry=False,
+    )
+    return make_event(
+        source="adapter/mail",
+        id=content_id("bounce", mail.id, mail.message, mail.peer),
+        type=OUTCOME,
+        subject=mail.message,
+        time=now_ms,
+        data=data,
+        headers={CAUSE: cause_text(mail.message)},
+    )

@@ -1,0 +1,273 @@
+"""Mail in by IMAP: looked for at intervals (`imap`), or told by the server (`imap-push`). [CO-5,
+CO-16]
+
+No mail is lost and none counts twice: the place in the folder moves on only after what was read is
+durable, and a mail that is read again has the same id. Mails that are no messages are kept aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from rapport.communication.adapters.incoming.input_base import AdapterState, Arrival, Intake
+from rapport.communication.adapters.mail.imap_mailbox import REFUSED, Mailbox
+from rapport.communication.adapters.mail.limits import MailLimits
+from rapport.communication.adapters.mail.reply import (
+    Bounced,
+    MailKnowledge,
+    MailMeaning,
+    meaning_of,
+)
+from rapport.communication.adapters.mail.settings import ImapSettings
+from rapport.communication.adapters.unusable import (
+    TOO_FAST,
+    SetAside,
+    Unusable,
+    not_accepted,
+)
+from rapport.core.errors import SourceUnavailable, Unavailable
+from rapport.core.ids import content_id
+from rapport.core.message import Message
+
+_PLACE = "place"
+_PATIENCE = 4
+"""One call to the server may take so many times its timeout: each answer has that for itself."""
+_MOST_REFUSALS = 3
+T = TypeVar("T")
+
+
+class MailPlace(msgspec.Struct, frozen=True):
+    """How far a folder was read: mails up to `uid`, in the numbering `validity`."""
+
+    validity: int = 0
+    uid: int = 0
+
+
+class MailCare(msgspec.Struct, frozen=True):
+    """What is done with mails that are no messages; both are durable when they return, and may be
+    called again for the same mail.
+    """
+
+    bounced: Callable[[Bounced], Awaitable[None]]
+    set_aside: SetAside
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What one look found. `place` is where the next begins once all of it is durable."""
+
+    place: MailPlace
+    messages: list[Message]
+    uids: list[int]
+
+
+class MailReader:
+    """Reads a folder from its durable place on; what pull and push have in common."""
+
+    def __init__(self, settings: ImapSettings, known: MailKnowledge, care: MailCare) -> None:
+        """The functions of `known` are called from a thread."""
+        self.settings, self._known, self._care = settings, known, care
+        depth = max(settings.most_parts // 10, 2)
+        self._limits = MailLimits(
+            parts=settings.most_parts, depth=depth, text=settings.largest_mail
+        )
+        self._state: AdapterState | None = None
+        self._refusals: dict[int, int] = {}
+
+    def open(self, state: AdapterState) -> None:
+        """Takes up the durable memory."""
+        self._state = state
+
+    async def look(self, session: ImapSession) -> Look:
+        """The next mails, those aside and the bounces told already; empty = nothing new."""
+        place = self._place_in(session.mailbox, await self._kept())
+        new = await session.run(partial(session.mailbox.uids_after, place.uid))
+        uids, messages = new[: self.settings.most_mails], list[Message]()
+        for uid in uids:
+            meaning = await session.run(partial(self._read, session.mailbox, uid))
+            if isinstance(meaning, Message):
+                messages.append(meaning)
+            elif isinstance(meaning, Bounced):
+                await self._care.bounced(meaning)
+            elif isinstance(meaning, Unusable):
+                await self._care.set_aside(meaning)
+        return Look(MailPlace(place.validity, uids[-1] if uids else place.uid), messages, uids)
+
+    async def settle(
+        self, look: Look, arrivals: Sequence[Arrival], session: ImapSession | None
+    ) -> None:
+        """Ends a look whose messages are durable: marks or moves the mails, then moves the place.
+
+        In this order: after a crash in between, mails are at most looked at once more.
+        """
+        for message, arrival in zip(look.messages, arrivals, strict=True):
+            if arrival.reason == TOO_FAST:
+                return  # all of it comes again with the next look, what is known is dropped
+            if not arrival.accepted:
+                await self._care.set_aside(not_accepted(message, arrival.reason))
+        if look.uids and session is not None:
+            await session.run(partial(session.mailbox.settle, look.uids))
+        if look.place != await self._kept():
+            await self._state_of().put(_PLACE, msgspec.msgpack.encode(look.place))
+
+    def _read(self, mailbox: Mailbox, uid: int) -> MailMeaning | None:
+        """In the session's thread; None when the mail has gone meanwhile."""
+        try:
+            mail = mailbox.fetch(uid)
+        except SourceUnavailable as error:
+            return self._refused(mailbox, uid, error)
+        if mail is None:
+            return None
+        return meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
+
+    def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> Unusable:
+        """A mail that the server cannot give must not keep back all later ones for ever."""
+        if error.code != REFUSED:
+            raise error
+        self._refusals[uid] = self._refusals.get(uid, 0) + 1
+        if self._refusals[uid] < _MOST_REFUSALS:
+            raise error
+        del self._refusals[uid]
+        return Unusable(
+            id=content_id("mail", self.settings.user, str(mailbox.validity), str(uid)),
+            code="mail.refused_by_server",
+            reason=error.message,
+        )
+
+    def _place_in(self, mailbox: Mailbox, kept: MailPlace | None) -> MailPlace:
+        """A new numbering begins at the start: what was taken before is known again by its id."""
+        if kept is None and not self.settings.from_start:
+            return MailPlace(mailbox.validity, mailbox.next_uid - 1)
+        if kept is None or kept.validity != mailbox.validity:
+            return MailPlace(mailbox.validity, 0)
+        return kept
+
+    async def _kept(self) -> MailPlace | None:
+        kept = await self._state_of().get(_PLACE)
+        return None if kept is None else msgspec.msgpack.decode(kept, type=MailPlace)
+
+    def _state_of(self) -> AdapterState:
+        if self._state is None:
+            raise RuntimeError("the mail input was not opened")
+        return self._state
+
+
+class ImapSession:
+    """An open mailbox and the one thread that may use it."""
+
+    def __init__(self, settings: ImapSettings) -> None:
+        self.mailbox, self._settings = Mailbox(settings), settings
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="imap")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.run(self.mailbox.open)
+        except BaseException:
+            await self._leave()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._leave()
+
+    async def run(self, work: Callable[[], T], *, longest_ms: int = 0) -> T:
+        """Runs blocking work; when cancelled or too slow the connection is cut, which ends it."""
+        running = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        longest_ms = longest_ms or self._settings.timeout_ms * _PATIENCE
+        try:
+            done, _ = await asyncio.wait([running], timeout=longest_ms / 1_000)
+            if not done:
+                raise SourceUnavailable(
+                    f"the IMAP server {self._settings.host} did not answer in time",
+                    code="imap.unavailable",
+                )
+        except BaseException:
+            self.mailbox.interrupt()
+            await asyncio.wait([running])
+            raise
+        return running.result()
+
+    async def _leave(self) -> None:
+        try:
+            await self.run(self.mailbox.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+
+class ImapInput:
+    """Looks when asked: a pull adapter. Each look has a connection of its own."""
+
+    name = "imap"
+
+    def __init__(self, settings: ImapSettings, known: MailKnowledge, care: MailCare) -> None:
+        self._reader = MailReader(settings, known, care)
+        self._look: Look | None = None
+
+    async def open(self, state: AdapterState) -> None:
+        """Takes up the durable place."""
+        self._reader.open(state)
+
+    async def pull(self) -> list[Message]:
+        """Messages of new mails; raises SourceUnavailable or NotAuthenticated."""
+        async with ImapSession(self._reader.settings) as session:
+            look = self._look = await self._reader.look(session)
+            if not look.messages:
+                await self._reader.settle(look, (), session)
+        return look.messages
+
+    async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
+        """The messages are durable: the place moves on."""
+        look, self._look = self._look, None
+        if look is None or not look.messages:
+            return
+        if self._reader.settings.after == "leave":
+            await self._reader.settle(look, arrivals, None)
+            return
+        async with ImapSession(self._reader.settings) as session:
+            await self._reader.settle(look, arrivals, session)
+
+
+class ImapPushInput:
+    """Is told by the server (IDLE): a push adapter with one connection kept open."""
+
+    name = "imap-push"
+
+    def __init__(self, settings: ImapSettings, known: MailKnowledge, care: MailCare) -> None:
+        self._reader = MailReader(settings, known, care)
+        self._intake: Intake | None = None
+
+    async def start(self, intake: Intake) -> None:
+        """Begins to listen; a server that is away is tried again with growing pauses."""
+        self._intake = intake
+        self._reader.open(intake.state)
+        intake.schedule(self._listen, name="imap")
+
+    async def stop(self) -> None:
+        """The listening was cancelled before, and with it the connection."""
+        self._intake = None
+
+    async def _listen(self) -> None:
+        idle_ms = self._reader.settings.idle_ms
+        async with ImapSession(self._reader.settings) as session:
+            while (intake := self._intake) is not None:
+                look = await self._reader.look(session)
+                arrivals = await intake.publish(look.messages) if look.messages else ()
+                if any(arrival.reason == TOO_FAST for arrival in arrivals):
+                    # Whoever cares for this task calls it again, later each time.
+                    raise Unavailable("the engine takes no more now", code="input.too_fast")
+                await self._reader.settle(look, arrivals, session)
+                if not look.uids:
+                    wait = partial(session.mailbox.wait, idle_ms / 1_000)
+                    longest_ms = idle_ms + self._reader.settings.timeout_ms * _PATIENCE
+                    await session.run(wait, longest_ms=longest_ms)

@@ -1,0 +1,248 @@
+"""A mail as it came, read into what matters here: who, in reply to what, which text. [CO-16]
+
+Pure. Mails come from anybody: every fault of a mail is an InvalidInput that harms only that mail.
+Headers are read with the old policy of the standard library: the new one parses them into trees
+and stumbles over wrong ones.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from email.errors import MessageError
+from email.header import decode_header
+from email.message import Message as ParsedMail
+from email.parser import BytesParser
+from email.policy import compat32
+
+import msgspec
+
+from rapport.communication.adapters.mail.html import text_of_html
+from rapport.communication.adapters.mail.limits import MailLimits, check_structure
+from rapport.core.errors import InvalidInput
+from rapport.core.ids import content_id
+
+_REFERENCE = re.compile(r"<([^<>\s]{1,998})>")
+_MOST_REFERENCES = 50
+_LONGEST_SENDER = 2_000
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ADDRESS = re.compile(r"[^\s<>(),;:\"@]{1,64}@[^\s<>(),;:\"@]{1,255}(?![^\s<>(),;:])")
+_TRANSFER_ENCODINGS = ("", "7bit", "8bit", "binary", "base64", "quoted-printable")
+_CHARSETS = re.compile(
+    r"utf_(8|16|32|7).*|ascii|iso(8859|2022).*|cp\d+|windows.*|koi8.*|gb.*|hz|big5.*|shift_jis.*"
+    r"|euc_.*|mac_.*|johab|tis_620|viscii"
+)
+_UNSEEN_LINES = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\0"
+
+
+class ReadMail(msgspec.Struct, frozen=True, kw_only=True):
+    """What a mail says. The sender is what it claims; nothing here proves it."""
+
+    id: str
+    """The same for the same mail, however often and from wherever it is fetched."""
+    sender: str
+    """The bare address of From, in small letters; empty when there is not exactly one."""
+    subject: str
+    references: tuple[str, ...]
+    """The ids that it answers or refers to, the nearest first, without brackets."""
+    text: str
+    language: str = ""
+    automatic: str = ""
+    """How it is known that no person wrote it; empty = one may have."""
+    cut: bool = False
+    """The end of the mail, not of its text, was left out."""
+
+
+def parse_mail(raw: bytes, limits: MailLimits) -> ParsedMail:
+    """The mail's tree; raises InvalidInput for what would cost too much or cannot be read."""
+    check_structure(raw, limits)
+    try:
+        return BytesParser(policy=compat32).parsebytes(raw)
+    except (MessageError, ValueError, RecursionError, LookupError, TypeError) as error:
+        raise _unreadable(type(error).__name__) from None
+
+
+def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> ReadMail:
+    """What the mail says; raises InvalidInput when no text of it can be read.
+
+    `cut` tells that only the beginning of the mail was fetched.
+    """
+    sender, text = _sender(tree), _text(tree, limits, cut=cut)
+    return ReadMail(
+        id=content_id("mail", header(tree, "Message-ID", limits).strip(), sender, text),
+        sender=sender,
+        subject=header(tree, "Subject", limits),
+        references=references_of(tree, limits),
+        text=text,
+        language=_language(header(tree, "Content-Language", limits)),
+        automatic=_automatic(tree, limits),
+        cut=cut,
+    )
+
+
+def header(tree: ParsedMail, name: str, limits: MailLimits) -> str:
+    """The header in one line of readable text; empty when it is absent."""
+    written = tree.get(name)
+    if written is None:
+        return ""
+    return _one_line(_decoded(str(written)[: limits.header]))
+
+
+def references_of(tree: ParsedMail, limits: MailLimits) -> tuple[str, ...]:
+    """The ids of In-Reply-To and References, the nearest first."""
+    nearest = _REFERENCE.findall(_joined(tree, "In-Reply-To", limits))
+    older = _REFERENCE.findall(_joined(tree, "References", limits))
+    return tuple(dict.fromkeys([*nearest, *reversed(older)]))[:_MOST_REFERENCES]
+
+
+def leaves_of(tree: ParsedMail, limits: MailLimits) -> list[ParsedMail]:
+    """The parts that hold something themselves, in order; forwarded mails stay closed."""
+    found: list[ParsedMail] = []
+    waiting = [(tree, 0)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > limits.depth or len(found) > limits.parts:
+            raise InvalidInput("the mail has too many parts", code="mail.too_many_parts")
+        if part.get_content_maintype() == "multipart" and part.is_multipart():
+            waiting += [(one, depth + 1) for one in reversed(inner_of(part))]
+        else:
+            found.append(part)
+    return found
+
+
+def inner_of(part: ParsedMail) -> list[ParsedMail]:
+    """The parts or the mail within a part; nothing for one that holds text or bytes."""
+    inner = part.get_payload() if part.is_multipart() else []
+    return [one for one in inner if isinstance(one, ParsedMail)]
+
+
+def decoded_text(part: ParsedMail, limits: MailLimits) -> str:
+    """The text of a part by its charset; what does not fit it shows as a replacement mark."""
+    encoding = str(part.get("Content-Transfer-Encoding", "")).strip().lower()
+    if encoding not in _TRANSFER_ENCODINGS:
+        raise InvalidInput(
+            f"the mail's text is encoded as {encoding[:40]!r}", code="mail.unknown_encoding"
+        )
+    try:
+        body = part.get_payload(decode=True)
+        charset = part.get_content_charset("utf-8")
+    except (MessageError, ValueError, LookupError, TypeError, AssertionError) as error:
+        raise _unreadable(type(error).__name__) from None
+    return _in_charset(body if isinstance(body, bytes) else b"", charset)[: limits.text]
+
+
+# --- parts of a mail ---
+
+
+def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:
+    """Plain text before HTML, the first of its kind; a mail of neither says nothing."""
+    leaves = [leaf for leaf in leaves_of(tree, limits) if not _is_attached(leaf)]
+    for kind in ("text/plain", "text/html"):
+        for leaf in leaves:
+            if leaf.get_content_type() != kind:
+                continue
+            if cut and leaf is leaves_of(tree, limits)[-1]:
+                raise InvalidInput("the text of the mail is too long", code="mail.too_long")
+            text = decoded_text(leaf, limits)
+            return _with_plain_lines(text_of_html(text) if kind == "text/html" else text)
+    return ""
+
+
+def _is_attached(part: ParsedMail) -> bool:
+    return str(part.get("Content-Disposition", "")).strip().lower().startswith("attachment")
+
+
+def _sender(tree: ParsedMail) -> str:
+    """Several senders, or none, are nobody: whom would an answer belong to?"""
+    written = tree.get_all("From", [])
+    if len(written) != 1:
+        return ""
+    text = _QUOTED.sub("", _one_line(str(written[0]))[:_LONGEST_SENDER])
+    found = _ADDRESS.findall(text)
+    return found[0].lower() if len(found) == 1 else ""
+
+
+def _automatic(tree: ParsedMail, limits: MailLimits) -> str:
+    """Wrong in doubt towards "automatic": an alarm that stays open harms less than one that an
+    out-of-office reply has closed.
+    """
+    submitted = header(tree, "Auto-Submitted", limits).partition(";")[0].strip().lower()
+    if submitted not in ("", "no"):
+        return f"Auto-Submitted: {submitted[:40]}"
+    precedence = header(tree, "Precedence", limits).strip().lower()
+    if precedence in ("bulk", "junk", "list", "auto_reply"):
+        return f"Precedence: {precedence}"
+    for name in ("X-Autoreply", "X-Autorespond", "X-Autoresponder"):
+        if header(tree, name, limits).strip().lower() not in ("", "no"):
+            return name
+    if "".join(str(tree.get("Return-Path", "")).split()) == "<>":
+        return "an empty Return-Path"
+    if tree.get_content_type() == "multipart/report":
+        return "a report"
+    return _automatic_subject(header(tree, "Subject", limits))
+
+
+_AUTOMATIC_SUBJECT = re.compile(
+    r"(automatic reply|auto[- ]?reply|autoreply|out of (the )?office|automatische antwort"
+    r"|abwesenheits\w{0,12}|réponse automatique|risposta automatica|respuesta automática"
+    r"|resposta automática|automatisch antwoord)\s*(:|$)",
+    re.IGNORECASE,
+)
+
+
+def _automatic_subject(subject: str) -> str:
+    """Old responders say it nowhere else."""
+    found = _AUTOMATIC_SUBJECT.match(subject.strip())
+    return f"the subject begins with {found[1]!r}" if found else ""
+
+
+def _language(text: str) -> str:
+    first = text.split(",")[0].strip()
+    return first if re.fullmatch(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}", first) else ""
+
+
+# --- characters ---
+
+
+def _in_charset(body: bytes, charset: str) -> str:
+    """Only charsets that people write in: some codecs of the library cost far more than their
+    input, others are no charsets at all.
+    """
+    try:
+        name = codecs.lookup(charset).name
+        usual = _CHARSETS.fullmatch(name.replace("-", "_")) is not None
+        return body.decode(name if usual else "utf-8", "replace")
+    except (LookupError, ValueError):  # a charset that nobody knows, or that is none
+        return body.decode("utf-8", "replace")
+
+
+def _decoded(text: str) -> str:
+    """Encoded words in a header, each by its charset."""
+    try:
+        pieces = decode_header(text)
+    except (MessageError, ValueError):
+        return text
+    return "".join(
+        piece if isinstance(piece, str) else _in_charset(piece, charset or "utf-8")
+        for piece, charset in pieces
+    )
+
+
+def _joined(tree: ParsedMail, name: str, limits: MailLimits) -> str:
+    """Decoded: some programs write long ids as encoded words."""
+    values = [_decoded(str(value)[: limits.header]) for value in tree.get_all(name, [])[:10]]
+    return " ".join(values)[: limits.header]
+
+
+def _one_line(text: str) -> str:
+    return "".join(one if one.isprintable() else " " for one in text).strip()
+
+
+def _with_plain_lines(text: str) -> str:
+    """Line ends as `\\n`; other characters that end a line for some readers become blanks."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    return plain.translate({ord(one): " " for one in _UNSEEN_LINES})
+
+
+def _unreadable(what: str) -> InvalidInput:
+    return InvalidInput(f"the mail cannot be read ({what})", code="mail.unreadable")

@@ -1,0 +1,1 @@
+"""MQTT out and in."""

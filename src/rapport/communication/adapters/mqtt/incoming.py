@@ -1,0 +1,135 @@
+"""MQTT in: a push adapter that acknowledges to the broker only what is durable here. [CO-16, CO-5]
+
+The broker keeps what it has under way until we acknowledge, over restarts of both sides. A packet
+that comes again gets the id it had, so that the channel drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from rapport.channel.mqtt.client import Arrived, BrokerClient
+from rapport.communication.adapters.incoming.input_base import Intake
+from rapport.communication.adapters.mqtt.messages import Remembered, read_packet
+from rapport.communication.adapters.mqtt.settings import MqttInputSettings
+from rapport.core.errors import InvalidInput, Unavailable
+from rapport.core.message import Message
+from rapport.kernel.chance import Chance, Ids
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+T = TypeVar("T")
+
+MOST_TOGETHER = 500
+MOST_TRIES = 600
+"""Seconds for which a sender that is too fast makes the others wait; then its messages go."""
+TOO_FAST = "message.too_fast"
+_PLACE = "packets"
+_PAUSE_MS = 1_000
+
+
+class MqttInput:
+    """Listens to the topics of the site. All calls belong to one event loop."""
+
+    name = "mqtt"
+
+    def __init__(self, settings: MqttInputSettings, clock: Clock | None = None) -> None:
+        self._settings, self._clock = settings, clock or SystemClock()
+        self._ids = Ids(self._clock, Chance.from_machine())
+        self._client: BrokerClient | None = None
+        self._remembered = Remembered()
+        self.taken = self.refused = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing arrives; empty while all is well."""
+        return self._client.trouble if self._client is not None else "not started"
+
+    async def start(self, intake: Intake) -> None:
+        """Connects in the background, for ever; raises Unsupported without the driver."""
+        settings = self._settings
+        self._intake = intake
+        self._remembered = Remembered.from_bytes(await intake.state.get(_PLACE))
+        topics = [one.filter for one in settings.topics]
+        client = BrokerClient(settings.broker, settings.password, settings.client, topics)
+        self._client = client
+        client.start()
+        intake.schedule(self._take_in, name="mqtt")
+
+    async def stop(self) -> None:
+        """Says goodbye; the broker keeps what comes meanwhile."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.stop()
+
+    async def _take_in(self) -> None:
+        client = self._client
+        assert client is not None, "start() comes first"
+        while True:
+            arrived = [await client.arrived.get()]
+            while len(arrived) < MOST_TOGETHER and not client.arrived.empty():
+                arrived.append(client.arrived.get_nowait())
+            await self._take(arrived)
+            for one in arrived:
+                client.acknowledge(one.packet.number, one.quality)
+
+    async def _take(self, arrived: Sequence[Arrived]) -> None:
+        """Durable or refused when it returns; tries again as long as it is neither, for the broker
+        waits.
+        """
+        messages = [message for one in arrived if (message := self._read(one)) is not None]
+        if not messages:
+            return
+        # The ids are on disk before their messages are: a packet that comes again finds its.
+        kept = self._remembered.to_bytes()
+        await self._surely(partial(self._intake.state.put, _PLACE, kept))
+        for _ in range(MOST_TRIES):
+            messages = await self._publish(messages)
+            if not messages:
+                return
+            await self._clock.sleep(_PAUSE_MS)
+        self.refused += len(messages)
+        _log.error("messages refused: too fast", input=self._intake.name, count=len(messages))
+
+    async def _publish(self, messages: list[Message]) -> list[Message]:
+        """Those that have to be tried again, as their sender is too fast."""
+        arrivals = await self._surely(partial(self._intake.publish, messages))
+        again = []
+        for message, arrival in zip(messages, arrivals, strict=True):
+            if arrival.reason == TOO_FAST:
+                again.append(message)
+                continue
+            self.taken += arrival.accepted
+            self.refused += not arrival.accepted
+            if not arrival.accepted:
+                _log.warning("message refused", input=self._intake.name, why=arrival.reason)
+        return again
+
+    async def _surely(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Tries again until the store is there, however long it takes: the broker waits."""
+        while True:
+            try:
+                return await work()
+            except Unavailable as error:
+                _log.warning("messages wait", input=self._intake.name, why=error.message)
+                await self._clock.sleep(_PAUSE_MS)
+
+    def _read(self, arrived: Arrived) -> Message | None:
+        """The message; None for what is none: kept by the broker it would block all behind it."""
+        packet = arrived.packet
+        try:
+            message = read_packet(packet, self._settings.topics)
+        except InvalidInput as error:
+            self.refused += 1
+            _log.warning(
+                "not a message", input=self._intake.name, topic=packet.topic, why=error.message
+            )
+            return None
+        if message.id:
+            return message
+        return msgspec.structs.replace(message, id=self._remembered.id_for(packet, self._ids.new()))

@@ -1,0 +1,1 @@
+"""Apprise and its services."""

@@ -1,0 +1,1 @@
+"""Output adapters at work: selection, instances, lanes, marks."""

@@ -1,0 +1,307 @@
+"""Carries deliveries from `output.<adapter>` to the adapter and outcomes back to the engine.
+[CO-4, CO-10, CO-12]
+
+One dispatch per adapter, so a medium that is down leaves the others alone. Peers are served side
+by side, one peer's messages in order. Retries are the engine's (durable timers): a failing address
+never blocks the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from rapport.channel.channel import Channels
+from rapport.channel.dead_letter_replay import settled
+from rapport.channel.dead_letters import DEAD_LETTERS, bury
+from rapport.communication.adapters.base import Delivery, Failed, OutputAdapter, is_repeatable
+from rapport.communication.adapters.outgoing.bookkeeping import Bookkeeping
+from rapport.communication.adapters.outgoing.dispatch_settings import (
+    DEFAULT_SETTINGS,
+    DispatchSettings,
+)
+from rapport.communication.adapters.outgoing.lanes import Lanes, Waiting
+from rapport.communication.adapters.outgoing.marks import Begun, Mark, Marks
+from rapport.communication.adapters.outgoing.outcomes import (
+    OutcomeData,
+    Report,
+    dropped_data,
+    kept_data,
+    outcome_data,
+    report_to_control,
+    unknown_data,
+)
+from rapport.communication.adapters.outgoing.sending import Sending
+from rapport.communication.aside import run_aside
+from rapport.communication.delivering.returned import Returned, told
+from rapport.core.errors import InvalidInput
+from rapport.core.event import StoredEvent
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import first_of
+from rapport.store.base import RecordStore
+
+_MOST_STARTS = 10
+"""A delivery during which the process ended this often is taken for the reason and given up."""
+_READ_AT_ONCE_BYTES = 8_000_000
+"""About as much is read at a time, judged by the largest of the last ones."""
+_READ_AHEAD = 8
+"""So many times as much may be under way."""
+_FIRST_READ = 100
+
+
+def never_decided(_message: str, _peer: str) -> bool:
+    """Everything that waits is still to be sent."""
+    return False
+
+
+class Dispatch:
+    """Holds one adapter's place in its channel and what it has read ahead."""
+
+    def __init__(
+        self,
+        adapter: OutputAdapter,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        settings: DispatchSettings = DEFAULT_SETTINGS,
+        report: Report | None = None,
+        is_decided: Callable[[str, str], bool] = never_decided,
+    ) -> None:
+        """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
+        says that nothing more is to be sent of it to the peer; asked right before sending.
+        """
+        self.adapter = adapter
+        self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
+        self._channels, self._records, self._clock = channels, records, clock
+        self._settings, self._is_decided = settings, is_decided
+        self._report = report or report_to_control(channels, clock)
+        self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
+        self._returned = Returned(channels, records, self.reader, (self.channel,))
+        self._turn = asyncio.Lock()
+        self._leaving = asyncio.Event()
+        self._is_open = False
+        self.workers = 0
+        """Calls of the adapter under way."""
+
+    async def run(self) -> None:
+        """Works until cancelled or drained; started again it goes on where the last commit
+        stood.
+        """
+        async with self._turn:
+            await self.open()
+            async with self._working() as group:
+                letters = group.create_task(self._take_letters_back())
+                while await self._read(group) or await self._wait(group):
+                    continue
+                letters.cancel()
+
+    async def drain(self) -> None:
+        """Sends all that is there, then ends `run`; returns when nothing is left. Works also when
+        `run` does not.
+        """
+        self._leaving.set()
+        await self.run()
+
+    async def open(self) -> None:
+        """Takes up the durable place; deliveries after it are looked at again."""
+        subscription = await self._channels.subscribe(self.channel, self.reader)
+        marks = None if is_repeatable(self.adapter) else Marks(self.adapter.name, self._records)
+        self._book = Bookkeeping(subscription, self._report, marks)
+        self._left: dict[int, Mark] = await self._book.load()
+        self._read_until = subscription.position
+        self._lanes = Lanes()
+        self._largest = _READ_AT_ONCE_BYTES // _FIRST_READ
+        self.workers = 0
+        await self._returned.open()
+        self._is_open = True
+
+    def waiting(self) -> int:
+        """How many wait or are under way; 0 before `open`."""
+        last = self._channels.channel(self.channel).last_position()
+        return last - self._book.committed if self._is_open else 0
+
+    async def settle(self) -> int:
+        """Sends all that is there now and waits for it; returns how many. For tests, stopping."""
+        count = 0
+        async with self._turn, self._working() as group:
+            while read := await self._read(group):
+                count += read
+            await self._book.wait_below(1)
+        return count
+
+    @asynccontextmanager
+    async def _working(self) -> AsyncIterator[asyncio.TaskGroup]:
+        async with asyncio.TaskGroup() as group:
+            books = group.create_task(self._book.run())
+            yield group
+            books.cancel()
+
+    # --- reading ---
+
+    async def _read(self, group: asyncio.TaskGroup) -> int:
+        """Reads on as far as there is room, waiting for it; how many it read."""
+        fitting = max(_READ_AT_ONCE_BYTES // self._largest, 1)
+        limit = min(self._settings.in_flight, _READ_AHEAD * fitting)
+        if self._book.count >= limit:
+            # Some more than one place, so that reading does not trickle.
+            await self._book.wait_below(limit * 3 // 4 + 1)
+        room = limit - self._book.count
+        source = self._channels.channel(self.channel)
+        batch = await source.read_after(
+            self._read_until, limit=min(room, fitting, self._settings.batch)
+        )
+        if batch:
+            await self._spread(batch, group)
+        return len(batch)
+
+    async def _wait(self, group: asyncio.TaskGroup) -> bool:
+        """Until there is more; False when there is none and we are to leave."""
+        if self._leaving.is_set():
+            await self._book.wait_below(1)
+            return bool(await self._read(group))
+        source = self._channels.channel(self.channel)
+        await first_of(source.wait_after(self._read_until), self._leaving.wait())
+        return True
+
+    async def _spread(self, batch: Sequence[StoredEvent], group: asyncio.TaskGroup) -> None:
+        self._read_until = batch[-1].position
+        self._largest = max([len(stored.event.data) for stored in batch]) or 1
+        self._book.open([stored.position for stored in batch])
+        fresh: list[Waiting] = []
+        for stored in batch:
+            try:
+                fresh.append(Waiting(stored.position, Delivery.from_event(stored.event)))
+            except InvalidInput as error:
+                # Only the engine writes here; what is not a delivery has no sender to tell.
+                await bury(self._channels, self.channel, self.reader, stored, error, attempts=1)
+                await self._book.tell([], [stored.position])
+        self._lanes.put(self._unmarked(fresh) if self._left else fresh)
+        self._staff(group)
+
+    def _unmarked(self, fresh: Sequence[Waiting]) -> list[Waiting]:
+        """Those that are to be sent, each with what the last process left; outcomes that it noted
+        are told, perhaps again.
+        """
+        found = []
+        for entry in fresh:
+            mark = self._left.pop(entry.position, Mark(0))
+            if mark.outcome is None:
+                found.append(Waiting(entry.position, entry.delivery, mark.starts))
+                continue
+            kept = mark.outcome
+            data = kept_data(entry.delivery, entry.position, kept.state, kept.reason, kept.retry)
+            self._book.end([data], [entry.position])
+        return found
+
+    # --- workers ---
+
+    def _staff(self, group: asyncio.TaskGroup) -> None:
+        """Adds workers while something may be sent that none of them takes."""
+        each = self._settings.batch if self._sending.takes_many else 1
+        wanted = min(-(-self._lanes.ready // each), self._settings.workers - self.workers)
+        for _ in range(wanted):
+            self.workers += 1
+            group.create_task(self._work())
+
+    async def _work(self) -> None:
+        """Carries what may be sent until there is nothing."""
+        most = self._settings.batch if self._sending.takes_many else 1
+        try:
+            while taken := self._lanes.take(most, one_each=self._sending.one_each):
+                await self._carry(taken)
+                self._lanes.done(taken)
+        finally:
+            self.workers -= 1
+
+    async def _carry(self, taken: Sequence[Waiting]) -> None:
+        """Sends what is still wanted and passes on what became of it; the outcomes are marked and
+        told while the next ones are sent.
+        """
+        await self._say_unknown(taken)
+        wanted, unwanted = self._sort_out(taken)
+        if unwanted:
+            self._book.end(list(unwanted.values()), list(unwanted))
+        if not wanted:
+            return
+        await self._book.begin([Begun(entry.position, entry.starts + 1) for entry in wanted])
+        outcomes = await self._sending.send([entry.delivery for entry in wanted])
+        data = [
+            outcome_data(entry.delivery, outcome, entry.position)
+            for entry, outcome in zip(wanted, outcomes, strict=True)
+        ]
+        self._book.end(data, [entry.position for entry in wanted])
+
+    def _sort_out(self, taken: Sequence[Waiting]) -> tuple[list[Waiting], dict[int, OutcomeData]]:
+        """What is to be sent, and by position what became of that which is not."""
+        now_ms, is_decided = self._clock.now_ms(), self._is_decided
+        wanted: list[Waiting] = []
+        unwanted: dict[int, OutcomeData] = {}
+        for entry in taken:
+            delivery = entry.delivery
+            # A plain one is decided by nothing but itself; one to an additional receiver by its
+            # own case.
+            case = delivery.case or delivery.message
+            if not delivery.plain and is_decided(case, delivery.peer):
+                unwanted[entry.position] = dropped_data(delivery, entry.position)
+            elif fault := _fault(entry, now_ms):
+                unwanted[entry.position] = outcome_data(delivery, fault, entry.position)
+            else:
+                wanted.append(entry)
+        return wanted, unwanted
+
+    async def _say_unknown(self, taken: Sequence[Waiting]) -> None:
+        """Tells of those that a process before was sending when it died: first of all, since they
+        may have gone, whatever becomes of them now.
+        """
+        begun = [entry for entry in taken if entry.starts]
+        if begun:
+            await self._book.tell(
+                [unknown_data(entry.delivery, entry.position, entry.starts) for entry in begun]
+            )
+
+    # --- dead letters that come back ---
+
+    async def _take_letters_back(self) -> None:
+        while True:
+            while await self.take_back():
+                continue
+            await self._returned.wait()
+
+    async def take_back(self) -> int:
+        """Carries what was buried and is on its way back, at least once; returns how many."""
+        returned = await self._returned.waiting()
+        for replay, stored in returned:
+            error = await self._carry_again(stored)
+            note = told(replay, error, self._clock.now_ms())
+            await self._channels.channel(DEAD_LETTERS).append([note])
+            changes = settled(replay, "" if error else "replayed")
+            await run_aside(partial(self._records.apply, changes))
+        return len(returned)
+
+    async def _carry_again(self, stored: StoredEvent | None) -> str:
+        """What went wrong; empty when it was carried."""
+        if stored is None:
+            return "the event is in no log any more"
+        try:
+            entry = Waiting(stored.position, Delivery.from_event(stored.event))
+        except InvalidInput as error:
+            return error.message
+        _, unwanted = self._sort_out([entry])
+        data = list(unwanted.values())
+        if not unwanted:
+            (outcome,) = await self._sending.send([entry.delivery])
+            data = [outcome_data(entry.delivery, outcome, entry.position)]
+        await self._report(data)
+        return ""
+
+
+def _fault(entry: Waiting, now_ms: int) -> Failed | None:
+    """Why a delivery is not to be sent, or None."""
+    if entry.delivery.expires and entry.delivery.expires <= now_ms:
+        return Failed("too late: its time to live is over", retry=False)
+    if entry.starts >= _MOST_STARTS:
+        return Failed(f"the node stopped {entry.starts} times while sending it", retry=False)
+    return None

@@ -1,0 +1,287 @@
+"""The output adapters of a node: registered and removed while traffic flows. [CO-4]
+
+A name that was removed is still served by `AbsentAdapter`, so what was queued for it at the last
+moment fails and goes another way; nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.adapters.absent import AbsentAdapter
+from rapport.communication.adapters.base import OutputAdapter, declared
+from rapport.communication.adapters.outgoing.dispatch import Dispatch, never_decided
+from rapport.communication.adapters.outgoing.dispatch_settings import (
+    DEFAULT_SETTINGS,
+    DispatchSettings,
+)
+from rapport.communication.adapters.outgoing.instances import IDLE_MS, Instances, maker_of
+from rapport.communication.adapters.outgoing.outcomes import Report
+from rapport.core.errors import DuplicateName, InvalidInput, Unsupported
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import RecordStore
+
+_OUTPUT = "output."
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
+_LONGEST_CLOSE_MS = 10_000
+_log = get_logger(__name__)
+NO_SETTINGS: Mapping[str, DispatchSettings] = {}
+
+
+class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say about one adapter now."""
+
+    name: str
+    stateful: bool
+    waiting: int
+    """Deliveries in its channel that have no outcome yet."""
+    workers: int
+    """Calls of the adapter under way."""
+    instances: int
+    """Peers' own instances, for a stateful adapter."""
+
+
+class _Served(msgspec.Struct, frozen=True):
+    """An adapter and what carries deliveries to it."""
+
+    adapter: OutputAdapter
+    dispatch: Dispatch
+
+
+class Outputs:
+    """Holds a dispatch per adapter. Dispatches held before the start are run by whoever starts the
+    node (`work`), those registered later under the care of this class.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        report: Report | None = None,
+        is_decided: Callable[[str, str], bool] = never_decided,
+        settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
+        idle_ms: int = IDLE_MS,
+        shared: bool = False,
+    ) -> None:
+        """`settings` by adapter name; `idle_ms`: when unused instances of stateful adapters are
+        closed; `shared`: the shares of several engines carry deliveries to the adapters that are
+        held here, which are always the same.
+        """
+        self._channels, self._clock, self._idle_ms = channels, clock, idle_ms
+        self._settings, self._shared = settings, shared
+        self._make = partial(
+            Dispatch,
+            channels=channels,
+            records=records,
+            clock=clock,
+            report=report,
+            is_decided=is_decided,
+        )
+        self._served: dict[str, _Served] = {}
+        self._absent: dict[str, Dispatch] = {}
+        self._tasks = Tasks(clock)
+
+    @property
+    def names(self) -> Collection[str]:
+        """The adapters that messages may be queued for: a view that follows every change."""
+        return self._served.keys()
+
+    def adapter(self, name: str) -> OutputAdapter | None:
+        """The adapter of that name, or None."""
+        served = self._served.get(name)
+        return served.adapter if served else None
+
+    def status(self) -> list[OutputStatus]:
+        """All adapters, by name."""
+        return [_status(self._served[name]) for name in sorted(self._served)]
+
+    # --- before the start ---
+
+    def hold(self, adapter: OutputAdapter) -> Dispatch:
+        """Adds an adapter that is made already; run by `work`. Raises DuplicateName."""
+        self._check(adapter.name)
+        dispatch = self._new_dispatch(adapter)
+        self._served[adapter.name] = _Served(adapter, dispatch)
+        return dispatch
+
+    def hold_absent(self) -> None:
+        """Answers for adapters that something was queued for and that are no more."""
+        for channel in self._channels.names():
+            name = channel.removeprefix(_OUTPUT)
+            if channel.startswith(_OUTPUT) and name not in (*self._served, *self._absent):
+                self._absent[name] = self._new_dispatch(AbsentAdapter(name))
+
+    def dispatches(self) -> list[Dispatch]:
+        """All of them now, the absent ones last."""
+        return [*(served.dispatch for served in self._served.values()), *self._absent.values()]
+
+    def work(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """What is to be run of the adapters held so far, by name; each may be started again after a
+        failure.
+        """
+        carrying = () if self._shared else self.dispatches()
+        work: dict[str, Callable[[], Awaitable[None]]] = {
+            dispatch.reader: dispatch.run for dispatch in carrying
+        }
+        for name, served in self._served.items():
+            if isinstance(served.adapter, Instances):
+                work[f"adapter.{name}.instances"] = served.adapter.run
+        return work
+
+    # --- at run time ---
+
+    async def register(self, kind: type[Any]) -> str:
+        """Adds the adapter of a class declared with `@adapter`; in force and running when it
+        returns. A stateless one is made now, with nothing.
+
+        Raises InvalidInput (`adapter.not_declared`, `adapter.not_made`, `adapter.bad_constructor`,
+        `adapter.bad_name`) or DuplicateName.
+        """
+        self._check(declared(kind).name)
+        return await self.use(made_by(kind, self._clock, idle_ms=self._idle_ms))
+
+    async def use(self, adapter: OutputAdapter) -> str:
+        """Adds an adapter that is made already, as `register` does."""
+        self._check_own()
+        name = adapter.name
+        await self._tasks.ended(_leaving(name))
+        self._check(name)
+        served = _Served(adapter, self._new_dispatch(adapter))
+        self._served[name] = served
+        absent = self._absent.pop(name, None)
+        if absent is not None:
+            # They share a place in the channel: never both at a time.
+            await absent.drain()
+        self._tasks.start(served.dispatch.reader, served.dispatch.run)
+        if isinstance(adapter, Instances):
+            self._tasks.start(f"adapter.{name}.instances", adapter.run)
+        return name
+
+    async def remove(self, name: str) -> bool:
+        """Takes an adapter away: at once nothing more is queued for it, what waits goes out first,
+        then it is closed. Returns when that is done; False when there is none of that name.
+
+        Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
+        not keep it from being removed.
+        """
+        self._check_own()
+        served = self._served.pop(name, None)
+        if served is None:
+            return False
+        self._tasks.start(_leaving(name), partial(self._see_off, name, served))
+        await self._tasks.ended(_leaving(name))
+        return True
+
+    def peer_changed(self, peer: str) -> None:
+        """A peer's addresses or policy are others now: its own instances are made anew when next
+        needed.
+        """
+        for served in list(self._served.values()):
+            if isinstance(served.adapter, Instances):
+                served.adapter.peer_changed(peer)
+
+    async def close(self) -> None:
+        """Stops what runs here and closes all adapters; what `work` gave was stopped before."""
+        await self._tasks.stop()
+        for served in self._served.values():
+            await self._close(served.adapter)
+
+    # --- parts ---
+
+    async def _see_off(self, name: str, served: _Served) -> None:
+        """May be called again after a failure."""
+        await served.dispatch.drain()
+        await self._tasks.stop(f"adapter.{name}", f"adapter.{name}.instances")
+        await self._close(served.adapter)
+        absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
+        self._tasks.start(absent.reader, absent.run)
+
+    async def _close(self, adapter: OutputAdapter) -> None:
+        """One that will not close keeps nobody else from leaving."""
+        closing = asyncio.ensure_future(self._closed(adapter))
+        deadline = asyncio.ensure_future(self._clock.sleep(_LONGEST_CLOSE_MS))
+        try:
+            await asyncio.wait({closing, deadline}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            deadline.cancel()
+
+    async def _closed(self, adapter: OutputAdapter) -> None:
+        try:
+            await adapter.close()
+        except Exception as error:
+            _log.error("adapter not closed", adapter=adapter.name, error=repr(error))
+
+    def _new_dispatch(self, adapter: OutputAdapter) -> Dispatch:
+        return self._make(adapter, settings=self._settings.get(adapter.name, DEFAULT_SETTINGS))
+
+    def _check_own(self) -> None:
+        if self._shared:
+            raise Unsupported(
+                "changing media at run time",
+                "several engines",
+                hint="say the media in the site file, or where each process is opened",
+            )
+
+    def _check(self, name: str) -> None:
+        if not _NAME.match(name):
+            raise InvalidInput(
+                f"{name[:80]!r} cannot be the name of an adapter",
+                code="adapter.bad_name",
+                hint="a letter, then letters, digits, - or _, all lower case: such as sms-gateway",
+            )
+        if name in self._served:
+            raise DuplicateName(
+                f"there is an adapter named {name!r} already",
+                code="adapter.registered",
+                hint=f"remove {name!r} first, or give this one another name",
+            )
+
+
+def made_by(kind: type[Any], clock: Clock, *, idle_ms: int = IDLE_MS) -> OutputAdapter:
+    """The adapter of a declared class: the one instance, or what makes one for each peer. Raises
+    as `Outputs.register` does.
+    """
+    said = declared(kind)
+    if said.stateful:
+        return Instances(said.name, maker_of(kind), clock, idle_ms=idle_ms)
+    return _made(kind, said.name)
+
+
+def _made(kind: type[Any], name: str) -> OutputAdapter:
+    try:
+        made: OutputAdapter = kind()
+    except Exception as error:
+        raise InvalidInput(
+            f"the adapter {name!r} could not be made: {type(error).__name__}: {error}",
+            code="adapter.not_made",
+            hint="a stateless adapter is made with nothing; Outputs.use takes one made already",
+        ) from error
+    return made
+
+
+def _status(served: _Served) -> OutputStatus:
+    adapter = served.adapter
+    of_peers = adapter if isinstance(adapter, Instances) else None
+    return OutputStatus(
+        name=adapter.name,
+        stateful=of_peers is not None,
+        waiting=served.dispatch.waiting(),
+        workers=served.dispatch.workers,
+        instances=of_peers.count() if of_peers else 0,
+    )
+
+
+def _leaving(name: str) -> str:
+    return f"adapter.{name}.leaving"

@@ -1,0 +1,1 @@
+"""Webhooks, the inbox, open pages."""

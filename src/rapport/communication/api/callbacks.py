@@ -1,0 +1,133 @@
+"""What an application is asked: who peers and collectives are, whether a password is right, and the
+messages it is told of. Plain functions and coroutines alike. [CO-3, CO-11, CO-15]
+
+The engine looks people up in worker threads, so a plain function is called there and may block; a
+coroutine runs in the loop of who opened the room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import TimeoutError as TookTooLong
+from typing import TypeVar, cast
+
+import msgspec
+
+from rapport.communication.delivering.notifying import Callback
+from rapport.communication.directory.cache import NoSuchCollective, NoSuchPeer
+from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
+from rapport.communication.sessions.authenticating import Authenticate
+from rapport.core.errors import SourceUnavailable
+from rapport.core.message import Identifier
+
+DEADLINE_SECONDS = 30.0
+"""A coroutine that takes longer is given up and asked again later."""
+
+T = TypeVar("T")
+PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
+CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
+NotificationCallback = Callback
+
+
+class Callbacks(msgspec.Struct, frozen=True, kw_only=True):
+    """What an application brings; what it leaves out is done by the room itself."""
+
+    peer_info: PeerInfo | None = None
+    """Who a peer is: asked for names that nobody declared or added. None, or raising NoSuchPeer,
+    means that there is no such peer; anything else it raises, that it could not find out."""
+    collective_info: CollectiveInfo | None = None
+    """Who is in a collective: asked at every sending. None or NoSuchCollective as above."""
+    authenticate: Authenticate | None = None
+    """Whether this is the peer's password, in place of the passwords kept here."""
+
+
+NO_CALLBACKS = Callbacks()
+
+
+class AskedDirectory:
+    """A directory that asks the application for everybody it does not know itself."""
+
+    def __init__(
+        self,
+        own: PeerDirectory,
+        callbacks: Callbacks,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        """`loop`: where coroutines run; calls come from other threads."""
+        self._own, self._callbacks, self._loop = own, callbacks, loop
+        self._deadline_seconds = deadline_seconds
+
+    def peer(self, name: str) -> Peer | None:
+        """The peer of that name, or None; raises SourceUnavailable when the application failed."""
+        found = self._own.peer(name)
+        if found is None and self._callbacks.peer_info is not None:
+            return self._ask(self._callbacks.peer_info, Identifier("peer", name))
+        return found
+
+    def collective(self, name: str) -> Collective | None:
+        """The collective as it is now, or None; raises SourceUnavailable."""
+        return self._own.collective(name) or self._asked_collective(name)
+
+    def policy_of(self, name: str) -> Collective | None:
+        """See PeerDirectory."""
+        return self._own.policy_of(name) or self._asked_collective(name)
+
+    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
+        """See PeerDirectory; each slice asks, so members may change between two."""
+        if self._own.policy_of(name) is not None:
+            return self._own.member_names(name, after=after, limit=limit)
+        found = self._asked_collective(name)
+        return names_after(sorted(set(found.members)), after, limit) if found else []
+
+    def _asked_collective(self, name: str) -> Collective | None:
+        if self._callbacks.collective_info is None:
+            return None
+        return self._ask(self._callbacks.collective_info, Identifier("collective", name))
+
+    def _ask(self, callback: Callable[[Identifier], T | Awaitable[T]], who: Identifier) -> T | None:
+        try:
+            answered = callback(who)
+            if isinstance(answered, Awaitable):
+                return self._waited_for(cast(Awaitable[T], answered))
+            return answered
+        except (NoSuchPeer, NoSuchCollective):
+            return None
+        except SourceUnavailable:
+            raise
+        except Exception as error:
+            raise SourceUnavailable(
+                f"the application did not say who {who} is: {error!r}",
+                code="people.directory_failed",
+                hint="a callback returns None for who it does not know",
+            ) from error
+
+    def _waited_for(self, answered: Awaitable[T]) -> T:
+        if _is_in_a_loop():
+            if asyncio.iscoroutine(answered):
+                answered.close()
+            raise SourceUnavailable(
+                "a coroutine of the application cannot be waited for in the event loop",
+                code="people.in_the_loop",
+                hint="look people up in a worker thread, or give a plain function",
+            )
+        running = asyncio.run_coroutine_threadsafe(_awaited(answered), self._loop)
+        try:
+            return running.result(self._deadline_seconds)
+        except TookTooLong:
+            running.cancel()
+            raise
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(answered: Awaitable[T]) -> T:
+    return await answered

@@ -1,0 +1,1 @@
+"""What comes in, and how we know who sent it."""

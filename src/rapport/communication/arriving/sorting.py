@@ -1,0 +1,191 @@
+"""Where each arriving message goes: in, held, or refused with a reason; pure but for what it has
+counted, time is an argument. [CO-1, CO-11]
+
+`Arrivals` proves the senders first and writes afterwards what is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rapport.communication.arriving.events import (
+    arrived_event,
+    event_fault,
+    held_event,
+    own_event,
+    refused_event,
+    renew_event,
+)
+from rapport.communication.arriving.limits import (
+    Allowances,
+    ArrivalSettings,
+    SeenSeals,
+    shape_fault,
+)
+from rapport.communication.arriving.proving import EXPIRED, Proof, Proven
+from rapport.communication.sessions.sealing import FRESH_MS
+from rapport.communication.sessions.tokens import INVALID
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
+from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
+
+TOO_FAST = "message.too_fast"
+_STRANGERS, _FAULTY = "", "?"
+"""Who pays for messages that prove nothing, and for those that are refused; names of no peer."""
+
+
+class Arrived(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What became of one message: it is in `input` for good, or why not."""
+
+    id: str = ""
+    accepted: bool
+    proof: Proof = "none"
+    reason: str = ""
+    """A code for the outside: whatever is wrong with a token, it is `session.invalid`."""
+    held: bool = False
+    """Not in `input` yet: it waits for its peer to log in again."""
+    reply: Message | None = None
+    """The answer to an AUTH REQUEST, for its asker alone."""
+
+    def __repr__(self) -> str:
+        return f"Arrived(id={self.id!r}, accepted={self.accepted}, reason={self.reason!r})"
+
+
+class Work(msgspec.Struct):
+    """What is to be done about one batch."""
+
+    events: list[Event] = []
+    """Those that go to `input`."""
+    lines: list[Event] = []
+    """What `log` is told."""
+    held: list[tuple[str, Event]] = []
+    sealed: list[str] = []
+    """Ids that seals gave."""
+
+
+class Sorting:
+    """Holds what senders may still send, and the seals that came lately."""
+
+    def __init__(self, settings: ArrivalSettings, new_id: Callable[[], str]) -> None:
+        self._settings, self._new_id = settings, new_id
+        self._allowances = Allowances(settings.rate, settings.burst)
+        # A clock ahead by as much as is allowed makes a seal last twice as long.
+        self._seals = SeenSeals(2 * FRESH_MS)
+
+    def form_fault(self, message: Message) -> str:
+        """Why a message cannot come from any peer, as a code; empty when it can."""
+        shape = shape_fault(message, self._settings)
+        if shape is not None:
+            return shape.code
+        if message.sender.kind != "peer":
+            return "message.not_from_a_peer"
+        # What the node itself says about messages cannot be said from outside.
+        is_asking = message.type == MESSAGEINFO and message.subtype == "REQUEST"
+        if message.type in (CONTROL, AUTH, MESSAGEINFO) and not is_asking:
+            return "message.reserved_type"
+        return ""
+
+    def _right_fault(self, known: Proven) -> str:
+        """Why this proof is not enough for this message; empty when it is."""
+        receiver = known.message.receiver
+        is_outward = receiver is not None and receiver.kind != "component"
+        if known.proof == "answer" and is_outward:
+            return "message.only_answers"
+        if known.proof == "none":
+            needed = self._settings.unproven
+            if needed == "refuse" or (needed == "inward" and is_outward):
+                return "message.not_proven"
+        return ""
+
+    def sort(self, known: Proven, adapter: str, now_ms: int, work: Work) -> Arrived:
+        """Where one message goes; what is to be written is added to `work`."""
+        fault = known.fault or self._right_fault(known)
+        is_expired = fault == EXPIRED
+        if self._settings.rate and not self._may_pass(known, fault, adapter, now_ms, work):
+            return Arrived(accepted=False, reason=TOO_FAST)
+        if fault and not is_expired:
+            work.lines.append(self.refused(known.message, adapter, fault, now_ms))
+            return Arrived(accepted=False, reason=_told(fault))
+        event = arrived_event(known, adapter, self._new_id, now_ms)
+        if too_large := event_fault(event):
+            work.lines.append(self.refused(known.message, adapter, too_large, now_ms))
+            return Arrived(accepted=False, reason=too_large)
+        if is_expired:
+            return self._put_off(known, event, adapter, now_ms, work)
+        if known.unique:
+            work.sealed.append(event.id)
+        if event.id not in self._seals:
+            work.events.append(event)
+        return Arrived(id=event.id, accepted=True, proof=known.proof)
+
+    def _may_pass(self, known: Proven, fault: str, adapter: str, now_ms: int, work: Work) -> bool:
+        payer = _payer(known, fault)
+        if self._allowances.takes(adapter, payer, now_ms):
+            return True
+        if self._allowances.is_first_refusal(adapter, payer):
+            work.lines.append(self.refused(known.message, adapter, TOO_FAST, now_ms))
+        return False
+
+    def _put_off(
+        self, known: Proven, event: Event, adapter: str, now_ms: int, work: Work
+    ) -> Arrived:
+        """The message of a peer whose session is over: held or refused, and the peer is told."""
+        may_hold, message = self._settings.on_expired == "hold", known.message
+        work.events.append(renew_event(known, now_ms, may_hold=may_hold))
+        if not may_hold:
+            work.lines.append(self.refused(message, adapter, EXPIRED, now_ms))
+            return Arrived(accepted=False, reason=INVALID)
+        work.held.append((message.sender.name, event))
+        work.lines.append(held_event(event, message, adapter, self._new_id(), now_ms))
+        return Arrived(id=event.id, accepted=False, held=True, reason=INVALID)
+
+    def may_ask(self, adapter: str, now_ms: int) -> bool:
+        """Whether one more login may be tried by this way, and counts it."""
+        return self._allowances.takes(adapter, _STRANGERS, now_ms)
+
+    def note_written(self, work: Work, now_ms: int) -> None:
+        """What is in `input` for good: copies of sealed messages have no effect from now on."""
+        for id in work.sealed:
+            self._seals.note(id, now_ms)
+
+    def refused(self, message: Message, adapter: str, fault: str, now_ms: int) -> Event:
+        """The line of `log` about a message that did not get in."""
+        return refused_event(message, adapter, fault, self._new_id(), now_ms)
+
+    def own(self, message: Message, adapter: str, now_ms: int) -> Event:
+        """The event of an application's message; raises InvalidInput for what cannot be sent."""
+        if asks_for_session(message):
+            raise InvalidInput(
+                "credentials do not go through `input`: a log keeps what it is given",
+                code="auth.not_through_input",
+                hint="call Authenticating.log_in, or POST /sessions",
+            )
+        fault = shape_fault(message, self._settings)
+        if fault is not None:
+            raise fault
+        event = own_event(message, adapter, self._new_id, now_ms)
+        if code := event_fault(event):
+            raise InvalidInput(
+                "the message does not fit into an event",
+                code=code,
+                hint="send a link to what is large",
+            )
+        return event
+
+
+def asks_for_session(message: Message) -> bool:
+    """Whether a message is a login."""
+    return message.type == AUTH and message.subtype == "REQUEST"
+
+
+def _payer(known: Proven, fault: str) -> str:
+    """Whose allowance a message is taken from: a name that anybody could write is nobody's."""
+    if fault and fault != EXPIRED:
+        return _FAULTY
+    return _STRANGERS if known.proof == "none" else f"peer:{known.message.sender.name}"
+
+
+def _told(fault: str) -> str:
+    return INVALID if fault.startswith(("session.", "seal.")) else fault

@@ -1,0 +1,1 @@
+"""What a site file says about people, actions and privacy."""

@@ -1,0 +1,162 @@
+"""Detections become messages: each phrase of a policy's actions one, as policy or site says.
+[CO-7, PO-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rapport.communication.actions import (
+    SENDER,
+    Action,
+    OwnAction,
+    Phrases,
+    message_for,
+    nothing_said,
+    same_phrase,
+)
+from rapport.communication.delivering.case_records import Case, Letter
+from rapport.communication.delivering.cases import Cases
+from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.steps import Ask
+from rapport.communication.delivering.tracking import Member, NextReceiver, Retry, Tracking, Try
+from rapport.communication.delivering.transaction import Transaction
+from rapport.communication.effects import Effect, effect_of
+from rapport.communication.ledger import SOURCE, unmapped_event
+from rapport.communication.templates import Facts, nothing_known
+from rapport.core.detection import Detection
+from rapport.core.event import Event
+from rapport.core.message import Message
+from rapport.core.release import LATE
+
+
+class Acting:
+    """Begins the messages of detections; one detection makes each message once."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        cases: Cases,
+        members: Members,
+        *,
+        actions: Mapping[str, Action],
+        phrases: Phrases,
+        retry: Retry,
+        facts: Facts = nothing_known,
+        own_action: OwnAction = nothing_said,
+    ) -> None:
+        self._transaction, self._cases, self._members = transaction, cases, members
+        self._actions, self._phrases, self._retry = actions, phrases, retry
+        self._facts, self._own_action = facts, own_action
+
+    def take(self, event: Event, now_ms: int, *, hops: int = 0) -> None:
+        """Acts on one detection; `hops`: how many actions led to it. Raises InvalidInput."""
+        detection = Detection.from_event(event)
+        for phrase in self._phrases(detection.policy, detection.version):
+            action = self._own_action(detection.policy, detection.version, phrase)
+            action = action or self._actions.get(same_phrase(phrase))
+            if action is None:
+                line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
+                self._transaction.emit("log", line)
+            else:
+                effect = self._effect(action, detection, now_ms, hops)
+                self._begin(action, detection, event, now_ms, effect)
+
+    def _effect(
+        self, action: Action, detection: Detection, now_ms: int, hops: int
+    ) -> Effect | None:
+        if action.effect is None:
+            return None
+        return effect_of(
+            action.effect, action.phrase, detection, self._facts, now_ms=now_ms, hops=hops
+        )
+
+    def _begin(
+        self,
+        action: Action,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        effect: Effect | None,
+    ) -> None:
+        is_late = LATE in event.headers
+        message = message_for(action, detection, self._facts, is_late=is_late, effect=effect)
+        if self._cases.records.case(message.id) is not None:
+            return
+        told = message.to_event(
+            source=SOURCE,
+            time=now_ms,
+            causes=(event.id,),
+            policy=detection.policy,
+            detection=event.id,
+            happened=detection.time,
+            fate="queued",
+            receivers=[str(message.receiver)],
+        )
+        self._transaction.emit("log", told)
+        only = None
+        if effect is not None and action.effect is not None:
+            only = Member(peer=str(action.send_to), tries=[Try(action.effect.address)])
+        self._cases.begin(
+            self._case(action, detection, message, event.id, now_ms),
+            _letter(action, detection, message, effect, now_ms),
+            self._ask(action),
+            now_ms=now_ms,
+            cause=event.id,
+            only=only,
+        )
+
+    def _ask(self, action: Action) -> Ask:
+        """How many have to be reached; an effect has one address and nobody behind it."""
+        within = action.answer_within_ms
+        if action.effect is not None:
+            return Ask(str(action.send_to), answer_within=within)
+        ask = self._members.ask(action.send_to, within)
+        if action.send_to.kind != "collective" or not (action.reach or action.least):
+            return ask
+        delivery = action.reach or "at-least"
+        return msgspec.structs.replace(ask, delivery=delivery, least=max(action.least, 1))
+
+    def _case(
+        self, action: Action, detection: Detection, message: Message, event_id: str, now_ms: int
+    ) -> Case:
+        within = action.answer_within_ms
+        tracking = Tracking(
+            message=message.id,
+            done_when=action.done_when,
+            urgent=action.urgent,
+            acknowledge=message.delivery_policy == "acknowledged",
+            escalate=[
+                NextReceiver(str(step.receiver), step.answer_within_ms or within)
+                for step in action.escalate
+            ],
+            repeat_every=action.repeat_every_ms,
+            repeat_most=action.repeat_most,
+            expires=now_ms + action.ttl_ms if action.ttl_ms else 0,
+            retry=self._retry,
+        )
+        return Case(
+            tracking=tracking,
+            message=message.id,
+            sender=str(SENDER),
+            policy=detection.policy,
+            detection=event_id,
+        )
+
+
+def _letter(
+    action: Action, detection: Detection, message: Message, effect: Effect | None, now_ms: int
+) -> Letter:
+    return Letter(
+        text=message.content,
+        time=detection.time,
+        sent=now_ms,
+        sender=str(message.sender),
+        type=message.type,
+        subtype=message.subtype,
+        conversation=message.conversation,
+        effect=effect,
+        peer_delivery=action.peer_delivery,
+    )

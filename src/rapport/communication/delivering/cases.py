@@ -1,0 +1,376 @@
+"""Every message's case: loads it, lets `delivery.next_step` decide, and writes what follows.
+[CO-7, CO-8, CO-10]
+
+Synchronous and without a clock: called by the engine inside one transaction, with the time as an
+argument. Cost of an input: one read and one write of the message's record and of one member's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from rapport.communication.adapters.base import Delivery
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.delivering.case_records import (
+    Case,
+    CaseRecords,
+    Letter,
+    member_key,
+    shown_key,
+)
+from rapport.communication.delivering.chores import SLICE, Chore, Chores
+from rapport.communication.delivering.delivery import next_step
+from rapport.communication.delivering.judging import Judging
+from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.steps import (
+    AllBegun,
+    Answer,
+    Ask,
+    Begin,
+    Escalate,
+    Input,
+    MemberTick,
+    Note,
+    Outcome,
+    Queue,
+    Step,
+    Stop,
+    Tell,
+    Tick,
+    TimeUp,
+    Walk,
+    WalkKind,
+)
+from rapport.communication.delivering.telling import tell_sender
+from rapport.communication.delivering.tracking import Member
+from rapport.communication.delivering.transaction import Transaction
+from rapport.communication.ledger import line_event
+from rapport.communication.peers import adapter_of, shown_address
+from rapport.communication.privacy.verdict import Verdict
+from rapport.core.message import Identifier
+
+KEEP_CLOSED_MS = 30 * 86_400_000
+"""How long a closed message can still be answered for the record; its ledger lines stay."""
+
+
+class Course:
+    """One case while something happens to it: a private copy, saved at the end."""
+
+    def __init__(
+        self,
+        before: Case | None,
+        case: Case,
+        load: Callable[[str], Letter],
+        judging: Judging,
+        now_ms: int,
+        cause: str,
+    ) -> None:
+        self.before, self.case, self.now_ms, self.cause = before, case, now_ms, cause
+        self._load, self._judging = load, judging
+        self._letter: Letter | None = None
+        self.queued = False
+        self.begun: list[Member] = []
+        """Only while it is new: forgotten again when it fails at once."""
+
+    @property
+    def letter(self) -> Letter:
+        """What the message says; read when it is asked for, since most outcomes need it not."""
+        if self._letter is None:
+            self._letter = self._load(self.case.key)
+        return self._letter
+
+    def judge(self, member: Member) -> Verdict:
+        """Whether the member may be told now."""
+        return self._judging.verdict(
+            member.peer, lambda: self.letter, self.case.tracking.urgent, self.now_ms
+        )
+
+
+class Cases:
+    """The cases of all messages."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        records: CaseRecords,
+        chores: Chores,
+        judging: Judging,
+        members: Members,
+        *,
+        on_closed: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        """`on_closed` hears the key of every case that is decided, and of every member who has
+        answered: nothing more is sent of it.
+        """
+        self._transaction, self.records, self._chores = transaction, records, chores
+        self._judging, self._members, self._on_closed = judging, members, on_closed
+
+    # --- what happens ---
+
+    def begin(
+        self, case: Case, letter: Letter, ask: Ask, *, now_ms: int, cause: str, only: Member | None
+    ) -> Case:
+        """Begins a new case and returns it as it stands; one that fails at once leaves no record.
+        `only` is told instead of the receiver's members.
+        """
+        self.records.save_letter(case.key, letter)
+        course = self._course(None, case, now_ms, cause)
+        if only is None:
+            self._ask(course, ask)
+        else:
+            self._give(course, None, ask)
+            self._give(course, None, Begin(only))
+            self._give(course, None, AllBegun(0, 1))
+        self._finish(course)
+        return course.case
+
+    def hear_outcome(self, data: OutcomeData, *, now_ms: int, cause: str) -> bool:
+        """What a medium said; False when there is no case or no such address of a member."""
+        key = data.case or data.message
+        case = self.records.case(key)
+        member = self.records.member(key, data.peer) if case else None
+        if case is None or member is None:
+            return False
+        # Outcomes carry the shown form, since `control` is read by people too.
+        addresses = [e.address for e in member.tries if shown_address(e.address) == data.address]
+        if not addresses:
+            return False
+        state, reason = data.state, data.reason
+        outcome = Outcome(
+            data.peer, addresses[0], data.attempt, state, reason=reason, retry=data.retry
+        )
+        self._move(case, member, outcome, now_ms, cause)
+        return True
+
+    def hear_answer(self, key: str, answer: Answer, *, now_ms: int, cause: str) -> bool:
+        """A person answered; False when nothing was sent to them."""
+        case = self.records.case(key)
+        member = self.records.member(key, answer.peer) if case else None
+        if case is None or member is None:
+            return False
+        self._move(case, member, answer, now_ms, cause)
+        self._on_closed(member_key(key, answer.peer))
+        return True
+
+    def pass_time(self, key: str, peer: str, now_ms: int) -> None:
+        """A message's or a member's time has come."""
+        case = self.records.case(key)
+        if case is None:
+            return
+        if peer:
+            member = self.records.member(key, peer)
+            if member is not None:
+                self._move(case, self._looked_up(case, member, now_ms), MemberTick(), now_ms, "")
+        elif not case.tracking.closed:
+            self._move(case, None, Tick(), now_ms, "")
+        elif case.forget_at <= now_ms:
+            self.records.drop_case(case)
+            self._chores.put(Chore(case=key, kind="forget"))
+
+    def _looked_up(self, case: Case, member: Member, now_ms: int) -> Member:
+        """The member; asks for one whom the directory could not tell once more."""
+        if not member.failed_lookups or case.tracking.closed:
+            return member
+        delivery = self.records.letter(case.key).peer_delivery
+        return self._members.again(member, now_ms, delivery=delivery)
+
+    # --- chores ---
+
+    def work_on(self, chore: Chore, now_ms: int) -> None:
+        """Does one slice of a chore."""
+        if chore.kind == "forget":
+            self._forget(chore)
+            return
+        case = self.records.case(chore.case)
+        if case is None:
+            self._chores.done(chore)
+            return
+        course = self._course(case, replace(case), now_ms, "")
+        if chore.kind == "begin":
+            self._begin_page(course, chore)
+        else:
+            self._walk(course, chore.kind, chore.stage, chore.after)
+        self._finish(course)
+
+    def _begin_page(self, course: Course, chore: Chore) -> None:
+        names = self._chores.take_page(chore)
+        if names is None:
+            self._chores.done(chore)
+            self._give(course, None, AllBegun(chore.stage, chore.found))
+            return
+        self._begin_names(course, chore.stage, names)
+        following = Chore(
+            case=chore.case,
+            kind="begin",
+            stage=chore.stage,
+            page=chore.page + 1,
+            found=chore.found,
+        )
+        self._chores.put(following)
+
+    def _forget(self, chore: Chore) -> None:
+        members = list(self.records.members(chore.case, limit=SLICE))
+        for member in members:
+            self.records.drop_member(chore.case, member)
+        if len(members) < SLICE:
+            self._chores.done(chore)
+
+    # --- a receiver and its members ---
+
+    def _ask(self, course: Course, ask: Ask) -> None:
+        self._give(course, None, ask)
+        if course.case.tracking.closed:
+            return
+        stage = len(course.case.tracking.stages) - 1
+        receiver = Identifier.parse(ask.receiver)
+        names = self._members.names(receiver, limit=SLICE)
+        self._begin_names(course, stage, names)
+        if len(names) < SLICE or receiver.kind != "collective":
+            self._give(course, None, AllBegun(stage, len(names)))
+        else:
+            self._keep_names(course.case.key, stage, receiver, names[-1])
+
+    def _keep_names(self, key: str, stage: int, receiver: Identifier, after: str) -> None:
+        """Keeps who else is in a large collective now, to be begun slice by slice."""
+        chore = Chore(case=key, kind="begin", stage=stage, page=1)
+        page, found = 1, SLICE
+        while names := self._members.names(receiver, after=after, limit=SLICE):
+            self._chores.put_page(chore, page, names)
+            page, found, after = page + 1, found + len(names), names[-1]
+        self._chores.put(Chore(case=key, kind="begin", stage=stage, page=1, found=found))
+
+    def _begin_names(self, course: Course, stage: int, names: list[str]) -> None:
+        key, delivery = course.case.key, course.letter.peer_delivery
+        for name in names:
+            if course.case.tracking.closed:
+                return
+            if stage and self.records.member(key, name) is not None:
+                continue  # asked before
+            member = self._members.member(name, course.now_ms, stage=stage, delivery=delivery)
+            self._give(course, None, Begin(member))
+
+    def _walk(self, course: Course, kind: WalkKind, stage: int, after: str = "") -> None:
+        """Does one slice of a walk over the members; what is left becomes a chore."""
+        input: Input = TimeUp() if kind == "time_out" else Stop()
+        chore = Chore(case=course.case.key, kind=kind, stage=stage, after=after)
+        members = list(self.records.members(course.case.key, after=after, limit=SLICE))
+        for member in members:
+            if stage < 0 or member.stage == stage:
+                self._give(course, member, input)
+        if len(members) == SLICE:
+            last = members[-1].peer
+            self._chores.put(Chore(case=course.case.key, kind=kind, stage=stage, after=last))
+        elif after:
+            self._chores.done(chore)
+
+    # --- what follows ---
+
+    def _course(self, before: Case | None, case: Case, now_ms: int, cause: str) -> Course:
+        return Course(before, case, self.records.letter, self._judging, now_ms, cause)
+
+    def _move(
+        self, case: Case, member: Member | None, input: Input, now_ms: int, cause: str
+    ) -> None:
+        course = self._course(case, replace(case), now_ms, cause)
+        self._give(course, member, input)
+        self._finish(course)
+
+    def _give(self, course: Course, member: Member | None, input: Input) -> None:
+        case = course.case
+        case.tracking, after, steps = next_step(
+            case.tracking, member, input, course.now_ms, course.judge
+        )
+        if after is not None and after != member:
+            self.records.save_member(case.key, member, after)
+            if course.before is None:
+                course.begun.append(after)
+        for step in steps:
+            self._take_step(course, step)
+
+    def _take_step(self, course: Course, step: Step) -> None:
+        match step:
+            case Note():
+                self._note(course, step)
+            case Queue():
+                self._queue(course, step)
+            case Escalate():
+                receiver = Identifier.parse(step.receiver)
+                self._ask(course, self._members.ask(receiver, step.answer_within))
+            case Walk():
+                self._walk(course, step.kind, step.stage)
+            case Tell():
+                self._tell(course, step)
+
+    def _note(self, course: Course, note: Note) -> None:
+        case = course.case
+        if case.routed and not note.peer:
+            return  # an additional receiver decides nothing about the message
+        case.lines += 1
+        event = line_event(case, note, number=case.lines, now_ms=course.now_ms, cause=course.cause)
+        self._transaction.emit("log", event)
+
+    def _queue(self, course: Course, step: Queue) -> None:
+        course.queued = True
+        if step.attempt == 1 and step.place == 0:
+            self._judging.told(step.peer, course.now_ms)
+        event = _delivery(course, step).to_event()
+        self._transaction.emit(f"output.{adapter_of(step.address)}", event)
+
+    def _tell(self, course: Course, tell: Tell) -> None:
+        case = course.case
+        receiver = case.tracking.stages[0].receiver
+        reason = f"routed to {receiver}: {tell.reason}" if case.routed else tell.reason
+        tell_sender(
+            self._transaction,
+            case.sender,
+            case.message,
+            tell.subtype,
+            reason,
+            now_ms=course.now_ms,
+            about=shown_key(case.key),
+        )
+
+    def _finish(self, course: Course) -> None:
+        case, before = course.case, course.before
+        if case.tracking.closed and not case.forget_at:
+            case.forget_at = course.now_ms + KEEP_CLOSED_MS
+            self._on_closed(case.key)
+        if before is None and case.tracking.closed and not course.queued:
+            self._leave_nothing(course)
+        else:
+            self.records.save_case(before, case)
+
+    def _leave_nothing(self, course: Course) -> None:
+        """Nobody could be told: what was written about it is in the ledger."""
+        for member in course.begun:
+            self.records.drop_member(course.case.key, member)
+        self.records.drop_case(course.case)
+
+
+def _delivery(course: Course, step: Queue) -> Delivery:
+    case, letter = course.case, course.letter
+    return Delivery(
+        message=case.message,
+        peer=step.peer,
+        address=step.address,
+        attempt=step.attempt,
+        text=letter.text,
+        policy=case.policy,
+        detection=case.detection,
+        time=letter.time,
+        queued=course.now_ms,
+        expires=case.tracking.expires,
+        urgent=case.tracking.urgent,
+        wants_answer=case.tracking.done_when == "answered",
+        effect=letter.effect,
+        type=letter.type,
+        subtype=letter.subtype,
+        sender=letter.sender,
+        conversation=letter.conversation,
+        language=letter.language,
+        refers_to=letter.refers_to,
+        repeat=step.repeat,
+        case=case.key if case.routed else "",
+    )

@@ -1,0 +1,238 @@
+"""How a message reaches people: the delivery policies of three levels as one pure state machine.
+[CO-8]
+
+`next_step(tracking, member, input, now_ms, judge)` gives the new states and the steps to take;
+`cases.py` takes them. Decided where the source's algorithms 2.3-2.6 slip: AT_LEAST_ONE fails with
+the last address only, TO_ALL_MEMBERS tries everybody and reports the first failure at once,
+PREFERRED falls back only over the tries it was given.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rapport.communication.delivering.member_turn import Judge, MemberTurn, why_unreachable
+from rapport.communication.delivering.steps import (
+    AllBegun,
+    Answer,
+    Ask,
+    Begin,
+    Escalate,
+    Input,
+    MemberTick,
+    Note,
+    Outcome,
+    Step,
+    Stop,
+    Tell,
+    Tick,
+    TimeUp,
+    Walk,
+)
+from rapport.communication.delivering.tracking import Member, Result, Stage, Tracking
+
+__all__ = ["Judge", "next_step"]
+
+_Standing = tuple[bool, bool, bool, bool]
+
+
+def next_step(
+    tracking: Tracking, member: Member | None, input: Input, now_ms: int, judge: Judge
+) -> tuple[Tracking, Member | None, list[Step]]:
+    """The states after `input` and what is to be done; the given ones are not changed. Cost does
+    not depend on how many members there are.
+
+    `member` is the one that the input speaks of, None for inputs about the whole message. Inputs
+    that say nothing new (an outcome twice, a tick too early) change nothing. Nothing is queued
+    once the message is closed; outcomes and answers that come later are noted, since they happened.
+    """
+    member = input.member if isinstance(input, Begin) else member
+    turn = _Turn(_copy_of(tracking), _copy_member(member) if member else None, now_ms, judge)
+    turn.take(input)
+    return turn.tracking, turn.member, turn.steps
+
+
+class _Turn(MemberTurn):
+    """One call of `next_step`: what the input means for the member, then for the message."""
+
+    def take(self, input: Input) -> None:
+        before = None if isinstance(input, Begin) else self._standing()
+        match input:
+            case Ask():
+                self._ask(input)
+            case AllBegun():
+                self._end_spreading(input)
+            case Tick():
+                self._pass_time()
+            case _ if self.member is not None:
+                self._take_member(self.member, input)
+        self._count(before)
+        self._decide()
+
+    def _take_member(self, member: Member, input: Input) -> None:
+        match input:
+            case Begin():
+                self._begin_new(member)
+            case Outcome():
+                self._hear_outcome(member, input)
+            case Answer():
+                self._hear_answer(member, input)
+            case MemberTick():
+                self._resume(member)
+            case TimeUp():
+                self._time_out(member)
+            case Stop():
+                self._stop(member, "decided before")
+
+    # --- counting ---
+
+    def _standing(self) -> _Standing | None:
+        """Whether the member is done, out, waiting for the clock, and has declined."""
+        member = self.member
+        if member is None:
+            return None
+        done, out = self.tracking.is_satisfied(member), self.tracking.is_out(member)
+        return done, out, member.due_ms() > 0, member.declined
+
+    def _count(self, before: _Standing | None) -> None:
+        """Brings the counters of stage and message up to what became of the member."""
+        after = self._standing()
+        if self.member is None or after is None:
+            return
+        stage = self.tracking.stages[self.member.stage]
+        if before is None:
+            stage.asked += 1
+            before = (False, False, False, False)
+        stage.satisfied += after[0] - before[0]
+        stage.out += after[1] - before[1]
+        self.tracking.waiting += after[2] - before[2]
+        stage.declined += after[3] - before[3]
+
+    # --- inputs about the message ---
+
+    def _ask(self, ask: Ask) -> None:
+        if self.tracking.closed:
+            return
+        self.tracking.stages.append(
+            Stage(ask.receiver, ask.delivery, ask.least, answer_within=ask.answer_within)
+        )
+        if self.tracking.expires and self.tracking.expires <= self.now_ms:
+            self._close("timed_out", "its time to live is over")
+
+    def _end_spreading(self, input: AllBegun) -> None:
+        stage = self.tracking.stages[input.stage]
+        if not stage.spreading:
+            return
+        stage.spreading = False
+        if not stage.asked and not self.tracking.closed:
+            reason = "everybody was asked already" if input.found else "nobody is in it"
+            self._note(Note(state="failed", reason=f"{stage.receiver}: {reason}"))
+
+    def _pass_time(self) -> None:
+        tracking = self.tracking
+        if tracking.closed:
+            return
+        if tracking.expires and tracking.expires <= self.now_ms:
+            self.steps.append(Walk("time_out"))
+            self._close("timed_out", "its time to live is over")
+            return
+        number = len(tracking.stages) - 1
+        stage = tracking.stages[number] if tracking.stages else None
+        if stage is None or not stage.answer_by or stage.answer_by > self.now_ms or stage.over:
+            return
+        self.steps.append(Walk("time_out", number))
+        stage.answer_by = 0
+        if tracking.escalate:
+            self._escalate(stage, self._why_late(stage))
+        else:
+            self._close("timed_out", self._why_late(stage))
+
+    def _why_late(self, stage: Stage) -> str:
+        """Why the time of a stage is over without what was asked of it."""
+        if not stage.satisfied:
+            declined = f" ({stage.declined} declined)" if stage.declined else ""
+            return f"no answer from {stage.receiver}{declined}"
+        did = "answered" if self.tracking.done_when == "answered" else "were told"
+        declined = f", {stage.declined} declined" if stage.declined else ""
+        return f"{stage.satisfied} of {stage.needed()} {did} in time{declined}"
+
+    # --- the message ---
+
+    def _decide(self) -> None:
+        """Closes, escalates or tells the sender when the policies say so."""
+        tracking = self.tracking
+        if tracking.closed or not tracking.stages:
+            return
+        if tracking.has_succeeded():
+            self._close("done", "")
+            return
+        stage = tracking.stages[-1]
+        # A stage that is over waits for the next one's `Ask`, which follows in the same
+        # transaction.
+        if stage.over or not stage.is_lost():
+            return
+        if tracking.escalate and not stage.spreading:
+            self._escalate(stage, _why_lost(stage))
+        elif tracking.escalate:
+            return
+        elif stage.is_settled():
+            self._close("failed", _why_lost(stage))
+        else:
+            self._tell_failure(self._who_is_missing(stage))
+
+    def _who_is_missing(self, stage: Stage) -> str:
+        if stage.declined:
+            return _why_lost(stage)
+        said = f"not everybody of {stage.receiver} could be reached"
+        if stage.receiver.startswith("peer:"):
+            said = f"{stage.receiver} could not be reached"
+        lost = self.member
+        return said if lost is None or lost.tries else f"{said}: {why_unreachable(lost)}"
+
+    def _escalate(self, stage: Stage, reason: str) -> None:
+        stage.over = True
+        following = self.tracking.escalate.pop(0)
+        said = f"{reason}; asking {following.receiver}"
+        self._note(Note(state="escalated", reason=said, receiver=following.receiver))
+        self.steps.append(Escalate(following.receiver, following.answer_within))
+
+    def _close(self, result: Result, reason: str) -> None:
+        self.tracking.result = result
+        if self.tracking.waiting:
+            self.steps.append(Walk("stop"))
+        self._note(Note(state="closed", result=result, reason=reason))
+        if result == "done" and self.tracking.acknowledge:
+            self.steps.append(Tell("ack"))
+        elif result == "timed_out":
+            self.steps.append(Tell("timeout", reason))
+        elif result == "failed":
+            self._tell_failure(reason)
+
+    def _tell_failure(self, reason: str) -> None:
+        if not self.tracking.failure_told:
+            self.tracking.failure_told = True
+            self.steps.append(Tell("comerror", reason))
+
+
+def _why_lost(stage: Stage) -> str:
+    """Why a stage cannot be met any more."""
+    if not stage.declined:
+        return f"{stage.receiver} could not be reached"
+    if stage.receiver.startswith("peer:"):
+        return f"{stage.receiver} declined"
+    others = stage.out - stage.declined
+    unreached = f", {others} could not be reached" if others else ""
+    return f"{stage.declined} of {stage.receiver} declined{unreached}"
+
+
+def _copy_of(tracking: Tracking) -> Tracking:
+    made = replace(tracking)
+    made.stages = [replace(stage) for stage in tracking.stages]
+    made.escalate = list(tracking.escalate)
+    return made
+
+
+def _copy_member(member: Member) -> Member:
+    made = replace(member)
+    made.tries = [replace(entry) for entry in member.tries]
+    return made

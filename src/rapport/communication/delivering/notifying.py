@@ -1,0 +1,166 @@
+"""Notification callbacks: applications hear of messages to components, of messages without a
+receiver, and how their own went. [CO-7, CO-15]
+
+What there is to tell stands in `log` and `control`; a callback with a name has a durable place in
+both, so that what was not told before a crash is told after it: in order, at least once. One
+without a name hears of what comes after it was added.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+
+from rapport.channel.channel import Channels, Subscription
+from rapport.channel.checking import check_reader_name
+from rapport.communication.delivering.receiving import FATE
+from rapport.communication.delivering.telling import control_message
+from rapport.communication.ledger import CONTROL_PREFIX
+from rapport.core.errors import DuplicateName, InvalidInput
+from rapport.core.event import Event, StoredEvent
+from rapport.core.message import MESSAGE, Message
+from rapport.kernel.telemetry import get_logger
+
+Callback = Callable[[Message], Awaitable[None] | None]
+
+_CHANNELS = ("control", "log")
+_TOLD = {CONTROL_PREFIX + name: name for name in ("ack", "comerror", "timeout")}
+_COMPONENT = "component:"
+_BATCH = 2_000
+_READER = "notify."
+
+_log = get_logger(__name__)
+
+
+class _Listener:
+    """One callback and how far it was told in each channel."""
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
+        self.positions: dict[str, int] = {}
+        self.places: dict[str, Subscription] = {}
+
+
+class Notifications:
+    """All callbacks. Telling costs nothing while nobody listens."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        self._listeners: dict[str, _Listener] = {}
+        self._named: dict[str, _Listener] = {}
+        self._count = 0
+
+    def add(self, callback: Callback, name: str = "") -> str:
+        """Tells this callback, too, from now on; returns what `remove` wants. With a name it goes
+        on where a callback of that name was told last, from the start when there was none.
+
+        Raises DuplicateName when the name is in use, InvalidInput when it cannot be one.
+        """
+        if name:
+            check_reader_name(_READER + name)
+        if name and name in self._named:
+            raise DuplicateName(
+                f"another callback is called {name!r}", code="notification.name_taken"
+            )
+        self._count += 1
+        id = name or f"callback-{self._count}"
+        if id in self._listeners:
+            raise DuplicateName(
+                f"another callback is called {id!r}", code="notification.name_taken"
+            )
+        listener = self._listeners[id] = _Listener(callback)
+        if name:
+            self._named[name] = listener
+        else:
+            for channel in _CHANNELS:
+                last = self._channels.channel(channel).last_position()
+                listener.positions[channel] = last
+        return id
+
+    def remove(self, id: str) -> bool:
+        """Tells the callback nothing more; False when there is none of that id."""
+        self._named.pop(id, None)
+        return self._listeners.pop(id, None) is not None
+
+    def is_behind(self) -> bool:
+        """Whether there may be something to tell."""
+        return any(
+            listener.positions.get(name, -1) < self._channels.channel(name).last_position()
+            for listener in self._listeners.values()
+            for name in _CHANNELS
+        )
+
+    async def tell(self) -> bool:
+        """Tells every callback what is new to it, one batch of each channel; False when there was
+        nothing.
+        """
+        told = False
+        for id, listener in list(self._listeners.items()):
+            for channel in _CHANNELS:
+                told = await self._tell(id, listener, channel) or told
+        return told
+
+    async def _tell(self, id: str, listener: _Listener, channel: str) -> bool:
+        if channel not in listener.positions:
+            place = await self._channels.subscribe(channel, _READER + id)
+            listener.places[channel] = place
+            listener.positions[channel] = place.position
+        source = self._channels.channel(channel)
+        last = source.last_position()
+        batch = await source.read_after(listener.positions[channel], limit=_BATCH)
+        if not batch:
+            # What is there is over or cannot be read: it is not to be waited for.
+            listener.positions[channel] = max(listener.positions[channel], last)
+            return False
+        for message in _messages(batch):
+            await_it = _call(id, listener.callback, message)
+            if await_it is not None:
+                await _finish(id, await_it, message)
+        listener.positions[channel] = batch[-1].position
+        if channel in listener.places:
+            await listener.places[channel].commit(batch[-1].position)
+        return True
+
+
+def _messages(batch: Sequence[StoredEvent]) -> list[Message]:
+    """Those of a batch that callbacks are told of."""
+    found = []
+    for stored in batch:
+        event = stored.event
+        try:
+            if event.type == MESSAGE and FATE in event.headers:
+                found.append(Message.from_event(event))
+            elif event.type in _TOLD and event.subject.startswith(_COMPONENT):
+                found.append(_control(event))
+        except InvalidInput as error:
+            _log.error("not told", id=event.id, error=error.message)
+    return found
+
+
+def _control(event: Event) -> Message:
+    data = event.payload_as(dict[str, str])
+    subtype = _TOLD[event.type]
+    return control_message(
+        event.subject,
+        data.get("refers_to", ""),
+        subtype,  # type: ignore[arg-type]
+        data.get("reason", ""),
+        id=event.id,
+    )
+
+
+def _call(id: str, callback: Callback, message: Message) -> Awaitable[None] | None:
+    """What is still to be waited for. One that raises harms nobody; the message counts as told."""
+    try:
+        waited_for = callback(message)
+    except Exception as error:
+        _log.error("callback failed", callback=id, message=message.id, error=repr(error))
+        return None
+    return waited_for if inspect.isawaitable(waited_for) else None
+
+
+async def _finish(id: str, waited_for: Awaitable[None], message: Message) -> None:
+    try:
+        await waited_for
+    except Exception as error:
+        _log.error("callback failed", callback=id, message=message.id, error=repr(error))

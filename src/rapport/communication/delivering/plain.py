@@ -1,0 +1,259 @@
+"""The plain lane: a message that needs nothing remembered but itself. [CO-7, CO-8, CO-10]
+
+One peer, one usable address, allowed now, done when the medium took it, no time to live and nobody
+who is asked next: then the delivery in `output.X` is all the state there is, and the line that says
+`handed` closes the message. What fails becomes a case like any other. The ledger says the same as
+for a case, in fewer lines: the message's own event stands for the line of the queueing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from rapport.communication.adapters.base import DELIVERY, LONGEST_ID, Delivery
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.delivering.members import Members
+from rapport.communication.ledger import (
+    DELIVERY_PREFIX,
+    SOURCE,
+    LedgerLine,
+    event_name,
+    ledger_event,
+)
+from rapport.communication.peers import Peer, adapter_of, shown_address
+from rapport.core.errors import SourceUnavailable
+from rapport.core.event import CAUSE, Event, cause_text
+from rapport.core.message import MESSAGE, Message
+
+_REMEMBERED = 100_000
+_ENCODER = msgspec.json.Encoder()
+
+
+class PlainPeer(msgspec.Struct, frozen=True):
+    """A peer whom one delivery reaches, with what is the same for all messages to them."""
+
+    peer: Peer
+    address: str
+    channel: str
+    said: bytes
+    """The end of a message's event in `log`."""
+    named: str
+    """The end of a delivery's id; empty when it is no readable one."""
+    queued: dict[str, bytes]
+    """By the message's policy all but the very end of a delivery's data."""
+
+
+class Recent:
+    """Ids seen lately, each with a word about it: at least the last `most`, at most twice as
+    many.
+    """
+
+    def __init__(self, most: int = _REMEMBERED) -> None:
+        self._most = most
+        self._newer: dict[str, str] = {}
+        self._older: dict[str, str] = {}
+
+    def add(self, id: str, about: str = "") -> None:
+        """Remembers an id for a while."""
+        self._newer[id] = about
+        if len(self._newer) >= self._most:
+            self._older, self._newer = self._newer, {}
+
+    def discard(self, id: str) -> None:
+        """Forgets an id now."""
+        self._newer.pop(id, None)
+        self._older.pop(id, None)
+
+    def about(self, id: str) -> str | None:
+        """What was said about an id; None when it is not remembered."""
+        found = self._newer.get(id)
+        return self._older.get(id) if found is None else found
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._newer or id in self._older
+
+
+class PlainLane:
+    """Turns messages into deliveries and outcomes into ledger lines, without a record."""
+
+    def __init__(self, members: Members, recent: Recent, *, enabled: bool = True) -> None:
+        self._members, self._enabled = members, enabled
+        self._peers: dict[str, PlainPeer | None] = {}
+        self.recent = recent
+        """Messages that went this way, each with its peer: nothing else is remembered of them, so
+        nothing is to be looked up."""
+
+    def begin_batch(self) -> None:
+        """Adapters and people may have changed since."""
+        self._peers.clear()
+
+    def reach(self, name: str, now_ms: int) -> PlainPeer | None:
+        """How one delivery reaches the peer; None when it takes more to decide."""
+        if name not in self._peers:
+            self._peers[name] = self._look_up(name, now_ms)
+        return self._peers[name]
+
+    def _look_up(self, name: str, now_ms: int) -> PlainPeer | None:
+        try:
+            peer = self._members.directory.peer(name)
+        except SourceUnavailable:
+            return None  # a case waits until the directory can say
+        if peer is None or peer.privacy or not self._enabled:
+            return None
+        usable = self._members.usable(peer, peer.delivery, now_ms)
+        if len(usable) != 1:
+            return None
+        address = usable[0]
+        adapter = adapter_of(address)
+        said = {
+            "fate": "queued",
+            "receivers": [f"peer:{name}"],
+            "peer": peer.name,
+            "address": shown_address(address),
+            "adapter": adapter,
+        }
+        ends = {
+            policy: _delivery_end(peer, address, now_ms, policy == "acknowledged")
+            for policy in ("acknowledged", "unreliable")
+        }
+        return PlainPeer(
+            peer,
+            address,
+            f"output.{adapter}",
+            b"," + msgspec.json.encode(said)[1:],
+            _name_end(peer, address),
+            ends,
+        )
+
+    def message_event(self, plain: PlainPeer, id: str, event: Event) -> Event:
+        """The message's event in `log`, made of that in `input`."""
+        data = event.data[:-1] + plain.said
+        return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, event.headers)
+
+    def delivery_event(
+        self, plain: PlainPeer, message: Message, id: str, event: Event, now_ms: int
+    ) -> Event:
+        """The delivery's event, made of that in `input`: the same as `delivery(...).to_event()`
+        for a fraction of the cost. `now_ms` is that of `reach`.
+        """
+        name = id + plain.named
+        # What is left at its default is left out of a message, but not of a delivery.
+        is_whole = message.id and message.content and plain.named
+        if not is_whole or len(name) > LONGEST_ID or not name.isprintable():
+            made = self.delivery(plain, message, id, now_ms=now_ms, sent_ms=event.time, case="")
+            return made.to_event()
+        self.recent.add(id, plain.peer.name)
+        data = b'%b%b,"time":%d}' % (
+            event.data[:-1],
+            plain.queued[message.delivery_policy],
+            event.time,
+        )
+        return Event(SOURCE, name, DELIVERY, id, now_ms, data, {CAUSE: cause_text(id)})
+
+    def delivery(
+        self, plain: PlainPeer, message: Message, id: str, *, now_ms: int, sent_ms: int, case: str
+    ) -> Delivery:
+        """The delivery, which carries all that is known; `case` of an additional receiver."""
+        if not case:
+            self.recent.add(id, plain.peer.name)
+        return Delivery(
+            message=id,
+            peer=plain.peer.name,
+            address=plain.address,
+            attempt=1,
+            text=message.content,
+            time=sent_ms,
+            queued=now_ms,
+            urgent=message.urgent,
+            type=message.type,
+            subtype=message.subtype,
+            sender=str(message.sender),
+            conversation=message.conversation,
+            language=message.language,
+            refers_to=message.refers_to,
+            plain=True,
+            acknowledge=message.delivery_policy == "acknowledged" and not case,
+            case=case,
+        )
+
+
+def _name_end(peer: Peer, address: str) -> str:
+    name = Delivery(message="", peer=peer.name, address=address, attempt=1, text="").id
+    return name if name.startswith(f".{peer.name}.") else ""
+
+
+def _delivery_end(peer: Peer, address: str, now_ms: int, acknowledge: bool) -> bytes:
+    """What a delivery says beside its message."""
+    said = {
+        "peer": peer.name,
+        "address": address,
+        "attempt": 1,
+        "queued": now_ms,
+        "plain": True,
+    }
+    if acknowledge:
+        said["acknowledge"] = True
+    return b"," + msgspec.json.encode(said)[1:-1]
+
+
+def came_back_line(data: OutcomeData, cause: str, now_ms: int) -> Event:
+    """The ledger line of what a medium took and gave back, when nothing else is known of it."""
+    line = LedgerLine(
+        message=data.message,
+        peer=data.peer,
+        address=data.address,
+        adapter=adapter_of(data.address),
+        reason=data.reason,
+    )
+    name = event_name(data.message, data.peer, "back", cause)
+    return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=(data.message, cause))
+
+
+def plain_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
+    """The ledger line of an outcome other than a failure."""
+    message, peer, state = data.message, data.peer, data.state
+    is_taken = state in ("handed", "confirmed")
+    if is_taken and not data.reason and delivery.queued > 0:
+        return _taken_line(data, delivery, now_ms)
+    line = LedgerLine(
+        message=message,
+        peer=peer,
+        address=data.address,
+        adapter=adapter_of(data.address),
+        attempt=data.attempt,
+        reason=data.reason,
+        result="done" if is_taken and not delivery.case else "",
+        receiver=f"peer:{peer}",
+        stage=1,
+        queued=delivery.queued,
+    )
+    name = event_name(message, peer, state if is_taken else data.id)
+    return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))
+
+
+def _taken_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
+    """The usual line, made of bytes: all but the message and a time is the same for a peer."""
+    message = data.message
+    end = _taken_end(data.peer, data.address, data.attempt, bool(delivery.case))
+    body = b'{"message":%b%b%d}' % (_ENCODER.encode(message), end, delivery.queued)
+    name = event_name(message, data.peer, data.state)
+    headers = {CAUSE: cause_text(message)}
+    return Event(SOURCE, name, DELIVERY_PREFIX + data.state, message, now_ms, body, headers)
+
+
+@lru_cache(maxsize=16_384)
+def _taken_end(peer: str, address: str, attempt: int, is_routed: bool) -> bytes:
+    line = LedgerLine(
+        message="",
+        peer=peer,
+        address=address,
+        adapter=adapter_of(address),
+        attempt=attempt,
+        result="" if is_routed else "done",
+        receiver=f"peer:{peer}",
+        stage=1,
+    )
+    said = _ENCODER.encode(line).removeprefix(b'{"message":""')
+    return said[:-1] + b',"queued":'

@@ -1,0 +1,269 @@
+"""Takes messages of `input`: answers are heard, receivers told, services and callbacks handed
+theirs, and every message is logged with its fate. [CO-7, CO-10, CO-12]
+
+The shell of `handling.handle`; called by the engine inside one transaction.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from rapport.communication.delivering.case_records import Case, Letter, routed_key
+from rapport.communication.delivering.cases import Cases
+from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
+from rapport.communication.delivering.handling import ANSWERING, Handled, Route, handle
+from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.plain import PlainLane, PlainPeer
+from rapport.communication.delivering.steps import Answer, Ask
+from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.tracking import Retry, Tracking
+from rapport.communication.delivering.transaction import Transaction
+from rapport.communication.delivering.wishes import NO_WISHES, Wishes, wishes_of
+from rapport.communication.ledger import (
+    SOURCE,
+    LedgerLine,
+    MessageFate,
+    event_name,
+    ledger_event,
+    refused_answer_event,
+)
+from rapport.communication.peers import shown_address
+from rapport.core.event import Event
+from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Message
+
+FATE = "fate"
+"""Header of a message's event in `log` when callbacks are to be told of it."""
+LONGEST_ANSWER = 2_000
+"""Of what a person answers the ledger shows this much; the whole is the message itself."""
+
+
+class Receiving:
+    """Handles messages one by one; those of the plain lane cost some microseconds each."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        cases: Cases,
+        members: Members,
+        lane: PlainLane,
+        *,
+        route: Route,
+        retry: Retry,
+        declines: Declines = USUAL_DECLINES,
+    ) -> None:
+        self._transaction, self._cases, self._members = transaction, cases, members
+        self._lane, self._route, self._retry = lane, route, retry
+        self._declines = declines
+
+    def take(self, event: Event, now_ms: int) -> None:
+        """Handles one message; raises InvalidInput when it is none."""
+        message = Message.from_event(event)
+        id = message.id or event.id
+        proof = event.headers.get(PROOF, "none")
+        if message.refers_to and message.sender.kind == "peer":
+            self._hear_answer(message, event.id, proof, now_ms)
+        routed = self._route(message)
+        wishes = wishes_of(event) if proof == "application" else NO_WISHES
+        if not routed and wishes is NO_WISHES and self._take_plainly(message, id, event, now_ms):
+            return
+        handled = handle(message, routed)
+        if handled.forward:
+            self._forward(message, id, event, handled)
+        elif handled.tracked is None and not handled.routed:
+            logged = self._logged(id, event, handled, handled.fate, message)
+            self._transaction.emit_early("log", logged)
+        elif handled.tracked is None or self._cases.records.case(id) is None:
+            # The same message again says nothing new.
+            self._begin(message, id, event, handled, wishes, now_ms)
+
+    # --- the plain lane ---
+
+    def _take_plainly(self, message: Message, id: str, event: Event, now_ms: int) -> bool:
+        receiver = message.receiver
+        if receiver is None or receiver.kind != "peer" or message.ttl or message.type == AUTH:
+            return False
+        plain = self._lane.reach(receiver.name, now_ms)
+        if plain is None:
+            return False
+        delivery = self._lane.delivery_event(plain, message, id, event, now_ms)
+        self._transaction.emit_early("log", self._lane.message_event(plain, id, event))
+        self._transaction.emit_early(plain.channel, delivery)
+        return True
+
+    def _tell_routed(
+        self, message: Message, id: str, event: Event, to: Identifier, now_ms: int
+    ) -> None:
+        """Tells an additional receiver: by a delivery alone where that is enough, else by a case
+        of its own, which tells the sender of nothing but its failure.
+        """
+        key = routed_key(id, str(to))
+        plain = self._lane.reach(to.name, now_ms) if to.kind == "peer" else None
+        if plain is not None and not message.ttl:
+            self._queue_routed(plain, message, id, event, key, now_ms)
+            return
+        case = self._case(key, id, message, event, NO_WISHES)
+        case.routed, case.tracking.acknowledge = True, False
+        if self._cases.records.case(key) is None:
+            self._start(case, message, event, self._members.ask(to), NO_WISHES, now_ms)
+
+    def _queue_routed(
+        self,
+        plain: PlainPeer,
+        message: Message,
+        id: str,
+        event: Event,
+        key: str,
+        now_ms: int,
+    ) -> None:
+        delivery = self._lane.delivery(
+            plain, message, id, now_ms=now_ms, sent_ms=event.time, case=key
+        )
+        line = LedgerLine(
+            message=id,
+            peer=delivery.peer,
+            address=shown_address(delivery.address),
+            adapter=plain.channel.partition(".")[2],
+            attempt=1,
+            receiver=f"peer:{delivery.peer}",
+        )
+        name = event_name(id, "routed", delivery.peer)
+        queued = ledger_event(line, "queued", id=name, now_ms=now_ms, causes=(id,))
+        self._transaction.emit("log", queued)
+        self._transaction.emit(plain.channel, delivery.to_event())
+
+    # --- everything else ---
+
+    def _begin(
+        self,
+        message: Message,
+        id: str,
+        event: Event,
+        handled: Handled,
+        wishes: Wishes,
+        now_ms: int,
+    ) -> None:
+        place = self._transaction.emit("log", self._logged(id, event, handled, handled.fate))
+        for receiver in handled.routed:
+            self._tell_routed(message, id, event, receiver, now_ms)
+        if handled.tracked is None:
+            return
+        case = self._case(id, id, message, event, wishes)
+        ask = _with_wishes(self._members.ask(handled.tracked, wishes.answer_within), wishes)
+        begun = self._start(case, message, event, ask, wishes, now_ms)
+        if begun.tracking.closed and not handled.routed:
+            failed = self._logged(id, event, handled, "failed")
+            self._transaction.amend("log", place, failed)
+
+    def _case(self, key: str, id: str, message: Message, event: Event, wishes: Wishes) -> Case:
+        tracking = Tracking(
+            message=key,
+            done_when=wishes.counts(),
+            urgent=message.urgent,
+            acknowledge=message.delivery_policy == "acknowledged",
+            escalate=list(wishes.escalate),
+            repeat_every=wishes.repeat_every,
+            repeat_most=wishes.repeat_most,
+            expires=event.time + message.ttl if message.ttl else 0,
+            retry=self._retry,
+        )
+        # What becomes of a message of type CONTROL is told to nobody, or it would never end.
+        sender = "" if message.type == CONTROL else str(message.sender)
+        return Case(tracking=tracking, message=id, sender=sender)
+
+    def _start(
+        self,
+        case: Case,
+        message: Message,
+        event: Event,
+        ask: Ask,
+        wishes: Wishes,
+        now_ms: int,
+    ) -> Case:
+        letter = Letter(
+            text=message.content,
+            time=event.time,
+            sent=event.time,
+            sender=str(message.sender),
+            type=message.type,
+            subtype=message.subtype,
+            conversation=message.conversation,
+            refers_to=message.refers_to,
+            language=message.language,
+            peer_delivery=wishes.peer_delivery,
+        )
+        return self._cases.begin(case, letter, ask, now_ms=now_ms, cause=event.id, only=None)
+
+    def _logged(
+        self,
+        id: str,
+        event: Event,
+        handled: Handled,
+        fate: MessageFate,
+        message: Message | None = None,
+    ) -> Event:
+        data = event.data[:-1] + _fate_end(fate, handled.receivers)
+        if handled.notify and message is not None:
+            RECENT.note(data, message)  # callbacks are told of it
+        headers = event.headers | {FATE: fate} if handled.notify else event.headers
+        return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, headers)
+
+    def _forward(self, message: Message, id: str, event: Event, handled: Handled) -> None:
+        """To the service that answers; what is asked of authentication may hold a password, which
+        no log keeps.
+        """
+        shown = message if message.type != AUTH else msgspec.structs.replace(message, content="")
+        passed = msgspec.structs.replace(
+            msgspec.structs.replace(shown, id=id).to_event(source=SOURCE, time=event.time),
+            headers=event.headers,
+        )
+        self._transaction.emit("log", self._logged(id, passed, handled, handled.fate))
+        self._transaction.emit(handled.forward, passed)
+
+    # --- answers ---
+
+    def _hear_answer(self, message: Message, cause: str, proof: str, now_ms: int) -> None:
+        """A peer's message that refers to one they were sent is their answer, if it is proven."""
+        sent, peer = message.refers_to, message.sender.name
+        told = self._lane.recent.about(sent)
+        is_plain = told is not None
+        if proof not in ANSWERING:
+            asked = not is_plain and self._cases.records.member(sent, peer) is not None
+            if asked:
+                reason = "nothing proves who sent it"
+                line = refused_answer_event(sent, peer, reason, cause=cause, now_ms=now_ms)
+                self._transaction.emit("log", line)
+            return
+        is_declined = self._declines.says(message.content, message.subtype)
+        answer = Answer(peer, message.content[:LONGEST_ANSWER], is_declined)
+        if not is_plain and self._cases.hear_answer(sent, answer, now_ms=now_ms, cause=cause):
+            return
+        # Nothing is kept of what it answers. That they were asked is proven by an answer token, or
+        # by our memory of messages of late.
+        if proof == "answer" or told == peer:
+            self._transaction.emit_early("log", answered_line(sent, answer, cause, now_ms))
+
+
+@lru_cache(maxsize=4_096)
+def _fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
+    """The end of a message's event in `log`."""
+    said = {"fate": fate, "receivers": [str(each) for each in receivers]}
+    return b"," + msgspec.json.encode(said)[1:]
+
+
+def answered_line(message: str, answer: Answer, cause: str, now_ms: int) -> Event:
+    """The ledger line of an answer to a message of which nothing else is remembered."""
+    line = LedgerLine(
+        message=message, peer=answer.peer, answer=answer.text, declined=answer.declined
+    )
+    name = event_name(cause, "answers")
+    return ledger_event(line, "answered", id=name, now_ms=now_ms, causes=(message, cause))
+
+
+def _with_wishes(ask: Ask, wishes: Wishes) -> Ask:
+    is_collective = ask.receiver.startswith("collective:")
+    if not is_collective or not (wishes.reach or wishes.least):
+        return ask
+    delivery, least = wishes.reach or "at-least", max(wishes.least, 1)
+    return msgspec.structs.replace(ask, delivery=delivery, least=least)

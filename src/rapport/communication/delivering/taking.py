@@ -1,0 +1,271 @@
+"""What the engine does inside its transactions: takes batches, outcomes, chores and what is due.
+[CO-7, CO-10]
+
+Blocking and without awaiting: the engine calls it in a thread, one call at a time, and `commit`
+after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from rapport.channel.dead_letter_replay import REPLAYS, STATES, Replay
+from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
+from rapport.communication.actions import Action, OwnAction, Phrases
+from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
+from rapport.communication.arriving.answers import (
+    ANSWER,
+    AnswerData,
+    answer_secret,
+    is_answer_token,
+)
+from rapport.communication.delivering.acting import Acting
+from rapport.communication.delivering.case_records import CaseRecords, split_key
+from rapport.communication.delivering.cases import Cases
+from rapport.communication.delivering.chores import Chores
+from rapport.communication.delivering.deciding import Decided
+from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.due import Due
+from rapport.communication.delivering.handling import Route
+from rapport.communication.delivering.judging import Judging
+from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.plain import PlainLane, came_back_line
+from rapport.communication.delivering.plain_outcomes import PlainOutcomes
+from rapport.communication.delivering.receiving import Receiving, answered_line
+from rapport.communication.delivering.returned import told
+from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
+from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.tracking import Retry
+from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
+from rapport.communication.ledger import refused_answer_event
+from rapport.communication.peers import PeerDirectory
+from rapport.communication.privacy.functions import PrivacyFunctions
+from rapport.communication.templates import Facts
+from rapport.core.detection import DETECTED
+from rapport.core.errors import Unavailable
+from rapport.core.event import Event, StoredEvent
+from rapport.core.message import MESSAGE
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import RecordStore
+
+INPUTS = ("control", "input", "detections")
+READER = "communication"
+_DUE_AT_ONCE = 1_000
+_LARGEST_BURIED = 100_000
+"""A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
+_LOOK_AGAIN_MS = 60_000
+
+_log = get_logger(__name__)
+
+
+class TakingParts(msgspec.Struct, kw_only=True):
+    """What the engine was given."""
+
+    directory: PeerDirectory
+    actions: Mapping[str, Action]
+    phrases: Phrases
+    adapters: Collection[str]
+    retry: Retry
+    facts: Facts
+    own_action: OwnAction
+    route: Route
+    functions: PrivacyFunctions
+    plain_lane: bool
+    decided: Decided
+    declines: Declines
+
+
+class Taking:
+    """One engine's transaction and all that works in it."""
+
+    def __init__(self, records: RecordStore, clock: Clock, parts: TakingParts) -> None:
+        self._clock, self._decided = clock, parts.decided
+        self.transaction = Transaction(records)
+        self._due, self._chores = Due(self.transaction), Chores(self.transaction)
+        self._closing: list[str] = []
+        members = Members(parts.directory, parts.adapters)
+        self._cases = Cases(
+            self.transaction,
+            CaseRecords(self.transaction, self._due),
+            self._chores,
+            Judging(self.transaction, parts.directory, parts.functions),
+            members,
+            on_closed=self._closing.append,
+        )
+        self._lane = PlainLane(members, parts.decided.plain, enabled=parts.plain_lane)
+        self._receiving = Receiving(
+            self.transaction,
+            self._cases,
+            members,
+            self._lane,
+            route=parts.route,
+            retry=parts.retry,
+            declines=parts.declines,
+        )
+        self._declines = parts.declines
+        self._plain = PlainOutcomes(self.transaction, self._cases, self._lane, parts.retry)
+        self._acting = Acting(
+            self.transaction,
+            self._cases,
+            members,
+            actions=parts.actions,
+            phrases=parts.phrases,
+            retry=parts.retry,
+            facts=parts.facts,
+            own_action=parts.own_action,
+        )
+        self._secret = answer_secret(records)
+        self.positions = {name: _position(records, name) for name in INPUTS}
+        self._due.look()
+
+    # --- batches ---
+
+    def take_batch(
+        self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
+    ) -> None:
+        """Takes events of one channel, and the place up to which it was read."""
+        now_ms = self._clock.now_ms()
+        self._lane.begin_batch()
+        for stored in batch:
+            mark = self.transaction.mark()
+            try:
+                self._take(channel, stored.event, now_ms, hops)
+            except Unavailable:
+                raise
+            except Exception as error:
+                # What cannot be handled is set aside with the error; the others go on.
+                self.transaction.roll_back(mark)
+                _log.error(
+                    "event set aside", channel=channel, id=stored.event.id, error=repr(error)
+                )
+                self._set_aside(channel, stored, error)
+        position = batch[-1].position
+        self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
+        self.positions[channel] = position
+
+    def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Takes outcomes that did not go through `control`."""
+        now_ms = self._clock.now_ms()
+        for data in outcomes:
+            self._take_outcome(data, now_ms, data.id)
+
+    def _take(self, channel: str, event: Event, now_ms: int, hops: Mapping[str, int]) -> None:
+        """Acts on one event; other types are passed over. Raises InvalidInput when its data cannot
+        be read.
+        """
+        if channel == "input" and event.type == MESSAGE:
+            self._receiving.take(event, now_ms)
+        elif channel == "detections" and event.type == DETECTED:
+            self._acting.take(event, now_ms, hops=hops.get(event.id, 0))
+        elif channel == "control" and event.type == OUTCOME:
+            self._take_outcome(event.payload_as(OutcomeData), now_ms, event.id)
+        elif channel == "control" and event.type == ANSWER:
+            self._take_answer(event, now_ms)
+
+    def _take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
+        if data.delivery is not None and self._plain.take(data, data.delivery, now_ms):
+            return
+        known = self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
+        if not known and data.attempt == LATEST_ATTEMPT:
+            self.transaction.emit("log", came_back_line(data, cause, now_ms))
+
+    def _take_answer(self, event: Event, now_ms: int) -> None:
+        data: AnswerData = event.payload_as(AnswerData)
+        message, peer = data.message, data.peer
+        # The door checked the token and kept it out of the event; what has neither is forged.
+        is_proven = event.headers.get(PROOF) == "answer"
+        if not is_proven and not is_answer_token(self._secret, message, peer, data.token):
+            line = refused_answer_event(
+                message, peer, "the token is wrong", cause=event.id, now_ms=now_ms
+            )
+            self.transaction.emit("log", line)
+            return
+        answer = Answer(peer, data.text, data.declined or self._declines.says(data.text))
+        if not self._cases.hear_answer(message, answer, now_ms=now_ms, cause=event.id):
+            # The token proves that they were asked; nothing else is remembered of it.
+            self.transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+
+    def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
+        whole = len(stored.event.data) <= _LARGEST_BURIED
+        letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
+        self.transaction.emit(DEAD_LETTERS, letter)
+
+    def take_again(
+        self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
+    ) -> None:
+        """Takes the event of a dead letter once more."""
+        mark, now_ms = self.transaction.mark(), self._clock.now_ms()
+        error = "" if stored is not None else "the event is in no log any more"
+        if stored is not None:
+            try:
+                self._take(replay.channel, stored.event, now_ms, hops)
+            except Unavailable:
+                raise
+            except Exception as failure:
+                self.transaction.roll_back(mark)
+                error = repr(failure)
+        self.transaction.delete(REPLAYS, replay.key)
+        if not error:
+            self.transaction.put(STATES, replay.letter, b"replayed")
+        self.transaction.emit(DEAD_LETTERS, told(replay, error, now_ms))
+
+    # --- chores and time ---
+
+    def has_chores(self) -> bool:
+        """Whether there may be something left to do on a large message."""
+        return self._chores.any
+
+    def take_chore(self) -> None:
+        """Does one slice of the first chore."""
+        chore = self._chores.first()
+        if chore is None:
+            return
+        mark = self.transaction.mark()
+        try:
+            self._cases.work_on(chore, self._clock.now_ms())
+        except Unavailable:
+            raise
+        except Exception as error:
+            self.transaction.roll_back(mark)
+            _log.error("chore given up", case=chore.case, kind=chore.kind, error=repr(error))
+            self._chores.done(chore)
+
+    def next_due_ms(self) -> int:
+        """When the first is due, or earlier; 0 = nothing is."""
+        return self._due.next_ms
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether something may be due."""
+        return 0 < self._due.next_ms <= now_ms
+
+    def take_due(self, now_ms: int) -> None:
+        """Takes some of what is due."""
+        for entry in self._due.take(now_ms, _DUE_AT_ONCE):
+            mark = self.transaction.mark()
+            try:
+                self._cases.pass_time(*split_key(entry.key), self._clock.now_ms())
+            except Unavailable:
+                raise
+            except Exception as error:
+                # A case that cannot be handled is looked at again later; the others go on.
+                self.transaction.roll_back(mark)
+                _log.error("timer failed", key=entry.key, error=repr(error))
+                self._due.set(entry.key, now_ms + _LOOK_AGAIN_MS)
+
+    def commit(self) -> Outgoing:
+        """Makes everything durable; returns what is to be appended now."""
+        outgoing = self.transaction.commit()
+        if self._due.next_ms and self._due.next_ms <= self._clock.now_ms():
+            self._due.look()
+        closing, self._closing[:] = list(self._closing), []
+        for message in closing:
+            self._decided.closed(message)
+        return outgoing
+
+
+def _position(records: RecordStore, name: str) -> int:
+    kept = records.get(TABLE, f"position/{name}")
+    return int(kept) if kept else 0

@@ -1,0 +1,65 @@
+"""How the sender of a message hears what became of it: ACK, COMERROR and TIMEOUT. [CO-2, CO-7]
+
+Always an event of `control`. A peer is also sent it as a message of type CONTROL, which causes no
+other: what becomes of that one is told to nobody.
+"""
+
+from __future__ import annotations
+
+from rapport.communication.delivering.steps import ToldSubtype
+from rapport.communication.delivering.transaction import Transaction
+from rapport.communication.ledger import CONTROL_PREFIX, SOURCE, event_name
+from rapport.core.event import CAUSE, cause_text, make_event
+from rapport.core.message import CONTROL, Identifier, Message
+
+ENGINE = Identifier("component", "communication")
+PROOF, ADAPTER = "proof", "adapter"
+"""Headers of `input`: how we know who sent it, and the input adapter or door it came through."""
+_PEER = "peer:"
+
+
+def tell_sender(
+    transaction: Transaction,
+    sender: str,
+    message: str,
+    subtype: ToldSubtype,
+    reason: str,
+    *,
+    now_ms: int,
+    about: str = "",
+) -> None:
+    """Tells the sender of a message, once for each subtype and `about`; empty = nobody."""
+    if not sender:
+        return
+    name = event_name(about or message, "told", subtype)
+    event = make_event(
+        source=SOURCE,
+        id=name,
+        type=CONTROL_PREFIX + subtype,
+        subject=sender,
+        time=now_ms,
+        data={"refers_to": message, "reason": reason},
+        headers={CAUSE: cause_text(message)},
+    )
+    transaction.emit("control", event)
+    if sender.startswith(_PEER):
+        told = control_message(sender, message, subtype, reason, id=name)
+        passed = told.to_event(source=SOURCE, time=now_ms, causes=(message,))
+        passed.headers[PROOF] = "application"
+        transaction.emit("input", passed)
+
+
+def control_message(
+    receiver: str, message: str, subtype: ToldSubtype, reason: str, *, id: str
+) -> Message:
+    """The message of type CONTROL that says it."""
+    return Message(
+        type=CONTROL,
+        subtype=subtype.upper(),
+        sender=ENGINE,
+        id=id,
+        receiver=Identifier.parse(receiver),
+        content=reason,
+        delivery_policy="unreliable",
+        refers_to=message,
+    )

@@ -1,0 +1,92 @@
+"""What an application may ask of a delivery beyond the twelve fields of a message. [CO-8, CO-15]
+
+Stands in the message's event of `input` beside the fields; only believed of applications.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from rapport.communication.delivering.tracking import (
+    CollectiveDelivery,
+    DoneWhen,
+    NextReceiver,
+    PeerDelivery,
+)
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
+from rapport.core.message import Identifier
+
+_MARK = b',"wishes":'
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Durations in ms. AT_LEAST(k), escalation and repeating count answers, unless `done_when` says
+    otherwise.
+    """
+
+    done_when: DoneWhen | None = None
+    answer_within: int = 0
+    reach: CollectiveDelivery | None = None
+    least: int = 0
+    escalate: tuple[NextReceiver, ...] = ()
+    repeat_every: int = 0
+    repeat_most: int = 0
+    peer_delivery: PeerDelivery | None = None
+
+    def counts(self) -> DoneWhen:
+        """What a member has to do to count as done."""
+        awaits = self.answer_within or self.least or self.escalate or self.repeat_every
+        return self.done_when or ("answered" if awaits else "sent")
+
+
+NO_WISHES = Wishes()
+
+
+class _Wishing(msgspec.Struct):
+    wishes: Wishes = NO_WISHES
+
+
+_DECODER = msgspec.json.Decoder(_Wishing)
+
+
+def with_wishes(event: Event, wishes: Wishes) -> Event:
+    """A message's event that also says what is asked of its delivery. Raises InvalidInput for
+    wishes that cannot be.
+    """
+    check_wishes(wishes)
+    data = event.data[:-1] + _MARK + msgspec.json.encode(wishes) + b"}"
+    return msgspec.structs.replace(event, data=data)
+
+
+def wishes_of(event: Event) -> Wishes:
+    """What a message's event asks; costs nothing where it asks nothing."""
+    # They stand last, and nothing else in a message is a table.
+    if event.data[-2:] != b"}}" or _MARK not in event.data:
+        return NO_WISHES
+    try:
+        return _DECODER.decode(event.data).wishes
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"its wishes cannot be read: {error}", code="event.bad_data") from None
+
+
+def check_wishes(wishes: Wishes) -> None:
+    """Raises InvalidInput for what no delivery could do."""
+    numbers = (wishes.answer_within, wishes.least, wishes.repeat_every, wishes.repeat_most)
+    if min(numbers) < 0:
+        raise InvalidInput(
+            "numbers and durations of a delivery are not negative", code="message.bad_wishes"
+        )
+    if wishes.repeat_most and not wishes.repeat_every:
+        raise InvalidInput(
+            "it says how often a message is repeated, but not how far apart",
+            code="message.bad_wishes",
+            hint="give repeat_every, too",
+        )
+    for step in wishes.escalate:
+        if Identifier.parse(step.receiver).kind == "component":
+            raise InvalidInput(
+                f"{step.receiver} cannot be asked by escalation",
+                code="message.bad_wishes",
+                hint="name a peer or a collective",
+            )

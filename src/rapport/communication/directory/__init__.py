@@ -1,0 +1,1 @@
+"""Who can be reached: the site file and the store."""

@@ -1,0 +1,1 @@
+"""When a person may be reached."""

@@ -1,0 +1,1 @@
+"""Routing rules, message queries, message information."""

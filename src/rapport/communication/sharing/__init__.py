@@ -1,0 +1,1 @@
+"""Several engines on one log and one store: shares, leases, places."""

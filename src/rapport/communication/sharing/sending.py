@@ -1,0 +1,117 @@
+"""Adapters under a lease: a call begins only while the share is certainly ours, and ends when that
+is over. [CO-17]
+
+So two processes do not send to one peer at the same time. A process that was frozen in the middle
+of a call may still finish it when it wakes: then the idempotency key tells the medium, which is the
+same for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from rapport.communication.adapters.base import (
+    BatchAdapter,
+    Delivery,
+    Failed,
+    Outcome,
+    OutputAdapter,
+    is_repeatable,
+)
+from rapport.communication.sharing.leases import HeldShare
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import end_firmly
+
+T = TypeVar("T")
+_LOOK_MS = 50
+_FLUSH_MS = 200
+_NS_PER_MS = 1_000_000
+_LOST = Failed("the share was lost while it was being sent", retry=True)
+
+
+class Sends:
+    """The calls of all adapters for one share."""
+
+    def __init__(self, held: HeldShare, clock: Clock, *, least_ms: int) -> None:
+        """`least_ms`: a call begins only when the share is ours for so long."""
+        self._held, self._clock, self._least_ms = held, clock, least_ms
+        self._closed = False
+        self._under_way = 0
+        self._ended_ns = -_FLUSH_MS * _NS_PER_MS
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T | Failed:
+        """What the work gives; waits before it begins, and gives up when the share is lost."""
+        try:
+            while self._closed or self._held.valid_for_ms() < self._least_ms:
+                await self._clock.sleep(_LOOK_MS)
+        except BaseException:
+            work.close()
+            raise
+        self._under_way += 1
+        sending = asyncio.ensure_future(work)
+        watching = asyncio.ensure_future(self._until_lost())
+        try:
+            await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
+            return sending.result() if sending.done() else _LOST
+        finally:
+            self._under_way -= 1
+            self._ended_ns = self._clock.steady_ns()
+            await end_firmly(sending, watching)
+
+    async def _until_lost(self) -> None:
+        while left_ms := self._held.valid_for_ms():
+            await self._clock.sleep(left_ms)
+
+    async def quiet(self, longest_ms: int) -> None:
+        """Lets nothing more begin and returns when nothing is under way, or after a while; what
+        ended just now has been told then.
+        """
+        self._closed = True
+        waited_ms = 0
+        while self._under_way and waited_ms < longest_ms:
+            await self._clock.sleep(_LOOK_MS)
+            waited_ms += _LOOK_MS
+        if self._clock.steady_ns() - self._ended_ns < _FLUSH_MS * _NS_PER_MS:
+            await self._clock.sleep(_FLUSH_MS)
+
+
+class LeasedAdapter:
+    """An output adapter for one share."""
+
+    def __init__(self, adapter: OutputAdapter, sends: Sends) -> None:
+        self._adapter, self._sends = adapter, sends
+        self.name = adapter.name
+        self.repeatable = is_repeatable(adapter)
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """See OutputAdapter."""
+        return await self._sends.run(self._adapter.send(delivery))
+
+    async def close(self) -> None:
+        """Nothing: the adapter belongs to all shares."""
+
+
+class LeasedBatchAdapter(LeasedAdapter):
+    """The same for one that takes many at once."""
+
+    def __init__(self, adapter: OutputAdapter, sends: Sends, batch: BatchAdapter) -> None:
+        super().__init__(adapter, sends)
+        self._batch, self.keeps_order = batch, batch.keeps_order
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+        """See BatchAdapter."""
+        outcomes = await self._sends.run(_all(self._batch, deliveries))
+        return [outcomes] * len(deliveries) if isinstance(outcomes, Failed) else outcomes
+
+
+async def _all(adapter: BatchAdapter, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
+    return await adapter.send_many(deliveries)
+
+
+def leased(adapter: OutputAdapter, sends: Sends) -> OutputAdapter:
+    """The adapter as one share uses it."""
+    if isinstance(adapter, BatchAdapter):
+        return LeasedBatchAdapter(adapter, sends, adapter)
+    return LeasedAdapter(adapter, sends)

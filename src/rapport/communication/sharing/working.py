@@ -1,0 +1,236 @@
+"""Several engines on one log and one record store: this process's part of the work. [CO-17]
+
+For each share that it holds a process runs an engine and a dispatch per adapter, which see only
+that share's events and records. When a share changes hands, the next holder goes on where the last
+commit stood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.dispatch_settings import (
+    DEFAULT_SETTINGS,
+    DispatchSettings,
+)
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData, report_to_control
+from rapport.communication.delivering.case_records import CASES, MEMBERS, member_key
+from rapport.communication.delivering.deciding import has_answered, is_closed
+from rapport.communication.delivering.notifying import Callback, Notifications
+from rapport.communication.delivering.plain import plain_line
+from rapport.communication.engine import CommunicationEngine
+from rapport.communication.sharing.leases import LEASES, HeldShare, ShareLeases
+from rapport.communication.sharing.reading import ShareChannels, SharedReading
+from rapport.communication.sharing.records import WHERE, ShareRecords, case_key
+from rapport.communication.sharing.sending import Sends, leased
+from rapport.communication.sharing.shares import ShareSettings
+from rapport.core.event import Event
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks, first_of
+from rapport.store.base import RecordStore
+from rapport.store.guarding import GuardFailed, as_guarded
+
+MakeEngine = Callable[[Channels, RecordStore], CommunicationEngine]
+"""An engine over the channels and records of one share."""
+Adapters = Callable[[], Sequence[OutputAdapter]]
+"""The output adapters as there are when a share is begun."""
+Work = Mapping[str, Callable[[], Awaitable[None]]]
+"""Tasks by name."""
+NO_WORK: Work = {}
+NO_SETTINGS: Mapping[str, DispatchSettings] = {}
+_BUSY_SHARES = 4
+
+
+class _Working(msgspec.Struct, frozen=True):
+    """One share at work."""
+
+    sends: Sends
+    tasks: Tasks
+
+
+class Sharing:
+    """Holds a fair part of the shares and does their work."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        clock: Clock,
+        *,
+        instance: str,
+        make_engine: MakeEngine,
+        adapters: Adapters,
+        settings: ShareSettings | None = None,
+        dispatch: Mapping[str, DispatchSettings] = NO_SETTINGS,
+        lease_records: RecordStore | None = None,
+        acts: bool = False,
+        alone: Work = NO_WORK,
+    ) -> None:
+        """`instance` names this start of this process and no other. `lease_records`: the same
+        records by a connection of their own, so that work does not hold up the leases. `acts`: the
+        engines know the policies. `alone`: what only one of all processes does at a time. Raises
+        Unsupported for records that several processes cannot share.
+        """
+        self._channels, self._records, self._clock = channels, as_guarded(records), clock
+        self._make_engine, self._adapters, self._dispatch = make_engine, adapters, dispatch
+        self._settings, self._alone = settings or ShareSettings(), alone
+        self._reading = SharedReading(channels, records, self._settings.count)
+        self._to_control = report_to_control(channels, clock)
+        self._working: dict[int, _Working] = {}
+        self._leases = ShareLeases(
+            lease_records or records,
+            clock,
+            instance=instance,
+            begin=self._begin,
+            end=self._end,
+            settings=self._settings,
+            acts=acts,
+        )
+        self._notifications = Notifications(channels)
+        self._listening: set[str] = set()
+        self._called = asyncio.Event()
+
+    async def run(self) -> None:
+        """Takes part until cancelled; then gives its shares back, so that others go on at once."""
+        await first_of(self._leases.run(), self._tell_callbacks())
+
+    @property
+    def held(self) -> list[int]:
+        """The shares that are ours now."""
+        return sorted(self._leases.held)
+
+    # --- what applications call ---
+
+    def add_notification(self, callback: Callback, name: str = "") -> str:
+        """See CommunicationEngine. A callback hears of all messages, whichever process handled
+        them: those with a name have one in only one process.
+        """
+        id = self._notifications.add(callback, name)
+        self._listening.add(id)
+        self._called.set()
+        return id
+
+    def remove_notification(self, id: str) -> bool:
+        """See CommunicationEngine."""
+        self._listening.discard(id)
+        return self._notifications.remove(id)
+
+    async def _tell_callbacks(self) -> None:
+        while True:
+            while await self._notifications.tell():
+                continue
+            self._called.clear()
+            if self._notifications.is_behind():
+                continue
+            grown = []
+            if self._listening:
+                told = [self._channels.channel(name) for name in ("log", "control")]
+                grown = [channel.wait_after(channel.last_position()) for channel in told]
+            await first_of(self._called.wait(), *grown)
+
+    # --- a share comes and goes ---
+
+    async def _begin(self, held: HeldShare) -> None:
+        # Each has a view of its own: what one has read guards only its own changes.
+        view = partial(ShareRecords, self._records, held)
+        channels = ShareChannels(self._reading, view(), held)
+        engine = self._make_engine(channels, view())
+        sends = Sends(held, self._clock, least_ms=self._settings.lease_ms // 2)
+        tasks = Tasks(self._clock)
+        working = self._working[held.number] = _Working(sends, tasks)
+        tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
+        for name, work in self._alone.items() if held.number == 0 else ():
+            tasks.start(name, work)
+        for adapter in self._adapters():
+            settings = _of_a_share(self._dispatch.get(adapter.name, DEFAULT_SETTINGS))
+            dispatch = Dispatch(
+                leased(adapter, sends),
+                channels,
+                view(),
+                self._clock,
+                settings=settings,
+                report=self.report,
+                is_decided=self.is_decided,
+            )
+            name = f"{dispatch.reader}.{held.name}"
+            working.tasks.start(name, partial(_while_ours, dispatch.run))
+
+    async def _end(self, held: HeldShare, gently: bool) -> None:
+        working = self._working.pop(held.number, None)
+        if working is None:
+            return
+        if gently:
+            await working.sends.quiet(self._settings.lease_ms)
+        await working.tasks.stop()
+
+    # --- what dispatches ask ---
+
+    async def report(self, outcomes: Sequence[OutcomeData]) -> None:
+        """Passes outcomes on to the engine of their message, wherever it is: by `control`, or
+        straight into the ledger where nothing else is to be changed. Durable when it returns.
+        """
+        now_ms = self._clock.now_ms()
+        lines: list[Event] = []
+        others: list[OutcomeData] = []
+        for data in outcomes:
+            delivery = data.delivery
+            if delivery is None or delivery.acknowledge or data.state == "failed":
+                others.append(data)
+            else:
+                lines.append(plain_line(data, delivery, now_ms))
+        if lines:
+            await self._channels.channel("log").append(lines)
+        if others:
+            await self._to_control(others)
+
+    def is_decided(self, message: str, peer: str = "") -> bool:
+        """Whether nothing more is to be sent of a message, to anybody or to this peer; always
+        looked up, as another process may have decided it. Three reads of records.
+        """
+        share = self._records.get(WHERE, message)
+        if share is None:
+            return False
+        key = case_key(share.decode(), message)
+        kept = self._records.get(CASES, key)
+        if kept is None or is_closed(kept) or not peer:
+            return kept is not None and is_closed(kept)
+        member = self._records.get(MEMBERS, member_key(key, peer))
+        return member is not None and has_answered(member)
+
+
+def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
+    """A share does a part of what a process may do; a few at work may do all of it."""
+    return msgspec.structs.replace(
+        whole,
+        workers=max(whole.workers // _BUSY_SHARES, 1),
+        in_flight=max(whole.in_flight // _BUSY_SHARES, 1),
+    )
+
+
+async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
+    """Does work until the share is lost. When another share changed what it had read, it begins
+    again at once.
+    """
+    is_over = False
+    while not is_over:
+        try:
+            await work()
+        except* GuardFailed as failed:
+            # A group of tasks that failed hides that it was cancelled at the same time.
+            is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_of_the_lease(error: Exception) -> bool:
+    return isinstance(error, GuardFailed) and error.guard.table == LEASES
