@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rapport.communication.api import Collective, Identifier, NoSuchCollective, Peer
-from rapport.communication.api.callbacks import AskedDirectory, Callbacks
+from rapport.communication.callbacks import AskedDirectory, Callbacks
 from rapport.communication.peers import SiteDirectory
 from rapport.core.errors import SourceUnavailable
 

@@ -88,6 +88,10 @@ class Remembering(InboxAdapter):
         self.taken.append(delivery)
         return await super().send(delivery)
 
+    async def send_many(self, deliveries):
+        self.taken += deliveries
+        return await super().send_many(deliveries)
+
 
 def key_of(mail):
     return mail["Message-ID"].strip("<>").partition("@")[0]

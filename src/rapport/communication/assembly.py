@@ -23,10 +23,10 @@ from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.adapters.outgoing.outputs import Outputs
 from rapport.communication.adapters.sealed import with_seals
 from rapport.communication.adapters.web.page import OpenPages
-from rapport.communication.api.callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
 from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.aside import run_aside
+from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
 from rapport.communication.declare import Communication
 from rapport.communication.declaring.sessions import Entrance
 from rapport.communication.delivering.declining import Declines

@@ -20,14 +20,14 @@ from rapport.communication.adapters.incoming.input_base import (
     InputPushAdapter,
     Intake,
 )
-from rapport.communication.api.callbacks import (
+from rapport.communication.api.communication import Communication
+from rapport.communication.api.opening import open_communication
+from rapport.communication.api.sync import CommunicationSync
+from rapport.communication.callbacks import (
     CollectiveInfo,
     NotificationCallback,
     PeerInfo,
 )
-from rapport.communication.api.communication import Communication
-from rapport.communication.api.opening import open_communication
-from rapport.communication.api.sync import CommunicationSync
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.delivering.wishes import Wishes
 from rapport.communication.directory.cache import NoSuchCollective, NoSuchPeer

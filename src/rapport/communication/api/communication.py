@@ -16,8 +16,8 @@ from rapport.communication.adapters.incoming.input_base import (
     Trusted,
     never,
 )
-from rapport.communication.api.callbacks import NotificationCallback
 from rapport.communication.assembly import Assembly
+from rapport.communication.callbacks import NotificationCallback
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes
 from rapport.communication.history.ledger import Ledger
 from rapport.communication.services.info import MessageInformation

@@ -15,10 +15,10 @@ from rapport.channel.logged import LoggedChannels
 from rapport.communication.adapters.base import OutputAdapter, declared
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.adapters.outgoing.outputs import made_by
-from rapport.communication.api.callbacks import Callbacks, CollectiveInfo, PeerInfo
 from rapport.communication.api.communication import APPLICATION, Communication
 from rapport.communication.aside import run_aside
 from rapport.communication.assembly import Assembly
+from rapport.communication.callbacks import Callbacks, CollectiveInfo, PeerInfo
 from rapport.communication.declare import Communication as Declared
 from rapport.communication.declare import communication_from_site
 from rapport.communication.declaring.engines import engines_from_site

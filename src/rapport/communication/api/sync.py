@@ -17,9 +17,9 @@ from rapport.communication.adapters.incoming.input_base import (
     Trusted,
     never,
 )
-from rapport.communication.api.callbacks import NotificationCallback
 from rapport.communication.api.opening import Opening
 from rapport.communication.api.thread import LoopThread
+from rapport.communication.callbacks import NotificationCallback
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes
 from rapport.communication.history.ledger import Page, Question, TimelineLine
 from rapport.communication.services.info import MessageInformation

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rapport.communication.api.callbacks import NotificationCallback
 from rapport.communication.api.communication import Communication
 from rapport.communication.api.opening import Opening, open_communication
+from rapport.communication.callbacks import NotificationCallback
 from rapport.core.errors import Conflict
 from rapport.core.message import Message
 
