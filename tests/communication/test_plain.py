@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.members import Members
-from rapport.communication.delivering.plain import PlainLane, Recent
+from rapport.communication.delivering.plain import PlainLane, Recent, plain_line
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger
+from rapport.communication.ledger import LedgerLine, event_name, ledger_event
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy.hours import DaySpan
 from rapport.communication.privacy.verdict import quiet_rule
@@ -246,3 +248,46 @@ def test_what_was_seen_lately_is_bounded():
     assert "50" not in recent
     recent.discard("99")
     assert "99" not in recent
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=1, max_size=8)
+
+
+@given(
+    message=NAMES,
+    peer=NAMES,
+    rest=NAMES,
+    attempt=st.integers(1, 9),
+    queued=st.integers(1, 2**53),
+    case=st.sampled_from(["", "routed"]),
+    state=st.sampled_from(["handed", "confirmed"]),
+)
+def test_the_line_made_of_bytes_is_the_line_made_of_its_fields(
+    message, peer, rest, attempt, queued, case, state
+):
+    address = f"mail:{rest}"
+    delivery = Delivery(
+        message=message,
+        peer=peer,
+        address=address,
+        attempt=attempt,
+        text="",
+        queued=queued,
+        case=case,
+        plain=True,
+    )
+    data = OutcomeData(message=message, peer=peer, address=address, attempt=attempt, state=state)
+    line = LedgerLine(
+        message=message,
+        peer=peer,
+        address=address,
+        adapter="mail",
+        attempt=attempt,
+        result="" if case else "done",
+        receiver=f"peer:{peer}",
+        stage=1,
+        queued=queued,
+    )
+    name = event_name(message, peer, state)
+    expected = ledger_event(line, state, id=name, now_ms=7, causes=(message,))
+    assert plain_line(data, delivery, 7) == expected
