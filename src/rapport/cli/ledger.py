@@ -110,11 +110,14 @@ def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, c
     async def work(channels: ReadOnlyChannels) -> None:
         kept = open_ledger(directory, channels)
         try:
+            await kept.refresh()
+            before = kept.position()
             page = await kept.find(asked)
             texts = {name: _text(kept, name) for name in {row.message for row in page.rows}}
             _write(page.rows, texts, more=bool(page.next), json=json and not follow, csv=csv)
             if follow:
-                await _follow(channels, kept, asked, as_json=json)
+                shown = {row.position for row in page.rows}
+                await _follow(channels, kept, asked, before, shown, as_json=json)
         finally:
             kept.close()
 
@@ -131,19 +134,26 @@ def _text(kept: Ledger, message: str) -> str:
 
 
 async def _follow(
-    channels: ReadOnlyChannels, kept: Ledger, asked: Question, *, as_json: bool
+    channels: ReadOnlyChannels,
+    kept: Ledger,
+    asked: Question,
+    position: int,
+    shown: set[int],
+    *,
+    as_json: bool,
 ) -> None:
-    """Prints each line of the ledger as it is written, until interrupted."""
+    """Prints each line of the ledger after a position as it is written, until interrupted; not
+    those that were shown.
+    """
     from rapport.cli.ledger_text import cells
     from rapport.communication.history.rows import read_line
 
     log = channels.channel("log")
-    position = kept.position()
     while await log.wait_after(position):
         for stored in await log.read_after(position):
             position = stored.position
             row = read_line(stored)
-            if row is None or not _fits(row, asked):
+            if row is None or position in shown or not _fits(row, asked):
                 continue
             await kept.refresh()
             said = cells(row, _text(kept, row.message))

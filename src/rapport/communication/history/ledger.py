@@ -93,7 +93,10 @@ class Ledger:
 
     async def _let_go(self) -> None:
         """Of what the log has let go of; of everything when it is another log than before."""
-        if await run_aside(self._index.fed) > self._log.last_position():
+        fed = await run_aside(self._index.fed)
+        # Somebody else may have fed it with what this reader of the log has not noticed yet.
+        is_there = bool(fed) and await self._log.read_after(fed - 1, limit=1)
+        if fed > self._log.last_position() and not is_there:
             await run_aside(self._index.begin_anew)
         oldest = await self._log.read_after(0, limit=1)
         first = oldest[0].position if oldest else 1
