@@ -72,6 +72,7 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         return
     for row in [columns, *rows]:
         print("\t".join(visible(cell) for cell in row))
+    sys.stdout.flush()  # what is told on stderr afterwards stands below it
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
