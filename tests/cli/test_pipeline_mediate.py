@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -79,12 +81,13 @@ def test_wrong_use_is_told_before_spark_starts(
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_recorded_files_become_readings_in_the_units_of_the_site(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    site: Path, tmp_path: Path
 ) -> None:
     into = tmp_path / "mediated"
     words = ["pipeline", "mediate", f"badges={tmp_path / 'badges.jsonl'}", "--into", str(into)]
-    assert run([*words, "--json", "--site", str(site)]) == 1, "one row has no meaning"
-    told = msgspec.json.decode(capsys.readouterr().out)
+    done = in_a_process(*words, "--json", "--site", str(site))
+    assert done.returncode == 1, "one row has no meaning"
+    told = msgspec.json.decode(done.stdout)
     assert told["readings"] == {"person.place": 2}
     assert list(told["rejected"].values()) == [1]
     rows = ds.dataset(into / "readings", partitioning="hive").to_table().sort_by("time").to_pylist()
@@ -94,5 +97,12 @@ def test_recorded_files_become_readings_in_the_units_of_the_site(
     ]
     (rejected,) = ds.dataset(into / "rejected").to_table().to_pylist()
     assert rejected["position"] == 3
-    assert run([*words, "--site", str(site)]) != 0
-    assert "mediate.not_empty" in capsys.readouterr().err
+    again = in_a_process(*words, "--site", str(site))
+    assert again.returncode != 0
+    assert b"mediate.not_empty" in again.stderr
+
+
+def in_a_process(*words: str) -> subprocess.CompletedProcess[bytes]:
+    """A command starts and ends a session of its own; tests of this process share another."""
+    command = (sys.executable, "-m", "rapport.cli.main", *words)
+    return subprocess.run(command, capture_output=True, check=False, timeout=120)
