@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rapport.testing.nats import free_port
+from rapport.testing.pages import carry_out
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "replay.md"
 BLOCK = re.compile(r"```sh\n(.*?)```\n```text\n(.*?)```\n", re.DOTALL)
@@ -33,22 +30,3 @@ def test_the_page_on_replaying_prints_what_it_says(tmp_path: Path) -> None:
             for line in (tmp_path / f"{name}{number}").read_text(encoding="utf-8").splitlines()
         ]
         assert sorted(told) == sorted(said.splitlines()), commands
-
-
-def carry_out(script: str, directory: Path) -> None:
-    """Runs the page's commands; whatever they left running ends with them."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    plain = {"NO_COLOR": "1", "COLUMNS": "200", "TOLD": str(directory)}
-    running = subprocess.Popen(
-        ["bash", "-c", script],
-        cwd=directory,
-        env={**os.environ, "PATH": path, **plain},
-        start_new_session=True,
-    )
-    try:
-        running.wait(timeout=120)
-    finally:
-        try:
-            os.killpg(running.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            running.wait()
