@@ -1,0 +1,1 @@
+"""Knowing the present state of things, without a centre."""

@@ -1,0 +1,109 @@
+"""What is true of an entity for a while: the shape of context records and its event. [CX-1]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import InvalidInput
+from rapport.core.event import MAX_NAME, Event
+from rapport.core.ids import content_id
+
+CONTEXT_RECORD = "rapport.context.record"
+_NO_VALUES: dict[str, Any] = {}
+
+
+class EntityRef(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """A subject of context: `room/r3`. The type has no `/`; the id may have any character."""
+
+    type: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.type}/{self.id}"
+
+    @staticmethod
+    def parse(text: str) -> EntityRef:
+        """Reads `type/id`; raises InvalidInput."""
+        kind, slash, name = text.partition("/")
+        if not (kind and slash and name) or len(text) > MAX_NAME:
+            raise InvalidInput(
+                f"{text[:80]!r} names no entity",
+                code="context.bad_entity",
+                hint="an entity is written type/id, for example room/r3",
+            )
+        return EntityRef(kind, name)
+
+
+class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The values of a scope (attributes that belong together) of an entity, from one provider.
+
+    Valid from `valid_from` until before `valid_until` (ms UTC), never outside. Identified by
+    (provider, entity, scope); a later one takes an earlier one's place. The order of the fields is
+    the order on the wire; new ones go at the end with a default.
+    """
+
+    provider: str
+    entity: EntityRef
+    scope: str
+    valid_from: int
+    valid_until: int
+    values: dict[str, Any] = _NO_VALUES
+    """Text, numbers, booleans and lists of them by name; v0 knows texts only."""
+
+    def is_valid_at(self, wall_ms: int) -> bool:
+        """Whether it may be told at that time."""
+        return self.valid_from <= wall_ms < self.valid_until
+
+    def key(self) -> tuple[str, str, str, str]:
+        """What identifies it."""
+        return self.provider, self.entity.type, self.entity.id, self.scope
+
+    def rank(self) -> tuple[int, str]:
+        """Of several valid ones for the same question the greatest is the answer: newest
+        start of validity, then provider.
+        """
+        return self.valid_from, self.provider
+
+    def to_event(self, *, source: str, headers: dict[str, str] | None = None) -> Event:
+        """The record as an event of the channel `context`; the same record has the same id."""
+        data = msgspec.json.encode(
+            {
+                "provider": self.provider,
+                "type": self.entity.type,
+                "id": self.entity.id,
+                "scope": self.scope,
+                "valid_from": self.valid_from,
+                "valid_until": self.valid_until,
+                "values": self.values,
+            }
+        )
+        return Event(
+            source=source,
+            id=content_id(CONTEXT_RECORD, data.decode()),
+            type=CONTEXT_RECORD,
+            subject=str(self.entity),
+            time=self.valid_from,
+            data=data,
+            headers=headers or {},
+        )
+
+    @staticmethod
+    def from_event(event: Event) -> ContextRecord:
+        """The record that `to_event` wrote; raises InvalidInput."""
+        read: _Written = event.payload_as(_Written)
+        entity = EntityRef(read.type, read.id)
+        return ContextRecord(
+            read.provider, entity, read.scope, read.valid_from, read.valid_until, read.values
+        )
+
+
+class _Written(msgspec.Struct, frozen=True):
+    provider: str
+    type: str
+    id: str
+    scope: str
+    valid_from: int
+    valid_until: int
+    values: dict[str, Any]

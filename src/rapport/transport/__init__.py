@@ -1,0 +1,1 @@
+"""Carrying datagrams: over memory, UDP and simulated networks."""
