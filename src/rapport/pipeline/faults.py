@@ -56,6 +56,9 @@ _NOT_BY_CONNECT = (
     "[NOT_IMPLEMENTED]",
     "Spark Connect does not support",
 )
+_PY4J_ERROR = "py4j.protocol.Py4JJavaError"
+_JAVA_PLACES = ("at ", "... ")
+_BRIEF_CHARACTERS = 2_000
 _NO_SERVER = ("StatusCode.UNAVAILABLE", "RETRIES_EXCEEDED", "StatusCode.CANCELLED")
 _OTHER_FORM = ("UnsupportedLogVersion", "MALFORMED_LOG_FILE", "STATE_STORE_UNSUPPORTED")
 
@@ -79,6 +82,32 @@ def spark_faults(doing: str) -> Iterator[None]:
         raise _gone(doing) from error
     except (Py4JError, PySparkException) as error:
         raise translate(error, doing) from error
+
+
+@contextmanager
+def told_briefly() -> Iterator[None]:
+    """For functions of ours that Spark calls: its errors inside go back without Java's stack.
+
+    Spark searches the text of what such a function raised for an interruption, with a regular
+    expression whose depth grows with the text: a long one overflows its stack, and a query that
+    was merely stopped prints a thousand lines.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except Py4JError as error:
+        raise RuntimeError(f"{_PY4J_ERROR}: {without_java_stack(str(error))}") from None
+
+
+def without_java_stack(text: str) -> str:
+    """The lines that say what happened, without those that say where in Java; at most 2,000
+    characters, of which the end (the first cause) is the more telling half.
+    """
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith(_JAVA_PLACES)]
+    brief = "\n".join(lines)
+    half = _BRIEF_CHARACTERS // 2
+    return brief if len(brief) <= 2 * half else f"{brief[:half]}\n...\n{brief[-half:]}"
 
 
 def translate(error: Exception, doing: str) -> RapportError:

@@ -15,6 +15,7 @@ from rapport.core.detection import DETECTED, UNDECIDED
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+from rapport.pipeline.faults import told_briefly
 from rapport.pipeline.live.decoding import DETECTIONS
 from rapport.pipeline.live.working import QUARANTINE, Report
 from rapport.pipeline.sources.appending import Target, in_requests
@@ -61,7 +62,8 @@ class Appending:
         """Appends what a micro-batch found. A batch that comes again has the same events, which
         the channels know by their ids.
         """
-        rows = frame.toArrow().to_pylist()
+        with told_briefly():
+            rows = frame.toArrow().to_pylist()
         reports = [
             msgspec.json.decode(row["block"], type=Report) for row in rows if not row["channel"]
         ]
