@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +22,6 @@ pytestmark = pytest.mark.slow
 SITE = """
 [site]
 name = "people"
-[concepts.person.attributes]
-status = "text"
 [node]
 port = 9
 [peers.ana]
@@ -111,6 +110,29 @@ def test_wrong_use_names_what_would_be_right(ask: Ask) -> None:
     assert ask("ledger", "--json", "--csv")[0] == 2
     assert ask("ledger", "--message", "nothing")[0] == 2
     assert ask("ledger", "--limit", "0")[0] == 2
+
+
+def test_who_is_asked_next_and_how_often_it_is_said_again_can_be_given(ask: Ask) -> None:
+    words = ["send", "--to", "peer:ana", "--text", "come", "--answer-within", "300ms"]
+    steps = ["--then", "collective:guards=200ms", "--then", "peer:ana"]
+    code, out, _ = ask(*words, *steps, "--repeat", "100ms", "--repeat-most", "2", "--wait", "20s")
+    assert code == 1
+    _, shown, _ = ask("ledger", "--message", out.strip(), "--json")
+    happened = [line["state"] for line in json.loads(shown)["timeline"]]
+    assert happened.count("escalated") == 2
+    assert happened.count("handed") > 3, shown
+    code, _, told = ask("send", "--to", "peer:ana", "--text", "x", "--then", "collective:guards")
+    assert (code, "--answer-within" in told) == (2, True)
+    assert ask(*words, "--then", "guards")[0] == 2
+
+
+def test_a_link_opens_an_inbox_and_is_made_by_command(ask: Ask) -> None:
+    code, out, told = ask("peers", "inbox-link", "ana", "--days", "2")
+    assert (code, "opens the inbox of ana until" in told) == (0, True)
+    with urllib.request.urlopen(out.strip()) as page:
+        assert b"ana" in page.read()
+    assert ask("peers", "inbox-link", "anna")[0] == 2
+    assert ask("peers", "inbox-link", "ana", "--days", "0")[0] == 2
 
 
 def test_the_ledger_is_followed_until_interrupted(ask: Ask, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ _CSV_COLUMNS = (
     "state",
     "attempt",
     "answer",
+    "declined",
     "why",
     "receiver",
     "policy",
@@ -46,12 +47,18 @@ def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
         format_time(row.time),
         _plain(row.peer) or "-",
         _plain(row.address) or "-",
-        row.state + (f": {_plain(row.answer)}" if row.answer else ""),
+        _state(row),
         str(row.attempt or ""),
         _plain(row.message),
         _plain(text),
         _plain(row.reason),
     )
+
+
+def _state(row: LedgerRow) -> str:
+    """A no is an answer, but it is not to be taken for a yes."""
+    state = "declined" if row.declined else row.state
+    return state + (f": {_plain(row.answer)}" if row.answer else "")
 
 
 def write_csv(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
@@ -69,6 +76,7 @@ def write_csv(rows: Sequence[LedgerRow], texts: Mapping[str, str]) -> None:
             row.state,
             str(row.attempt or ""),
             row.answer,
+            "yes" if row.declined else "",
             row.reason,
             row.receiver,
             row.policy,

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from rapport.node.node import Node
 
 app = App(name="peers", help="People, devices and services to be reached; collectives of them.")
-app.command("rapport.cli.passwords:password", name="password")
+app.command(
+    "rapport.cli.passwords:password", name="password", help="Set the password a peer logs in with."
+)
+app.command(
+    "rapport.cli.inbox_link:inbox_link",
+    name="inbox-link",
+    help="Make a link that opens a peer's inbox without a password.",
+)
 
 JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 DeliveryOption = Annotated[

@@ -43,6 +43,14 @@ def send(
     sender: Annotated[str, Parameter(name="--from", help="Who says it.")] = "component:cli",
     least: Annotated[int, Parameter(help="Of a collective so many have to answer.")] = 0,
     answer_within: Annotated[str, Parameter(help="Who has not answered by then is late.")] = "",
+    then: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", help="Who is asked when nobody answered: collective:b, peer:c=10min."
+        ),
+    ] = None,
+    repeat: Annotated[str, Parameter(help="Say it again this often until answered.")] = "",
+    repeat_most: Annotated[int, Parameter(help="But at most so often.")] = 0,
     wait: Annotated[str, Parameter(help="Show who was told and who answered, so long.")] = "",
     site: SiteOption = None,
     url: UrlOption = None,
@@ -68,7 +76,13 @@ def send(
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
     remote = Remote.of_site(site_directory(site), url, token_file)
-    wishes = {"least": least, "answer_within": parse_duration(answer_within or "0s")}
+    wishes = {
+        "least": least,
+        "answer_within": parse_duration(answer_within or "0s"),
+        "escalate": _steps(then or [], answer_within),
+        "repeat_every": parse_duration(repeat or "0s"),
+        "repeat_most": repeat_most,
+    }
     (name,) = remote.post("/messages", _body(message, wishes))["ids"]
     if not wait_ms:
         write_json({"id": name}) if json else print(name)
@@ -77,7 +91,24 @@ def send(
     return _tell(name, shown, wait_ms, json=json)
 
 
-def _body(message: Message, wishes: dict[str, int]) -> bytes:
+def _steps(then: list[str], answer_within: str) -> list[dict[str, Any]]:
+    """Who is asked next, each with a time to answer: its own or that of the first."""
+    if then and not answer_within:
+        raise InvalidInput(
+            "--then needs --answer-within: without it nobody is ever late",
+            code="cli.wrong_use",
+            hint="--answer-within 10min --then collective:next-town",
+        )
+    steps = []
+    for step in then:
+        receiver, _, within = step.partition("=")
+        Identifier.parse(receiver)
+        own_ms = parse_duration(within or answer_within)
+        steps.append({"receiver": receiver, "answer_within": own_ms})
+    return steps
+
+
+def _body(message: Message, wishes: dict[str, Any]) -> bytes:
     """The message as the door takes it."""
     asked = {key: value for key, value in wishes.items() if value}
     written = msgspec.json.decode(message.to_json(), type=dict[str, Any])

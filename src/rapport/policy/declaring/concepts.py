@@ -20,6 +20,8 @@ from rapport.policy.plan import Constraint
 from rapport.units.quantities import unit_named
 
 _KEYS = ("attributes", "units", "is", "where")
+_OF_CONCEPTS = {"sources", "tables", "relationships", "containers", "groups", "functions"}
+_WITHOUT_MEANING = {"peers", "collectives", "channels", "context"}
 
 
 class _Declared(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class _Declared(msgspec.Struct, frozen=True):
 
 def read_concepts(reading: Reading) -> None:
     """Fills in concepts, units, kinds and parents of the reading."""
-    if "concepts" not in reading.file.values:
+    if "concepts" not in reading.file.values and not _speaks_of_people_only(reading):
         message = "the site declares no concepts"
         hint = 'add [concepts.room.attributes] with lines such as area = "rectangle"'
         reading.problems.append(
@@ -55,6 +57,12 @@ def read_concepts(reading: Reading) -> None:
                 message, hint = "'where' says what makes it one of a more general concept", ""
                 fields.fault("where", "ontology.where_alone", message, hint=_is_hint(reading, name))
     _specialise(reading, special)
+
+
+def _speaks_of_people_only(reading: Reading) -> bool:
+    """Whether the site has people, channels or brokers and nothing that a policy could speak of."""
+    declared = reading.file.values.keys()
+    return bool(declared & _WITHOUT_MEANING) and not declared & _OF_CONCEPTS
 
 
 def _is_hint(reading: Reading, name: str) -> str:
