@@ -51,8 +51,14 @@ def cells(row: LedgerRow, text: str) -> tuple[str, ...]:
         str(row.attempt or ""),
         _plain(row.message),
         _plain(text),
-        _plain(row.reason),
+        _why(row.state, row.reason),
     )
+
+
+def _why(state: str, reason: str) -> str:
+    """What the ledger says of it; a medium that took a message gave it a name of its own."""
+    given = _plain(reason)
+    return f"the medium calls it {given}" if given and state == "handed" else given
 
 
 def _state(row: LedgerRow) -> str:
@@ -118,7 +124,7 @@ def _happened(line: TimelineLine) -> tuple[str, ...]:
         _plain(line.address) or "-",
         str(line.attempt or ""),
         _plain(line.answer),
-        (_plain(line.reason) or next_one) + until,
+        (_why(line.state, line.reason) or next_one) + until,
     )
 
 
