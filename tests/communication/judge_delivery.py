@@ -16,10 +16,13 @@ class Person:
         self.attempts = dict.fromkeys(addresses, 0)
         self.failures = dict.fromkeys(addresses, 0)
         self.again_at = {}
-        self.answered = self.refused = self.gone = False
+        self.answered = self.declined = self.refused = self.gone = False
         self.was_reached = self.was_lost = False
         self.held_until = None
         self.reminded, self.remind_at = 0, None
+
+    def has_spoken(self):
+        return self.answered or self.declined
 
 
 class Naive:
@@ -62,13 +65,15 @@ class Naive:
             ends = self.settings["expires"]
             in_time = not ends or self.now + pause < ends
             again = retry and in_time and person.failures[address] < 3
-            if again and not self.result and not person.answered:
+            if again and not self.result and not person.has_spoken():
                 person.states[address] = "waiting"
                 person.again_at[address] = self.now + pause
             else:
                 person.states[address] = "failed"
             if came_back and not self.is_reached(person):
                 person.was_reached = False
+        elif state == "dropped":
+            person.states[address] = "stopped"
         else:
             person.states[address] = state
             if state != "unknown":
@@ -76,10 +81,10 @@ class Naive:
         self.look_at(person)
         self.decide()
 
-    def answer(self, name):
+    def answer(self, name, says_no):
         person = self.find(name)
         if person is not None:
-            person.answered = True
+            person.answered, person.declined = not says_no, says_no
             if not self.result:
                 self.give_up(person)
             self.decide()
@@ -127,7 +132,7 @@ class Naive:
     def is_reached(self, person):
         taken = [state in ("handed", "confirmed") for state in person.states.values()]
         every = person.policy == "to-all-channels"
-        return person.answered or (all(taken) if every else any(taken))
+        return person.has_spoken() or (all(taken) if every else any(taken))
 
     def look_at(self, person):
         """Whether the media's words decide about this person."""
@@ -157,8 +162,7 @@ class Naive:
 
     def remind(self, person):
         verdict, until = self.verdicts(person.name, self.now)
-        out = (person.was_lost or person.refused) and not person.answered
-        if self.stages[person.stage]["over"] or out or verdict == "refuse":
+        if self.stages[person.stage]["over"] or self.is_out(person) or verdict == "refuse":
             person.remind_at = None
         elif verdict == "hold":
             person.remind_at = max(until, self.now + 1)
@@ -190,10 +194,11 @@ class Naive:
     # --- the message ---
 
     def is_done(self, person):
-        return person.answered or (self.settings["done_when"] == "sent" and person.was_reached)
+        was_told = person.was_reached or person.declined
+        return person.answered or (self.settings["done_when"] == "sent" and was_told)
 
     def is_out(self, person):
-        return (person.was_lost or person.refused) and not person.answered
+        return (person.was_lost or person.refused or person.declined) and not self.is_done(person)
 
     def of(self, stage):
         return [person for person in self.people if person.stage == stage["number"]]

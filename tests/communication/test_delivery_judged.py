@@ -49,10 +49,11 @@ happenings = st.lists(
             st.sampled_from(["handed", "confirmed", "failed", "failed", "unknown"]),
             st.booleans(),
         ),
-        st.tuples(st.just("answer"), st.sampled_from((*NAMES, "eve"))),
+        st.tuples(st.just("answer"), st.sampled_from((*NAMES, "eve")), st.booleans()),
         st.tuples(st.just("time"), st.integers(0, 70_000)),
         st.tuples(st.just("newest"), st.sampled_from(["handed", "failed"]), st.booleans()),
         st.tuples(st.just("back"), st.booleans()),
+        st.tuples(st.just("drop")),
     ),
     max_size=30,
 )
@@ -122,8 +123,8 @@ def test_the_machine_does_what_the_naive_telling_does(
             naive.pass_time(how[0])
             play.after(how[0])
         elif what == "answer":
-            naive.answer(how[0])
-            play.hear(Answer(how[0]))
+            naive.answer(*how)
+            play.hear(Answer(how[0], declined=how[1]))
         else:
             outcome = _outcome(play, what, how)
             if outcome is not None:
@@ -148,9 +149,18 @@ def _outcome(play, what, how):
     step = newest(play)
     if step is None:
         return None
+    if what == "drop":
+        return _dropped(play, step)
     if what == "back":
         return step.peer, step.address, LATEST_ATTEMPT, "failed", how[0]
     return step.peer, step.address, step.attempt, how[0], how[1]
+
+
+def _dropped(play, step):
+    """What waits before a medium is left out once it is decided, or its person has spoken."""
+    if not (play.tracking.closed or play.members[step.peer].has_spoken()):
+        return None
+    return step.peer, step.address, step.attempt, "dropped", False
 
 
 def _compare(naive, play):
@@ -166,7 +176,7 @@ def check_lines(play):
         "handed": ("queued", "unknown"),
         "confirmed": ("queued", "unknown", "handed"),
         "failed": ("queued", "unknown", "handed", "confirmed"),
-        "closed": ("failed",),
+        "closed": ("failed", "queued", "unknown"),
     }
     last, closed = {}, 0
     for step in play.steps:

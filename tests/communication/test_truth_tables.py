@@ -2,7 +2,7 @@
 what comes of it, and what the sender is told. [CO-8]
 
 Each row is a play. Words: `ana+` the medium took it for ana, `ana-` it failed for good, `ana!` she
-answered, `ana?` nobody can say, `ana=` the same outcome once more, `@` the deadline passes, `$` the
+answered, `ana~` she declined, `ana?` nobody can say, `ana=` the same outcome once more, `@` the deadline passes, `$` the
 time to live is over. `ana1+`, `ana2-` name the first and the second of her addresses.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pytest
 
+from rapport.communication.delivering.steps import Answer
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
 from rapport.testing.delivery_play import INBOX, MAIL, NOW, Play, member
@@ -27,6 +28,8 @@ def act(play, words):
             play.after(LIFETIME)
         elif word.endswith("!"):
             play.answer(word[:-1])
+        elif word.endswith("~"):
+            play.hear(Answer(word[:-1], "no", declined=True))
         else:
             name, what = word[:-1], word[-1]
             address = INBOX if name.endswith("2") else MAIL
@@ -128,6 +131,20 @@ TABLE = [
     ("at-least", 2, "ana! @ eva!", "timed_out", "timed_out"),
     ("at-least", 3, "ana- ben! eva!", "failed", "failed"),
     ("at-least", 3, "ana! ben! eva!", "done", "done"),
+    # who declines was told, and is out where answers count; a later yes counts
+    ("to-any", 1, "ana~", "done", ""),
+    ("to-any", 1, "ana~ ben!", "done", "done"),
+    ("to-any", 1, "ana~ ben~ eva~", "done", "failed"),
+    ("to-any", 1, "ana~ ana!", "done", "done"),
+    ("to-any", 1, "ana~ ben- eva~", "done", "failed"),
+    ("to-any", 1, "ana~ ben~ @", "done", "timed_out"),
+    ("to-all-members", 1, "ana! ben! eva~", "done", "failed"),
+    ("to-all-members", 1, "ana! eva~", "", ""),
+    ("to-all-members", 1, "eva~ ana! ben! eva!", "done", "failed"),
+    ("at-least", 2, "ana~ ben!", "done", ""),
+    ("at-least", 2, "ana~ ben! eva!", "done", "done"),
+    ("at-least", 2, "ana~ ben~ eva!", "done", "failed"),
+    ("at-least", 2, "ana! ana~ ben!", "done", ""),
 ]
 
 
@@ -222,6 +239,10 @@ def test_who_is_held_is_pending_and_who_refuses_is_out(policy, ana, happens, res
         ("@ @ max!", ["lea", "max"], "done"),
         ("ana- ben- lea- max-", ["lea", "max"], "failed"),
         ("@ @ @ ana!", ["lea", "max"], "timed_out"),
+        ("ana~", [], ""),
+        ("ana~ ben~", ["lea"], ""),
+        ("ana~ ben~ lea~ max!", ["lea", "max"], "done"),
+        ("ana~ ben~ lea~ max~", ["lea", "max"], "failed"),
     ],
 )
 def test_the_next_are_asked_when_nobody_answers_or_can_be_reached(happens, asked, result):
