@@ -2,8 +2,9 @@
 what comes of it, and what the sender is told. [CO-8]
 
 Each row is a play. Words: `ana+` the medium took it for ana, `ana-` it failed for good, `ana!` she
-answered, `ana~` she declined, `ana?` nobody can say, `ana=` the same outcome once more, `@` the deadline passes, `$` the
-time to live is over. `ana1+`, `ana2-` name the first and the second of her addresses.
+answered, `ana~` she declined, `ana?` nobody can say, `ana=` the same outcome once more, `@` the
+deadline passes, `$` the time to live is over. `ana1+`, `ana2-` name the first and the second of
+her addresses.
 """
 
 from __future__ import annotations
