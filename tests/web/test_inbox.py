@@ -135,6 +135,27 @@ def test_who_took_it_is_shown_and_what_was_decided_is_gone(with_doors: Callable[
     asyncio.run(scenario())
 
 
+def test_who_declined_can_after_all_while_it_is_open(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            browser = await log_in(doors)
+            await waiting(doors, "m1", "First alarm", "ana", "ben")
+            said = {"peer": "ana", "answer": "no", "declined": True}
+            await tell(doors, line_event(doors, 8, "answered", "m1", **said))
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body
+            assert b"I can after all" in page.partition(b"Lately")[2]
+            sent = urlencode({"message": "m1", "form": form_in(page), "answer": "yes"}).encode()
+            answer = await doors.ask("POST", "/inbox/ana", sent, browser)
+            assert answer.headers["location"].endswith("note=answered")
+            (found,) = await answers(doors)
+            assert (found.peer, found.text, found.declined) == ("ana", "yes", False)
+            await tell(doors, line_event(doors, 9, "closed", "m1", result="failed"))
+            page = (await doors.ask("GET", "/inbox/ana", None, browser)).body
+            assert b"I can after all" not in page
+
+    asyncio.run(scenario())
+
+
 def test_what_nobody_has_to_answer_stays_until_it_is_seen(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

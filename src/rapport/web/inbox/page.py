@@ -40,7 +40,7 @@ def inbox_page(view: InboxView, form: str, *, note: str = "", may_leave: bool = 
     told = _NOTES.get(note, "")
     waiting = "\n".join(_waiting(row, view.peer, form) for row in view.waiting)
     notices = "\n".join(_notice(row, form) for row in view.notices)
-    decided = "\n".join(_decided(one, view.peer) for one in view.decided)
+    decided = "\n".join(_decided(one, view.peer, form) for one in view.decided)
     return render(
         "inbox.html",
         title=f"Inbox of {escape(view.peer)}",
@@ -112,7 +112,7 @@ def _taken(row: MessageRow, peer: str) -> str:
     return f" · taken by {escape(row.answered_by)} at {_time(row.answered_at)}{said}"
 
 
-def _decided(one: Decided, peer: str) -> str:
+def _decided(one: Decided, peer: str, form: str) -> str:
     row = one.message
     if one.own_time:
         fate = f"you answered {escape(one.own_answer)} at {_time(one.own_time)}"
@@ -120,7 +120,19 @@ def _decided(one: Decided, peer: str) -> str:
         fate = f"taken by {escape(row.answered_by)} at {_time(row.answered_at)}"
     else:
         fate = _RESULTS.get(row.result, "over")
-    return f'<li><span class="text" dir="auto">{escape(row.text)}</span> <small>{fate}</small></li>'
+    again = _again(row, form) if one.can_after_all else ""
+    text = f'<span class="text" dir="auto">{escape(row.text)}</span>'
+    return f"<li>{text} <small>{fate}</small>{again}</li>"
+
+
+def _again(row: MessageRow, form: str) -> str:
+    """For who declined what is still open."""
+    return (
+        '<form method="post" autocomplete="off">'
+        f'<input type="hidden" name="message" value="{escape(row.message)}">'
+        f'<input type="hidden" name="form" value="{escape(form)}">'
+        '<button name="answer" value="yes" class="quiet">I can after all</button></form>'
+    )
 
 
 _RESULTS = {"done": "done", "failed": "could not be delivered", "timed_out": "nobody answered"}

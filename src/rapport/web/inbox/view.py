@@ -27,6 +27,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageRow
     own_answer: str = ""
     own_time: int = 0
+    can_after_all: bool = False
+    """This person declined, and the message is still open: a yes would count."""
 
 
 class InboxView(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +50,8 @@ class InboxView(msgspec.Struct, frozen=True, kw_only=True):
 
     def shows(self, message: str) -> bool:
         """Whether the person may answer it here."""
-        return any(row.message == message for row in (*self.waiting, *self.notices))
+        again = [one.message for one in self.decided if one.can_after_all]
+        return any(row.message == message for row in (*self.waiting, *self.notices, *again))
 
 
 async def look(ledger: Ledger, peer: str, now_ms: int) -> InboxView:
@@ -97,6 +100,7 @@ def _decided(over: list[MessageRow], own: dict[str, LedgerRow], now_ms: int) -> 
             continue
         if now_ms - max(row.time, row.closed_at) > DECIDED_FOR_MS:
             continue
-        answered = (answer.answer, answer.time) if answer else ("", 0)
-        found.append(Decided(message=row, own_answer=answered[0], own_time=answered[1]))
+        said, at = (answer.answer, answer.time) if answer else ("", 0)
+        again = bool(answer and answer.declined) and row.state != CLOSED
+        found.append(Decided(message=row, own_answer=said, own_time=at, can_after_all=again))
     return found[:MOST_DECIDED]
