@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from rapport.communication.arriving.answers import (
     is_answer_token,
     record_answer,
 )
+from rapport.communication.arriving.link_names import name_from_link, name_in_link
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.kernel.clock import ManualClock
 
@@ -40,9 +43,22 @@ def test_moving_letters_between_message_and_peer_gives_another_token():
     assert answer_token(SECRET, "ab", "c") != answer_token(SECRET, "a", "bc")
 
 
-def test_a_link_quotes_what_a_path_cannot_hold():
-    link = answer_link("http://node/", SECRET, "m1", "ana/../ben ?")
-    assert link.startswith("http://node/answer/m1/ana%2F..%2Fben%20%3F/")
+@given(st.text(max_size=40) | st.sampled_from(["..", ".", "", "~", "~x", "a/b", "%2F", "m 1"]))
+def test_any_name_is_one_piece_of_a_link_and_comes_back(name):
+    piece = name_in_link(name)
+    assert re.fullmatch(r"[\w%.~-]+", piece, re.ASCII)
+    assert piece not in (".", "..")
+    assert name_from_link(unquote(piece)) == name
+
+
+@given(st.text(max_size=20))
+def test_whatever_stands_in_a_link_is_read_as_some_name(piece):
+    assert isinstance(name_from_link(piece), str)
+
+
+def test_usual_names_stand_in_a_link_as_they_are():
+    link = answer_link("http://node/", SECRET, "0198-ab", "ana lee")
+    assert link.startswith("http://node/answer/0198-ab/ana%20lee/")
 
 
 def test_a_forged_or_endless_answer_is_refused_and_leaves_nothing():

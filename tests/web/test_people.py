@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rapport.communication.arriving.answers import answer_token
+from rapport.communication.arriving.answers import answer_link, answer_token
 from rapport.core.detection import Detection, Undecided
 from rapport.kernel.clock import SystemClock
 
@@ -27,6 +27,22 @@ async def raised(doors: Any) -> str:
 
 def token_for(doors: Any, message: str, peer: str) -> str:
     return answer_token(doors.node._parts.communication.secret, message, peer)
+
+
+def test_a_link_of_any_message_leads_to_its_page(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            for message in ("a/b", "..", "50% ?#"):
+                secret = doors.node._parts.communication.secret
+                link = answer_link("", secret, message, "ana")
+                form = {"Content-Type": "application/x-www-form-urlencoded"}
+                assert (await doors.ask("GET", link)).status == 200
+                assert (await doors.ask("POST", link, b"answer=yes", form)).status == 200
+            said = await doors.node.channels.channel("control").read_after(0)
+            answered = [one.event for one in said if one.event.type == "rapport.control.answer"]
+            assert [event.payload()["message"] for event in answered] == ["a/b", "..", "50% ?#"]
+
+    asyncio.run(scenario())
 
 
 def test_opening_the_link_is_no_answer_but_pressing_the_button_is(

@@ -12,11 +12,11 @@ import hmac
 import secrets
 from functools import lru_cache
 from typing import Protocol
-from urllib.parse import quote
 
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.communication.arriving.link_names import name_in_link
 from rapport.communication.delivering.telling import PROOF
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import CAUSE, cause_text, make_event
@@ -76,9 +76,8 @@ def is_answer_token(secret: bytes, message: str, peer: str, token: str) -> bool:
 def answer_link(public_url: str, secret: bytes, message: str, peer: str) -> str:
     """The address of the page on which this peer answers this message."""
     token = answer_token(secret, message, peer)
-    return (
-        f"{public_url.rstrip('/')}/answer/{quote(message, safe='')}/{quote(peer, safe='')}/{token}"
-    )
+    names = f"{name_in_link(message)}/{name_in_link(peer)}"
+    return f"{public_url.rstrip('/')}/answer/{names}/{token}"
 
 
 async def record_answer(

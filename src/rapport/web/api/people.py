@@ -14,6 +14,7 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
 from rapport.channel.causes import CauseNode, cause_tree
+from rapport.communication.arriving.link_names import name_from_link
 from rapport.core.errors import InvalidInput
 from rapport.web.callers import allow, identity_of
 from rapport.web.dependencies import NodeDependency
@@ -28,6 +29,7 @@ async def show_answer_page(
     message: FromPath[str], peer: FromPath[str], token: FromPath[str], node: NodeDependency
 ) -> Response[str]:
     """The page behind the link in a message."""
+    message, peer = name_from_link(message), name_from_link(peer)
     node.check_answer_token(message, peer, token)
     row = await node.message_text(message)
     return Response(answer_page(peer, row), media_type="text/html")
@@ -42,6 +44,7 @@ async def take_answer(
     node: NodeDependency,
 ) -> Response[str]:
     """Records the person's answer; answering again is harmless."""
+    message, peer = name_from_link(message), name_from_link(peer)
     node.check_answer_token(message, peer, token)
     answer = await _answer_text(request)
     await node.answer(message, peer, token, answer)
