@@ -36,7 +36,8 @@ def test_a_link_of_any_message_leads_to_its_page(with_doors: Callable[..., Any])
                 secret = doors.node._parts.communication.secret
                 link = answer_link("", secret, message, "ana")
                 form = {"Content-Type": "application/x-www-form-urlencoded"}
-                assert (await doors.ask("GET", link)).status == 200
+                shown = await doors.ask("GET", link)
+                assert f"there is no message named '{message}'" in shown.body.decode()
                 assert (await doors.ask("POST", link, b"answer=yes", form)).status == 200
             said = await doors.node.channels.channel("control").read_after(0)
             answered = [one.event for one in said if one.event.type == "rapport.control.answer"]
