@@ -7,20 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from rapport.kernel.clock import Now as Now
+
 Address = tuple[str, int]
 """Host and port; in memory and in simulations any name and any number."""
 
+MAX_DATAGRAM = 1_432
+"""What passes an Ethernet whole, over IPv4 and IPv6, with room for a tunnel: 1,500 less 48 for the
+headers, less 20. Larger ones are cut by IP and lost whole when one piece is.
+"""
+
 Handler = Callable[[bytes, Address], None]
 """Gets a datagram and the address it came from."""
-
-
-class Now(NamedTuple):
-    """A moment, as pure machines are told it."""
-
-    wall_ms: int
-    """Milliseconds since 1970 UTC: decides what is valid; may jump when a clock is set."""
-    steady_ms: float
-    """Milliseconds that never go back: decides what is due; only differences mean something."""
 
 
 class Sender(NamedTuple):

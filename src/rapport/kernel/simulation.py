@@ -1,0 +1,184 @@
+"""Simulated time: a scheduler of discrete events, and the one clock read from it.
+[CX-7, CX-12, EN-10]
+
+The scheduler knows no asyncio: a simulation of a hundred thousand machines is a loop over calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heapify, heappop, heappush
+from typing import Any, Final
+
+from rapport.kernel.clock import Now, settle
+
+Planned = list[Any]
+"""What `at` and `after` return, for `cancel` only: due time, number, call, arguments."""
+
+_DUE: Final = 0
+_CALL: Final = 2
+_ARGUMENTS: Final = 3
+
+
+class Scheduler:
+    """Calls in order of their simulated time; those due at the same time in order of planning.
+
+    Time is in ms from `start_ms`, stands still within a call and jumps between calls, so a run
+    depends on nothing but what was planned. About a million calls per second: calls are kept by
+    the whole millisecond they are due in, and only those of the present one are in a heap.
+    """
+
+    def __init__(self, start_ms: float = 0.0, *, wall_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = start_ms
+        """The simulated steady time."""
+        self.ran = 0
+        """How many calls were made."""
+        self._wall_offset_ms = wall_ms - start_ms
+        self._number = 0
+        self._cancelled = 0
+        self._day = int(start_ms)
+        self._today: list[Planned] = []
+        self._later: dict[int, list[Planned]] = {}
+        self._later_days: list[int] = []
+
+    def __len__(self) -> int:
+        """How many calls are planned."""
+        return len(self._today) + sum(map(len, self._later.values())) - self._cancelled
+
+    @property
+    def now(self) -> Now:
+        """The present moment, as pure machines are told it."""
+        time_ms = self.time_ms
+        return Now(int(time_ms + self._wall_offset_ms), time_ms)
+
+    def wall_ms_at(self, time_ms: float) -> int:
+        """What the wall clock shows at a simulated time."""
+        return int(time_ms + self._wall_offset_ms)
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Sets the wall clock, forwards or back; what is planned stays due when it was."""
+        self._wall_offset_ms = wall_ms - self.time_ms
+
+    def at(self, time_ms: float, call: Callable[..., object], *arguments: Any) -> Planned:
+        """Plans a call for a time; a time that has passed means now, after what is due now."""
+        if time_ms < self.time_ms:
+            time_ms = self.time_ms
+        planned = [time_ms, self._number, call, arguments]
+        self._number += 1
+        day = int(time_ms)
+        if day <= self._day:
+            heappush(self._today, planned)
+            return planned
+        others = self._later.get(day)
+        if others is None:
+            self._later[day] = [planned]
+            heappush(self._later_days, day)
+        else:
+            others.append(planned)
+        return planned
+
+    def after(self, delay_ms: float, call: Callable[..., object], *arguments: Any) -> Planned:
+        """Plans a call for so much later than now."""
+        return self.at(self.time_ms + delay_ms, call, *arguments)
+
+    def cancel(self, planned: Planned) -> bool:
+        """Takes a planned call back; false when it was made or taken back before."""
+        if planned[_CALL] is None:
+            return False
+        planned[_CALL], planned[_ARGUMENTS] = None, ()
+        self._cancelled += 1
+        return True
+
+    def next_due_ms(self) -> float | None:
+        """When the next call is due; none when nothing is planned."""
+        while self._fill_today():
+            if self._today[0][_CALL] is not None:
+                return float(self._today[0][_DUE])
+            heappop(self._today)
+            self._cancelled -= 1
+        return None
+
+    def run(self, until_ms: float | None = None) -> int:
+        """Makes all calls due up to and at a time, then it is that time; without one, until
+        nothing is planned. Returns how many. What a call raises ends the run after that call.
+        """
+        limit = float("inf") if until_ms is None else until_ms
+        before = self.ran
+        while self._fill_today() and self._today[0][_DUE] <= limit:
+            self._run_today(limit)
+        if until_ms is not None and until_ms > self.time_ms:
+            self.time_ms = until_ms
+        return self.ran - before
+
+    def _run_today(self, limit: float) -> None:
+        today = self._today  # stays the same list: what is planned for today is pushed onto it
+        while today and today[0][_DUE] <= limit:
+            planned = heappop(today)
+            call = planned[_CALL]
+            if call is None:
+                self._cancelled -= 1
+                continue
+            self.time_ms = planned[_DUE]
+            planned[_CALL] = None
+            self.ran += 1
+            call(*planned[_ARGUMENTS])
+
+    def _fill_today(self) -> bool:
+        if self._today:
+            return True
+        if not self._later_days:
+            return False
+        self._day = heappop(self._later_days)
+        self._today = self._later.pop(self._day)
+        heapify(self._today)
+        return True
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """For long runs that make no cycles: with many machines Python's collector of cycles takes two
+    thirds of the time to find nothing.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class SimulatedClock:
+    """The one clock, read from a scheduler: asyncio code runs on simulated time.
+
+    Somebody has to move the time: `advance`, or `Scheduler.run` between awaits.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def now_ms(self) -> int:
+        return self._scheduler.now.wall_ms
+
+    def steady_ns(self) -> int:
+        return int(self._scheduler.time_ms * 1_000_000)
+
+    async def sleep(self, duration_ms: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        planned = self._scheduler.after(max(duration_ms, 0), woken.set_result, None)
+        try:
+            await woken
+        finally:
+            self._scheduler.cancel(planned)
+
+    async def advance(self, duration_ms: float) -> None:
+        """Moves on by so much, call by call, letting who was woken run before going further."""
+        until_ms = self._scheduler.time_ms + duration_ms
+        await settle()
+        while (due := self._scheduler.next_due_ms()) is not None and due <= until_ms:
+            self._scheduler.run(due)
+            await settle()
+        self._scheduler.run(until_ms)
