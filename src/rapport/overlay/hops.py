@@ -1,0 +1,148 @@
+"""Sending to a neighbour until it says that it heard: three tries, then it failed. [CX-5]"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from rapport.overlay.latency import UNKNOWN_MS
+from rapport.overlay.seen import Seen
+from rapport.transport.base import Address, Now
+
+
+class HopsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How patient hops are."""
+
+    tries: int = 3
+    """Sendings in all; at loss p of a round trip a hop fails with probability p**tries."""
+    growth: float = 2.0
+    """Each wait is so many times the one before; a hop fails after timeout*(1+2+4)."""
+    remembered: int = 4_096
+    """Arrivals remembered to recognise repetitions."""
+    keep_ms: float = 30_000.0
+    """How long; longer than all tries of a sender together."""
+
+
+class Resend(msgspec.Struct, frozen=True, gc=False):
+    """Send it once more."""
+
+    id: Hashable
+    to: Address
+    payload: Any
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False):
+    """No acknowledgement came to any try: find another way."""
+
+    id: Hashable
+    to: Address
+    payload: Any
+
+
+class _Waiting:
+    __slots__ = ("due_ms", "payload", "timeout_ms", "to", "tries")
+
+    def __init__(self, to: Address, payload: Any, timeout_ms: float, due_ms: float) -> None:
+        self.to, self.payload, self.timeout_ms, self.due_ms = to, payload, timeout_ms, due_ms
+        self.tries = 1
+
+
+class Hops:
+    """What was sent and not acknowledged yet, and what arrived lately.
+
+    The receiver acts on a message at most once (`arrived`), whatever is lost or doubled. Whether a
+    Failed one arrived is not known: its acknowledgements may have been lost. Each call costs about
+    a microsecond.
+    """
+
+    __slots__ = ("_arrived", "_heap", "_serial", "_settings", "_waiting")
+
+    def __init__(self, settings: HopsSettings | None = None) -> None:
+        self._settings = settings = settings or HopsSettings()
+        self._waiting: dict[Hashable, _Waiting] = {}
+        self._heap: list[tuple[float, int, Hashable]] = []
+        self._serial = 0
+        self._arrived = Seen(settings.remembered, settings.keep_ms)
+
+    def sent(
+        self, id: Hashable, to: Address, payload: Any, now: Now, timeout_ms: float = UNKNOWN_MS
+    ) -> None:
+        """It was sent for the first time; `timeout_ms` is the neighbour's. An id that waits already
+        is replaced.
+        """
+        due_ms = now.steady_ms + timeout_ms
+        self._waiting[id] = _Waiting(to, payload, timeout_ms, due_ms)
+        self._wake(due_ms, id)
+
+    def acknowledged(self, id: Hashable, by: Address) -> bool:
+        """It was heard; false when nothing with that id waits for that neighbour (any more)."""
+        waiting = self._waiting.get(id)
+        if waiting is None or waiting.to != by:
+            return False
+        del self._waiting[id]
+        return True
+
+    def arrived(self, id: Hashable, sender: Address, now: Now) -> bool:
+        """Whether to act on it. False: a repetition, so acknowledge again and do nothing else."""
+        return self._arrived.first_time((id, sender), now)
+
+    def due(self, now: Now) -> list[Resend | Failed]:
+        """What has waited long enough, in the order in which it became due."""
+        steps: list[Resend | Failed] = []
+        heap, steady_ms = self._heap, now.steady_ms
+        while heap and heap[0][0] <= steady_ms:
+            due_ms, _, id = heapq.heappop(heap)
+            waiting = self._waiting.get(id)
+            if waiting is not None and waiting.due_ms == due_ms:
+                steps.append(self._late(id, waiting, steady_ms))
+        return steps
+
+    def next_due(self) -> float | None:
+        """The steady time at which `due` has something; None: nothing waits."""
+        heap = self._heap
+        while heap:
+            due_ms, _, id = heap[0]
+            waiting = self._waiting.get(id)
+            if waiting is not None and waiting.due_ms == due_ms:
+                return due_ms
+            heapq.heappop(heap)
+        return None
+
+    def forget(self, to: Address) -> list[Failed]:
+        """Gives up at once all that waits for that neighbour, because it is gone."""
+        gone = [(id, waiting) for id, waiting in self._waiting.items() if waiting.to == to]
+        for id, _ in gone:
+            del self._waiting[id]
+        return [Failed(id, to, waiting.payload) for id, waiting in gone]
+
+    def waits(self, id: Hashable) -> bool:
+        """Whether something with that id is not acknowledged yet."""
+        return id in self._waiting
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _late(self, id: Hashable, waiting: _Waiting, steady_ms: float) -> Resend | Failed:
+        if waiting.tries >= self._settings.tries:
+            del self._waiting[id]
+            return Failed(id, waiting.to, waiting.payload)
+        waiting.tries += 1
+        waiting.timeout_ms *= self._settings.growth
+        waiting.due_ms = steady_ms + waiting.timeout_ms
+        self._wake(waiting.due_ms, id)
+        return Resend(id, waiting.to, waiting.payload)
+
+    def _wake(self, due_ms: float, id: Hashable) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (due_ms, self._serial, id))
+        # Acknowledged ones stay in the heap until their time; not more of them than of others.
+        if len(self._heap) > 64 + 2 * len(self._waiting):
+            self._heap = [
+                entry
+                for entry in self._heap
+                if (waiting := self._waiting.get(entry[2])) and waiting.due_ms == entry[0]
+            ]
+            heapq.heapify(self._heap)

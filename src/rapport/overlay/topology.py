@@ -1,0 +1,140 @@
+"""Graphs to test and simulate networks on: ring, mesh, Waxman, regular, any list of edges. [CX-7]
+
+A topology says who is whose neighbour; nodes are any hashable things.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from rapport.core.errors import InvalidInput
+from rapport.kernel.chance import Chance
+from rapport.overlay.drawing import Place, bridges, edge_of_each_pair, grown_edges, paired_stubs
+
+Node = TypeVar("Node", bound=Hashable)
+Edge = tuple[Node, Node]
+
+
+class Topology(Generic[Node]):
+    """Each node's neighbours, without loops and double edges; mutual as the makers here give it."""
+
+    __slots__ = ("neighbours",)
+
+    def __init__(self, neighbours: dict[Node, tuple[Node, ...]]) -> None:
+        self.neighbours = neighbours
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """In the order in which they were given."""
+        return tuple(self.neighbours)
+
+    def edges(self) -> list[Edge[Node]]:
+        """Every edge once."""
+        place = {node: number for number, node in enumerate(self.neighbours)}
+        return [
+            (node, other)
+            for node, others in self.neighbours.items()
+            for other in others
+            if place[node] < place[other]
+        ]
+
+    def mean_degree(self) -> float:
+        """Neighbours per node."""
+        if not self.neighbours:
+            return 0.0
+        return sum(map(len, self.neighbours.values())) / len(self.neighbours)
+
+    def distances(self, start: Node, most: int | None = None) -> dict[Node, int]:
+        """Hops from a node to all that are reachable from it, within `most` hops when given."""
+        found, border, hops = {start: 0}, [start], 0
+        while border and (most is None or hops < most):
+            hops += 1
+            border = [
+                other
+                for node in border
+                for other in self.neighbours[node]
+                if other not in found and found.setdefault(other, hops) == hops
+            ]
+        return found
+
+
+def is_connected(topology: Topology[Node]) -> bool:
+    """Whether there is a way from every node to every other; true for an empty one."""
+    if not topology.neighbours:
+        return True
+    return len(topology.distances(topology.nodes[0])) == len(topology.neighbours)
+
+
+def from_edges(edges: Iterable[Edge[Node]], nodes: Iterable[Node] = ()) -> Topology[Node]:
+    """Of edges in any direction, perhaps doubled; `nodes` adds some that may have none."""
+    found: dict[Node, dict[Node, None]] = {node: {} for node in nodes}
+    for one, other in edges:
+        if one == other:
+            raise InvalidInput(
+                f"an edge leads from {one} to itself",
+                code="overlay.bad_topology",
+                hint="an edge joins two different nodes",
+            )
+        found.setdefault(one, {})[other] = None
+        found.setdefault(other, {})[one] = None
+    return Topology({node: tuple(others) for node, others in found.items()})
+
+
+def ring(nodes: Sequence[Node]) -> Topology[Node]:
+    """Each with the one before and the one after."""
+    pairs = zip(nodes, (*nodes[1:], *nodes[:1]), strict=True)
+    return from_edges(((one, other) for one, other in pairs if one != other), nodes)
+
+
+def mesh(nodes: Sequence[Node]) -> Topology[Node]:
+    """Each with all others."""
+    return Topology(
+        {node: (*nodes[:place], *nodes[place + 1 :]) for place, node in enumerate(nodes)}
+    )
+
+
+def waxman(
+    nodes: Sequence[Node],
+    chance: Chance,
+    *,
+    alpha: float = 0.4,
+    beta: float = 0.2,
+    degree: float | None = None,
+) -> Topology[Node]:
+    """Nodes at random places of a unit square, joined with probability
+    `alpha * exp(-distance / (beta * diagonal))`; connected, because parts are joined by an edge
+    between nodes that are near each other. Costs n*n draws.
+
+    With `degree` (the wished mean number of neighbours) the graph grows instead: each node is
+    joined to an earlier one, then edges are drawn until there are n*degree/2, all with
+    probabilities in the proportion above, so `alpha` means nothing. Costs about n*degree/beta.
+    Fewer than n-1 edges connect nobody: the least mean degree is 2(n-1)/n.
+    """
+    at: list[Place] = [(chance.random(), chance.random()) for _ in nodes]
+    scale = beta * math.sqrt(2)
+    if degree is None:
+        pairs = edge_of_each_pair(at, chance, alpha, scale)
+        pairs += bridges(at, pairs)
+    else:
+        pairs = grown_edges(at, chance, round(len(nodes) * degree / 2), scale)
+    return from_edges(((nodes[one], nodes[other]) for one, other in pairs), nodes)
+
+
+def random_regular(nodes: Sequence[Node], degree: int, chance: Chance) -> Topology[Node]:
+    """Each with exactly `degree` neighbours, drawn at random, connected; raises InvalidInput when
+    no such graph exists.
+    """
+    total = len(nodes)
+    if degree < 2 or degree >= total or total * degree % 2:
+        raise InvalidInput(
+            f"no connected graph has {total} nodes of degree {degree} each",
+            code="overlay.bad_topology",
+            hint="a degree of at least 2 and below the number of nodes, one of them even",
+        )
+    while True:
+        edges = paired_stubs(total, degree, chance)
+        made = from_edges(((nodes[one], nodes[other]) for one, other in edges), nodes)
+        if is_connected(made):
+            return made
