@@ -1,26 +1,20 @@
-"""Whatever a source gives, it is loaded or refused; and a broker is asked as any other. [PO-2]"""
-
-from collections.abc import Sequence
-from pathlib import Path
+"""Whatever a source gives, it is loaded or refused. [PO-2]"""
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.core.errors import SiteError, SourceUnavailable
-from rapport.tables.context import ContextRows
+from rapport.core.errors import SiteError
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.json_rows import rows_of_json
 from rapport.tables.loaded import load_table
-from rapport.tables.tables import Tables
 from rapport.tables.xml_file import rows_of_xml
 
 CONCEPTS = {"person": {"status": "text", "age": "number", "armed": "boolean", "home": "point"}}
 TABLE = TableDeclaration(
     name="people",
     concept="person",
-    context="people near the gate",
+    csv="people.csv",
     key="id",
     columns={"status": ("status",), "age": ("age",), "armed": ("armed",), "home": ("home",)},
 )
@@ -61,25 +55,3 @@ def test_any_xml_is_loaded_or_refused(data: bytes) -> None:
         load_table(TABLE, file, CONCEPTS)
     except SiteError as error:
         assert all(problem.code.startswith("tables.") for problem in error.problems)
-
-
-class Broker:
-    """What a context room will be."""
-
-    def __init__(self, fails: bool = False) -> None:
-        self.fails = fails
-
-    def ask(self, query: str, fields: Sequence[str]) -> ContextRows:
-        if self.fails:
-            raise SourceUnavailable("the broker is down", hint="wait")
-        assert query == "people near the gate"
-        return ContextRows(list(fields), [["7", "guest", "3", "no", "1 2"]])
-
-
-def test_a_broker_is_a_source_once_there_is_one(tmp_path: Path) -> None:
-    tables = Tables.load(tmp_path, [TABLE], CONCEPTS, context=Broker())
-    assert tables.instances("person").columns["home"].tolist() == [[1.0, 2.0]]
-    for broker, code in ((Broker(fails=True), "source.unavailable"), (None, "feature.unsupported")):
-        with pytest.raises(SiteError) as caught:
-            Tables.load(tmp_path, [TABLE], CONCEPTS, context=broker)
-        assert caught.value.problems[0].code == code

@@ -176,7 +176,11 @@ def test_queries_and_keys_of_several_columns_are_declared(site: Path) -> None:
         ('sql = "SELECT 1"\ndatabase = "absent.sqlite"', "site.no_file"),
         ('sql = "SELECT 1"\ndatabase = "postgresql://u:p@h/d"', "settings.bare_secret"),
         ('http = "x"', "site.missing_key"),
-        ('context = "people near"', "feature.unsupported"),
+        ('context = "people near"', "tables.no_ids"),
+        ('context = "people near the gate"\nids = ["7"]', "site.wrong_type"),
+        ('context = "person badge"\nids = ["7"]\nids_from = "t"', "tables.no_ids"),
+        ('context = "person badge"\nids_from = "absent"', "tables.unknown_table"),
+        ('context = "person badge"\nids = ["7"]\ntimeout = "2min"', "site.out_of_range"),
         ("", "site.missing_key"),
     ],
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 OF_THE_NODE = (
     "auth",
+    "context.audit",
+    "context.found",
+    "context.wishes",
     "control",
     "dead_letters",
     "detections",
@@ -17,7 +20,7 @@ OF_THE_NODE = (
     "releases",
 )
 """Their events are acted on, or mean something only where they arose."""
-_SHARED = ("events", "interpretations")
+_SHARED = ("context", "events", "interpretations")
 """Appended to by the node alone as well, but neighbours may hand theirs over."""
 READER_PREFIX = "intercept."
 """Before the names of readers that are interceptors; no identity has such a name, as what they read

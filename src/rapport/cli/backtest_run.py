@@ -166,12 +166,14 @@ class _Timed:
 
 def prepare(asked: Asked) -> Prepared:
     """Finds policies and history; raises what is wrong with them."""
+    from rapport.site.context import check_without_context
     from rapport.site.site import load_site
 
     site = load_site(asked.directory, policies=[], refusing_policies=False)
     contenders, by = _contenders(asked, site)
     history = find_history(site, asked.history, _in_force(asked, site))
     plans = [one.plan for one in contenders]
+    check_without_context(site.tables, plans, "a back-test")
     problems = check_history(history, plans, asked.period())
     work = Work.of(site, plans, history, lateness_ms=asked.lateness_ms, period=asked.period())
     return Prepared(

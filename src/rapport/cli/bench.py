@@ -15,10 +15,11 @@ from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
 NAMES = (
-    *("channel", "communication", "doors", "embedded", "history"),
+    *("channel", "communication", "context", "doors", "embedded", "history"),
     *("mediation", "peers", "policy", "soap", "spark"),
 )
-_WITH_FULL = ("channel", "communication", "embedded", "history", "spark")
+_WITH_FULL = ("channel", "communication", "context", "embedded", "history", "spark")
+_WITH_PLOT = ("communication", "context")
 
 
 def bench(
@@ -28,7 +29,8 @@ def bench(
     full: Annotated[
         bool,
         Parameter(
-            help="Up to 1e7 events, spark up to 1e8, communication 1e6 a cell; minutes, an hour."
+            help="Up to 1e7 events, spark up to 1e8, communication 1e6 a cell, context all of the "
+            "published configurations; minutes, an hour."
         ),
     ] = False,
     events: Annotated[
@@ -37,13 +39,18 @@ def bench(
     year: Annotated[
         bool, Parameter(help="spark: also a year of 131 million readings.", negative="")
     ] = False,
+    part: Annotated[str | None, Parameter(help="context: only broker, grid or simulated.")] = None,
     plot: Annotated[
-        Path | None, Parameter(help="communication: draw the grid into this SVG file.")
+        Path | None,
+        Parameter(
+            help="communication: draw the grid into this SVG file; context: the plots into this "
+            "directory."
+        ),
     ] = None,
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history),
-    communication, mediation, policy or spark.
+    communication, context, mediation, policy or spark.
     """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)
@@ -59,14 +66,18 @@ def bench(
             code="cli.bad_option",
             hint="leave them out",
         )
-    if plot is not None and name != "communication":
+    if plot is not None and name not in _WITH_PLOT:
         raise InvalidInput(
-            "--plot is for the benchmark communication",
+            f"--plot is for the benchmarks {', '.join(_WITH_PLOT)}",
             code="cli.bad_option",
             hint="leave it out",
         )
+    if part is not None and name != "context":
+        raise InvalidInput(
+            "--part is for the benchmark context", code="cli.bad_option", hint="leave it out"
+        )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
-    asked = {"full": full, "events": events, "year": year, "plot": plot}
+    asked = {"full": full, "events": events, "year": year, "part": part, "plot": plot}
     measured = importlib.import_module(f"rapport.bench.{name}").run(
         quick=quick, **{option: value for option, value in asked.items() if value}
     )

@@ -17,11 +17,13 @@ from rapport.channel.backends.reaching import declared_stores, reach_store
 from rapport.channel.declared import channels_from_site
 from rapport.channel.mqtt.client import reach_broker
 from rapport.channel.mqtt.declare import Bridge, bridges_from_site
+from rapport.cli.doctor_context import declared_brokers, reach_context_broker
 from rapport.cli.local import data_directory
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.settings import read_secret
 from rapport.kernel.toml import TomlFile
+from rapport.transport.addresses import format_address
 
 REACH_SECONDS = 2
 _WRITES, _WRITE_BYTES = 20, 4096
@@ -56,6 +58,14 @@ def examine_site(site: Path, clock: Clock | None = None) -> Iterator[Finding]:
         yield _asked(f"[channels] {name}", reach, hint)
     for bridge in bridges_from_site(file)[0]:
         yield _asked(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
+    for address, hint in declared_brokers(file, site):
+        reach = partial(reach_context_broker, address, file, site, seconds=REACH_SECONDS)
+        found = _asked(f"[context] {format_address(address)}", reach)
+        yield (
+            found
+            if "answers" in found.state
+            else Finding(found.part, found.state, hint or found.hint)
+        )
 
 
 def _examine_disk(data: Path, clock: Clock) -> Iterator[Finding]:

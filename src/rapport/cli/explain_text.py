@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rapport.core.times import format_time
-from rapport.policy.explaining.verdict import Answer, Candidate, Node, Shown, Truth
+from rapport.policy.explaining.verdict import Answer, Candidate, Known, Node, Shown, Truth
 from rapport.policy.explaining.wording import duration, relative, who
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def candidate_tree(candidate: Candidate) -> Tree:
     shown: set[str] = set()
     for node in candidate.clauses:
         _grow(tree, node, candidate.time, shown)
+    for known in candidate.known:
+        tree.add(_known(known, candidate.time))
     if candidate.detection is not None and candidate.became == "detected":
         after = relative(candidate.detection.time - candidate.time)
         told = f"told at {format_time(candidate.detection.time)} ({after})"
@@ -104,6 +106,17 @@ def _reading(reading: Shown, reference: int, *, is_known: bool) -> Text:
     if reading.raw and not is_known:
         line.append(f"\nreceived as {reading.raw}", "dim")
     return line
+
+
+def _known(known: Known, reference: int) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(
+        ("· " if known.is_known else "? ", "green" if known.is_known else "yellow"),
+        known.text,
+        (f"  {relative(known.time - reference)}", "cyan"),
+        (f"\n  {known.told}", "dim"),
+    )
 
 
 def short_id(id: str) -> str:

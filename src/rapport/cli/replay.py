@@ -61,6 +61,7 @@ def replay(
     from rapport.cli.replay_text import Readable, time_zone
     from rapport.core.detection import detection_lines
     from rapport.policy.replay_difference import difference_lines
+    from rapport.site.context import check_without_context
     from rapport.site.site import load_site
 
     if as_live:
@@ -85,6 +86,7 @@ def replay(
     chosen: Chosen = choose_policies(
         load_site(directory, policies=policy or None), policy or (), changed
     )
+    check_without_context(chosen.site.tables, chosen.all_plans(), "a replay")
     shown = Readable(chosen.site.ontology, chosen.shown_plans(), zone, show)
     with _watched() as seen:
         result, readings = run_over(

@@ -1,5 +1,5 @@
-"""What an action does that speaks to machines: an event appended, a web address called, an
-attribute set. [PO-10]
+"""What an action does that speaks to machines: an event appended, a web address called, context
+set, which is an event for the node's context broker. [PO-10]
 
 The site says it as templates; with a detection they become one effect, whose id follows from the
 detection, so that a second try is the same event and the same call.
@@ -20,10 +20,6 @@ from rapport.core.ids import content_id
 
 EffectKind = Literal["append", "webhook"]
 """Both are also names of the adapters that carry them out."""
-
-CONTEXT_CHANNEL = "context"
-CONTEXT_SET = "rapport.context.set"
-"""`set = "room.alarm"` is an event of this type, until the room that keeps attributes reads it."""
 
 MOST_HOPS = 5
 """Actions that may follow from each other before one is refused, unless the action says else."""

@@ -89,6 +89,8 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
     strategy: str = "walk"
     identity: str = ""
     """Who asks, as the entry broker knows it."""
+    doubtful: bool = False
+    """Whether some broker on the way did not answer, so that a refusal proves little."""
 
 
 class Found(_Message, frozen=True, array_like=True, tag="fnd", gc=False):
@@ -115,6 +117,8 @@ class Refused(_Message, frozen=True, array_like=True, tag="ref", gc=False):
     path: tuple[Address, ...]
     status: int = NOT_FOUND
     why: str = ""
+    doubtful: bool = False
+    """Worth another try: not everything could be asked."""
 
 
 class Heard(_Message, frozen=True, array_like=True, tag="hrd", gc=False):
@@ -204,6 +208,8 @@ class Watch(_Message, frozen=True, array_like=True, tag="wat", gc=False):
     lease_ms: int
     every_ms: int = 0
     identity: str = ""
+    at_holder: bool = False
+    """From a broker: about what you hold; do not look elsewhere."""
 
 
 class Unwatch(_Message, frozen=True, array_like=True, tag="unw", gc=False):
@@ -235,6 +241,9 @@ class Outdated(_Message, frozen=True, array_like=True, tag="out", gc=False):
     before: int
     ttl: int
 
+
+Hop = Ask | Found | Refused
+"""What is acknowledged hop by hop."""
 
 Message = (
     Put

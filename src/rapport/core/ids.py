@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 
 _ID_BYTES = 16
-_VARIANTS = {f"{digit:x}": f"{8 | digit & 3:x}" for digit in range(16)}
-"""The digit that says which kind of UUID it is, with its two bits of chance."""
+CHANCE_BYTES = 10
+"""What one time-ordered id takes of chance."""
+_DRAWN, _SAID = bytes.fromhex("0fff3fffffffffffffff"), bytes.fromhex("70008000000000000000")
+"""Of these bytes the bits that are drawn, and those that say which kind of UUID it is."""
 
 
 def time_ordered_id(time_ms: int, chance: bytes) -> str:
@@ -15,9 +17,26 @@ def time_ordered_id(time_ms: int, chance: bytes) -> str:
     >>> time_ordered_id(1, bytes(10))
     '00000000-0001-7000-8000-000000000000'
     """
-    text, drawn = f"{time_ms:012x}", chance.hex()
-    variant = _VARIANTS[drawn[4]]
-    return f"{text[:8]}-{text[8:]}-7{drawn[1:4]}-{variant}{drawn[5:8]}-{drawn[8:20]}"
+    return id_start(time_ms) + id_ends(chance)[0]
+
+
+def id_start(time_ms: int) -> str:
+    """How the time-ordered ids of a millisecond begin."""
+    text = f"{time_ms:012x}"
+    return f"{text[:8]}-{text[8:]}-"
+
+
+def id_ends(chance: bytes) -> list[str]:
+    """How they end, one for every ten bytes of chance: for many at once the kind is written into
+    all of them by two operations on one number, which costs a quarter.
+    """
+    count = len(chance) // CHANCE_BYTES
+    kept = int.from_bytes(_DRAWN * count, "big") & int.from_bytes(chance, "big")
+    digits = f"{kept | int.from_bytes(_SAID * count, 'big'):x}"
+    return [
+        f"{digits[at : at + 4]}-{digits[at + 4 : at + 8]}-{digits[at + 8 : at + 20]}"
+        for at in range(0, len(digits), 2 * CHANCE_BYTES)
+    ]
 
 
 def content_id(*parts: str) -> str:

@@ -34,6 +34,7 @@ from rapport.mediation.holding.release import Releasing
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
+from rapport.node.context import NodeContext
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
@@ -76,6 +77,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission = OPEN_TO_ALL
     signatures: SignatureCheck | None = None
     pipeline: PipelineProcess | None = None
+    context: NodeContext | None = None
     ledger_index: LedgerIndex | None = None
     """None = the ledger is folded anew at each start."""
 
@@ -96,6 +98,8 @@ class Node:
         self.fresh_tables = parts.fresh_tables
         self.outgoing, self.policies = parts.outgoing, parts.policies
         self.load = parts.load
+        self.context = parts.context
+        """The node's context broker; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
@@ -117,6 +121,9 @@ class Node:
         await self.meanings.begin()
         await self.policies.begin()
         await self.care.start()
+        if self.context is not None:
+            for name, run in (await self.context.open()).items():
+                self._tasks.start(name, run)
         await self.people.open()
         await self.services.open()
         for name, run in self._parts.communication.work().items():
@@ -152,6 +159,8 @@ class Node:
             await self._parts.mediation.stop()
             await self._tasks.stop()
             await self.care.stop()
+        if self.context is not None:
+            await self.context.close()
         await self._parts.communication.close()
         self.ledger.close()
         await self.outgoing.close()

@@ -41,6 +41,7 @@ from rapport.mediation.lane import SignReading
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.care import ChannelCare
+from rapport.node.context import NodeContext
 from rapport.node.exporting import Exporting
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.link import LinkParts
@@ -57,6 +58,7 @@ from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.on_spark import OnSpark
 from rapport.policy.second_looker import SecondLooker
+from rapport.site.context import context_from_site
 from rapport.site.delivering import OwnActions
 from rapport.site.facts import SiteFacts
 from rapport.site.pipeline import BY_NODE, RunPlaces, pipeline_settings
@@ -158,6 +160,7 @@ def make_node(
         links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
         bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
         pipeline=_pipeline(site, settings, clock),
+        context=_context(site, opened, fresh_tables, clock),
         ledger_index=(
             LedgerIndex(data_directory(site, settings) / "log" / LEDGER_FILE)
             if channels is None
@@ -182,6 +185,19 @@ def _pipeline(site: Site, settings: NodeSettings, clock: Clock) -> PipelineProce
         # What flags said counts for the process, too.
         {"RAPPORT_DATA": settings.data, BY_NODE: "1"},
     )
+
+
+def _context(
+    site: Site, channels: LoggedChannels, fresh_tables: FreshTables, clock: Clock
+) -> NodeContext | None:
+    """The node's context broker, where the site has one."""
+    declared, problems = context_from_site(site.file, site.directory)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    if declared is None:
+        return None
+    chance = Chance.from_machine()
+    return NodeContext(declared, site, channels, fresh_tables.refreshing, clock, chance)
 
 
 def _channels(site: Site) -> ChannelsDeclared:

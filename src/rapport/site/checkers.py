@@ -44,6 +44,7 @@ TABLES_OF_A_SITE = (
     "access",
     "links",
     "mqtt",
+    "context",
     "spark",
     "pipeline",
 )

@@ -28,6 +28,7 @@ from rapport.policy.compiler.atoms import atoms_of_expression
 from rapport.policy.language.faults import Faults
 from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
+from rapport.site.context import check_context
 from rapport.site.delivering import check_deliveries
 from rapport.site.facts import SiteFacts
 from rapport.site.interpreting import (
@@ -167,6 +168,7 @@ ROOM_CHECKERS: tuple[Checker, ...] = (
     check_pipeline,
     check_people,
     check_services,
+    check_context,
 )
 
 REFUSING_THEMSELVES: tuple[Checker, ...] = (check_interpretations,)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from rapport.core.errors import InvalidInput, SourceUnavailable
-from rapport.tables.context import ContextSource
+from rapport.tables.context import ContextSource, question_of, rows_of_context
 from rapport.tables.csv_file import read_csv
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.headers import with_secrets
 from rapport.tables.http_fetch import fetch
 from rapport.tables.json_rows import rows_of_json
-from rapport.tables.row_file import RowFile, check_size, refused, rows_digest
+from rapport.tables.row_file import RowFile, refused
 from rapport.tables.sql_query import read_query, secret_or_plain
 from rapport.tables.xml_file import read_xml
 
@@ -33,9 +34,14 @@ def ask(
     *,
     tag: str = "",
     context: ContextSource | None = None,
+    ids: Sequence[str] = (),
 ) -> Answer:
     """What the source holds now; raises SiteError with the reason, and places where there are
-    some. Waits as long as the source's time-out, a minute for a query."""
+    some. Waits as long as the source's time-out, a minute for a query.
+
+    Args:
+        ids: whom a context broker is asked for.
+    """
     name = declared.shown
     if declared.kind == "csv":
         return Answer(read_csv(directory / declared.csv, name=name))
@@ -47,7 +53,7 @@ def ask(
     if declared.kind == "url":
         return _fetched(declared, directory, tag)
     if declared.kind == "context":
-        return Answer(_from_context(declared, context))
+        return Answer(_from_context(declared, context, ids))
     database, login = declared.database, declared.login
     return Answer(read_query(database, declared.sql, directory, name=name, login=login))
 
@@ -68,14 +74,15 @@ def _fetched(declared: TableDeclaration, directory: Path, tag: str) -> Answer:
     )
 
 
-def _from_context(declared: TableDeclaration, context: ContextSource | None) -> RowFile:
-    name = declared.shown
-    if context is None:
-        hint = "give the rows as csv, sql, xml or url"
-        raise refused(name, "feature.unsupported", "there is no context broker here", hint)
+def _from_context(
+    declared: TableDeclaration, context: ContextSource | None, ids: Sequence[str]
+) -> RowFile:
+    """Nobody is known where no broker can be asked."""
+    question = question_of(declared, ids)
+    if context is None or not question.ids:
+        return rows_of_context(question, declared.shown, [])
     try:
-        found = context.ask(declared.context, declared.fields)
+        found = context.ask(question)
     except SourceUnavailable as error:
-        raise refused(name, error.code, error.message, error.hint) from None
-    check_size(name, len(found.rows))
-    return RowFile(name, found.header, found.rows, rows_digest(found.header, found.rows))
+        raise refused(declared.shown, error.code, error.message, error.hint) from None
+    return rows_of_context(question, declared.shown, found)

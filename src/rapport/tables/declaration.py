@@ -41,6 +41,13 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """Sent along; what is secret is named as `env:NAME` or `file:PATH`."""
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     context: str = ""
+    """Type and scope of the entities that a context broker is asked for: `room status`."""
+    ids: tuple[str, ...] = ()
+    """Whom the broker is asked for,"""
+    ids_from: str = ""
+    """or the table whose keys they are."""
+    values: tuple[str, ...] = ()
+    """Values of the scope that are columns for look-ups, besides those of attributes."""
     key: str
     further_keys: tuple[str, ...] = ()
     """Rows are told apart by these columns too, such as rates by the day from which they hold; a
@@ -65,6 +72,7 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         """Every column that is named, each once."""
         named = [self.key, *self.further_keys]
         named += [name for names in self.columns.values() for name in names]
+        named += self.values
         return tuple(dict.fromkeys(named))
 
     @property

@@ -11,7 +11,12 @@ from rapport.core.schema import PARTS
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
-from rapport.tables.declare_kinds import KEYS_OF_KINDS, read_kind
+from rapport.tables.declare_kinds import (
+    CONTEXT_KEY,
+    CONTEXT_LIFETIME_MS,
+    KEYS_OF_KINDS,
+    read_kind,
+)
 from rapport.tables.listing import LISTING_KEY, tables_in_listing
 
 __all__ = ["Concepts", "PairDeclaration", "TableDeclaration", "tables_from_site"]
@@ -41,7 +46,23 @@ def tables_from_site(
             found.append(declaration)
     if LISTING_KEY in whole.values:
         found += _listed(whole, directory, concepts, problems)
-    return found, problems
+    return _with_known_ids(found, whole, problems), problems
+
+
+def _with_known_ids(
+    found: list[TableDeclaration], whole: Section, problems: list[Problem]
+) -> list[TableDeclaration]:
+    """Without tables of context that ask for the keys of a table which nobody declares, or which is
+    asked for itself; each has its problem.
+    """
+    known = {one.name for one in found if not one.context}
+    lost = [one for one in found if one.ids_from and one.ids_from not in known]
+    for one in lost:
+        message = f"there is no table {one.ids_from!r} with rows of its own"
+        hint = suggest(one.ids_from, known)
+        section = whole.section(one.name)
+        problems.append(section.problem("ids_from", "tables.unknown_table", message, hint=hint))
+    return [one for one in found if one not in lost]
 
 
 def _listed(
@@ -70,7 +91,8 @@ def _declaration(
     if kind is None:
         return None
     concept = fields.text("concept", "")
-    keys = fields.texts("key")
+    of_context = fields.has("context")
+    keys = fields.texts("key", (CONTEXT_KEY,) if of_context else None)
     given: dict[str, Any] = dict(kind)
     return TableDeclaration(
         name=name,
@@ -79,7 +101,9 @@ def _declaration(
         further_keys=keys[1:],
         columns=_columns(fields, section, concept, concepts),
         decimal=fields.choice("decimal", (".", ","), "."),
-        lifetime_ms=fields.duration_ms("lifetime", 0, least=1),
+        lifetime_ms=fields.duration_ms(
+            "lifetime", CONTEXT_LIFETIME_MS if of_context else 0, least=1
+        ),
         **given,
     )
 

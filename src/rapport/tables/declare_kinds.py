@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rapport.core.errors import Unsupported, nearest_names
+from rapport.core.errors import nearest_names
 from rapport.kernel.fields import Fields
 from rapport.kernel.paths import is_file, is_inside
+from rapport.tables.context import words_of
 from rapport.tables.declaration import DEFAULT_TIMEOUT_MS
 from rapport.tables.headers import is_reference, looks_secret
 from rapport.tables.xml_file import check_xpath
@@ -25,8 +26,16 @@ KEYS_OF_KINDS = (
     "headers",
     "timeout",
     "context",
+    "ids",
+    "ids_from",
+    "values",
 )
+CONTEXT_KEY = "id"
+"""The heading of the key of a table of context, unless it says another."""
+CONTEXT_LIFETIME_MS = 5_000
+CONTEXT_TIMEOUT_MS = 2_000
 _LONGEST_TIMEOUT_MS = 300_000
+_LONGEST_CONTEXT_MS = 60_000
 
 Given = Mapping[str, object]
 
@@ -109,10 +118,26 @@ def _url(fields: Fields, _directory: Path) -> Given:
     }
 
 
-def _context(fields: Fields, _directory: Path) -> None:
-    hint = "give the rows as csv, sql, xml or url until the site has a context broker"
-    error = Unsupported("a table from a context broker", "this version", hint=hint)
-    fields.fault("context", error.code, error.message, hint=hint)
+def _context(fields: Fields, _directory: Path) -> Given:
+    query = fields.filled_text("context", example='"room status"')
+    if query and words_of(query) is None:
+        fields.wrong("context", "a type of entity and a scope", 'context = "room status"')
+    named, listed = fields.has("ids_from"), fields.has("ids")
+    if named == listed:
+        message = "a table of context says in one way whom it asks for"
+        hint = 'write ids = ["r1", "r2"], or ids_from = "rooms" for the keys of that table'
+        fields.fault("ids" if listed else "context", "tables.no_ids", message, hint=hint)
+    timeout_ms = fields.duration_ms("timeout", CONTEXT_TIMEOUT_MS, least=1)
+    if timeout_ms > _LONGEST_CONTEXT_MS:
+        message = "a broker is asked for at most a minute"
+        fields.fault("timeout", "site.out_of_range", message, hint='such as timeout = "2s"')
+    return {
+        "context": query,
+        "ids": fields.texts("ids", (), example='["r1", "r2"]'),
+        "ids_from": fields.text("ids_from", "", example='"rooms"'),
+        "values": fields.texts("values", (), example='["locked"]'),
+        "timeout_ms": timeout_ms,
+    }
 
 
 def check_path(fields: Fields, key: str, path: str, directory: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from rapport.core.errors import RapportError, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
@@ -18,6 +20,7 @@ from rapport.tables.freshness import Freshness, TableStatus, fresh
 from rapport.tables.held import Changed
 from rapport.tables.loaded import LoadedTable
 from rapport.tables.own_thread import in_own_thread
+from rapport.tables.row_file import RowFile
 from rapport.tables.tables import Tables
 
 _log = get_logger(__name__)
@@ -100,6 +103,21 @@ class Refreshing:
             known = self._known[name][1].succeeded(self._now_ms(), changed=changed)
             self._known[name] = asked, known
         return changed
+
+    def hasten(self, name: str) -> None:
+        """Lets a source be asked within a second, whatever its lifetime; nothing for a name nobody
+        knows.
+        """
+        if name in self._known:
+            declared, known = self._known[name]
+            self._known[name] = declared, msgspec.structs.replace(known, due_ms=self._now_ms())
+
+    async def give(self, name: str, file: RowFile) -> bool:
+        """Puts rows in force that are known without asking; True when they were others. Raises
+        UnknownName or SiteError.
+        """
+        read = await in_own_thread(lambda: self._tables.given(name, file), name=f"tables-{name}")
+        return read is not None and await self._take(read)
 
     async def _take(self, read: LoadedTable, *, is_new: bool = False) -> bool:
         """Prepares beside the loop and switches; again when the tables changed meanwhile. False

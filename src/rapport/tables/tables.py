@@ -13,7 +13,7 @@ from pathlib import Path
 from rapport.core.errors import Problem, SiteError, UnknownName
 from rapport.core.ids import content_id
 from rapport.tables.asking import ask
-from rapport.tables.context import ContextSource
+from rapport.tables.context import ContextSource, only_fitting
 from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
 from rapport.tables.held import (
     Changed,
@@ -28,6 +28,7 @@ from rapport.tables.instances import Instances
 from rapport.tables.kept_rows import KeptRows, Stale, comes_from_elsewhere, is_no_answer
 from rapport.tables.loaded import LoadedTable, Lookup, load_again, load_table
 from rapport.tables.pairs import Pairs
+from rapport.tables.row_file import RowFile
 from rapport.tables.values import empty_column
 
 BEGINNING_OF_TIME = -(2**62)
@@ -171,6 +172,11 @@ class Tables:
         """Every table as it was declared."""
         return {name: found.declared for name, found in self._held.loaded.items()}
 
+    def elsewhere(self) -> set[tuple[str, str]]:
+        """Concept and attribute of everything that a context broker tells."""
+        declared = self.declarations().values()
+        return {(one.concept, name) for one in declared if one.context for name in one.columns}
+
     def version(self) -> str:
         """A name for exactly this content: changes when any file or declaration does."""
         loaded = self._held.loaded
@@ -193,10 +199,27 @@ class Tables:
     def read(self, declared: TableDeclaration) -> LoadedTable:
         """Asks a source that is new; raises SiteError. Blocking, in any thread."""
         held = self._held
-        answer = ask(declared, self._directory, context=self._context)
+        answer = ask(declared, self._directory, context=self._context, ids=self.asked_for(declared))
         assert answer.file is not None, "without a tag there is always an answer"
+        file = self._fitting(declared, answer.file)
         repeating = held.repeats(declared.name)
-        return load_table(declared, answer.file, held.concepts, repeating=repeating, tag=answer.tag)
+        return load_table(declared, file, held.concepts, repeating=repeating, tag=answer.tag)
+
+    def use_context(self, context: ContextSource) -> None:
+        """From now on this broker is asked for the rows of tables of context."""
+        self._context = context
+
+    def asked_for(self, declared: TableDeclaration) -> list[str]:
+        """Whom a table of context asks for: those it lists, or the keys of the table it names."""
+        other = self._held.loaded.get(declared.ids_from)
+        if other is None:
+            return list(declared.ids)
+        return other.file.column(other.declared.key)
+
+    def _fitting(self, declared: TableDeclaration, file: RowFile) -> RowFile:
+        if declared.kind != "context":
+            return file
+        return only_fitting(declared, file, self._held.concepts)
 
     def _read_or_kept(self, declared: TableDeclaration, kept: KeptRows | None) -> LoadedTable:
         try:
@@ -219,11 +242,51 @@ class Tables:
         former = held.loaded.get(name)
         if former is None:
             raise UnknownName("table", name, list(held.loaded))
-        answer = ask(former.declared, self._directory, tag=former.tag, context=self._context)
-        if answer.file is None or answer.file.digest == former.file.digest:
+        declared = former.declared
+        answer = ask(
+            declared,
+            self._directory,
+            tag=former.tag,
+            context=self._context,
+            ids=self.asked_for(declared),
+        )
+        if answer.file is None:
             return None
-        repeating = held.repeats(name)
-        return load_again(former, answer.file, held.concepts, repeating=repeating, tag=answer.tag)
+        return self._again(former, self._fitting(declared, answer.file), answer.tag)
+
+    def given(self, name: str, file: RowFile) -> LoadedTable | None:
+        """Rows that are known without asking, such as those of context that are still valid; None
+        when they are the same. Raises as `read_again` does. In any thread.
+        """
+        former = self._held.loaded.get(name)
+        if former is None:
+            raise UnknownName("table", name, list(self._held.loaded))
+        return self._again(former, self._fitting(former.declared, file), former.tag)
+
+    def seen_with(self, files: Mapping[str, RowFile]) -> Tables:
+        """These tables with other rows of some, for who looks at another time; nothing here
+        changes. Raises as `given` and `prepared` do.
+        """
+        held = self._held
+        other = Tables(
+            held.concepts,
+            directory=self._directory,
+            needed=held.needed,
+            pairs=tuple(held.functions.values()),
+        )
+        other.deriving, theirs = self.deriving, other._held
+        theirs.loaded, theirs.pairs = dict(held.loaded), dict(held.pairs)
+        theirs.versions = {concept: list(kept) for concept, kept in held.versions.items()}
+        read = [one for name, file in files.items() if (one := other.given(name, file))]
+        other.switch(other.prepared(read), BEGINNING_OF_TIME)
+        return other
+
+    def _again(self, former: LoadedTable, file: RowFile, tag: str) -> LoadedTable | None:
+        if file.digest == former.file.digest:
+            return None
+        held = self._held
+        repeating = held.repeats(former.declared.name)
+        return load_again(former, file, held.concepts, repeating=repeating, tag=tag)
 
     def prepared(self, read: Sequence[LoadedTable]) -> Prepared:
         """Tables with these in the place of, or besides, those of now: the fewest are chosen anew,

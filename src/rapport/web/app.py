@@ -18,6 +18,7 @@ from rapport.core.errors import RapportError
 from rapport.node.node import Node
 from rapport.web.api import (
     channels,
+    context,
     directory,
     events,
     explain,
@@ -93,6 +94,9 @@ DOORS = (
     policies.reload_policies,
     tables.list_tables,
     tables.refresh_table,
+    context.context_status,
+    context.read_context,
+    context.tell_context,
     load.show_load,
     load.follow_load,
     load.change_imprecision,

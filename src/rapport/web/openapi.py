@@ -73,6 +73,15 @@ _MESSAGE: Members = {
     "required": ["type", "subtype", "sender"],
     "properties": {name: {"type": "string"} for name in ("type", "subtype", "sender", "content")},
 }
+_NEW_VALUES: Members = {
+    "type": "object",
+    "required": ["values", "valid"],
+    "properties": {
+        "values": {"type": "object"},
+        **{name: {"type": "string"} for name in ("valid", "valid_from", "provider")},
+    },
+    "additionalProperties": False,
+}
 _BATCH_OF_EVENTS: Members = {"type": "array", "items": reference(CloudEvent)}
 _CHANGE_BODIES: dict[str, Members] = {
     _JSON: reference(Wanted),
@@ -294,6 +303,12 @@ DOORS: dict[tuple[str, str], Told] = {
         tag="messages",
         bodies={_JSON: {"type": "object"}},
         example=EXAMPLE_INFORMATION,
+    ),
+    ("put", "/context/{entity_type}/{entity_id}/{entity_scope}"): Told(
+        summary="Say what is true of an entity for a while; answered when it is on disk",
+        tag="context",
+        bodies={_JSON: _NEW_VALUES},
+        example={"values": {"open": True}, "valid": "30s"},
     ),
     ("post", "/routing"): Told(
         summary="Add a routing rule; answered when it is in force",

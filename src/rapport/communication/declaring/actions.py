@@ -100,7 +100,7 @@ def _telling(
             "action.no_receiver",
             f"the action {phrase!r} says nothing about whom to tell",
             hint='write send_to = "collective:NAME" or "peer:NAME", or what to do: append, '
-            "webhook or set",
+            "webhook, set or context",
         )
     elif isinstance(send_to := table.section.values["send_to"], str):
         receiver = read_receiver("send_to", send_to, table, peers, collectives)

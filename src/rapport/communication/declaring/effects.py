@@ -1,5 +1,5 @@
-"""What the site says about actions that do something: `append`, `webhook`, `set`, and every fault
-in them. [PO-10, UX-2]"""
+"""What the site says about actions that do something: `append`, `webhook`, `set`, `context`, and
+every fault in them. [PO-10, UX-2]"""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from typing import Any
 from rapport.channel.checking import check_channel_name
 from rapport.channel.reserved import is_reserved
 from rapport.communication.addresses import address_fault
-from rapport.communication.effects import (
-    CONTEXT_CHANNEL,
-    CONTEXT_SET,
-    MOST_HOPS,
-    EffectTemplate,
-)
+from rapport.communication.effects import MOST_HOPS, EffectTemplate
 from rapport.communication.templates import template_fields
+from rapport.core.context_wish import CONTEXT_WISH, CONTEXT_WISHES
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
 from rapport.kernel.fields import Fields
@@ -23,11 +19,16 @@ from rapport.kernel.fields import Fields
 EFFECT_KEYS = {
     "append": ("append", "type", "subject", "data", "most_hops"),
     "webhook": ("webhook", "type", "subject", "data"),
-    "set": ("set", "of", "value", "most_hops"),
+    "set": ("set", "of", "value", "valid", "most_hops"),
+    "context": ("context", "most_hops"),
 }
 """By the key that says what kind it is, all that the kind knows."""
 _ATTRIBUTE = re.compile(r"[^\W\d][\w-]*\.[^\W\d][\w-]*")
 _HIGHEST_HOPS = 100
+_CONTEXT_KEYS = ("entity", "scope", "values", "valid")
+_CONTEXT_EXAMPLE = '{ entity = "room/{R}", scope = "status", values = { locked = true } }'
+DEFAULT_VALID_MS = 3_600_000
+"""So long is true what an action sets, unless it says another time."""
 
 
 def read_effect(kind: str, table: Fields) -> EffectTemplate:
@@ -37,6 +38,8 @@ def read_effect(kind: str, table: Fields) -> EffectTemplate:
             effect = _append(table)
         case "webhook":
             effect = _webhook(table)
+        case "context":
+            effect = _context(table)
         case _:
             effect = _set(table)
     _check_texts(effect, table)
@@ -82,7 +85,7 @@ def _webhook(table: Fields) -> EffectTemplate:
 
 
 def _set(table: Fields) -> EffectTemplate:
-    """An event for the room that keeps attributes: whose, which, and what it is to be."""
+    """One attribute of something: a scope of its own, so that others stay as they are."""
     attribute = table.filled_text("set", "", example='"room.alarm"')
     if attribute and not _ATTRIBUTE.fullmatch(attribute):
         table.wrong("set", "concept.attribute", 'set = "room.alarm"')
@@ -91,19 +94,44 @@ def _set(table: Fields) -> EffectTemplate:
     if not table.has("value"):
         message = "nothing says what the attribute is set to"
         table.fault("value", "action.no_value", message, hint="add value = true, or a text")
+    values = {name: table.section.values.get("value")}
+    return _wish(table, f"{concept}/{key}", name, values, _valid_ms(table))
+
+
+def _context(table: Fields) -> EffectTemplate:
+    """A whole scope of an entity."""
+    inner = table.table("context", _CONTEXT_KEYS, _CONTEXT_EXAMPLE)
+    if inner is None:
+        return _wish(table, "", "", {}, DEFAULT_VALID_MS)
+    entity = inner.filled_text("entity", example='"room/{R}"')
+    kind, slash, name = entity.partition("/")
+    if entity and not (slash and name and kind and "{" not in kind):
+        inner.wrong("entity", "type/id", 'entity = "room/{R}"')
+    scope = inner.filled_text("scope", example='"status"')
+    values = inner.section.values.get("values")
+    if not isinstance(values, dict) or not values:
+        message = "nothing says what is true of the entity"
+        inner.fault("values", "action.no_value", message, hint="add values = { locked = true }")
+        values = {}
+    return _wish(table, entity, scope, values, _valid_ms(inner))
+
+
+def _wish(
+    table: Fields, entity: str, scope: str, values: dict[str, Any], valid_ms: int
+) -> EffectTemplate:
+    """An event for the node's context broker: what is to be true of whom, and for how long."""
     return EffectTemplate(
         kind="append",
-        target=CONTEXT_CHANNEL,
-        type=CONTEXT_SET,
-        subject=f"{concept}/{key}",
-        data={
-            "concept": concept,
-            "key": key,
-            "attribute": name,
-            "value": table.section.values.get("value"),
-        },
+        target=CONTEXT_WISHES,
+        type=CONTEXT_WISH,
+        subject=entity,
+        data={"entity": entity, "scope": scope, "values": values, "valid_ms": valid_ms},
         most_hops=_most_hops(table),
     )
+
+
+def _valid_ms(table: Fields) -> int:
+    return table.duration_ms("valid", DEFAULT_VALID_MS, least=1)
 
 
 def _type(table: Fields, default: str) -> str:

@@ -19,6 +19,13 @@ from rapport.policy.explaining.past import Past, read_past
 from rapport.policy.explaining.periods import BEGIN_OF_TIME, Period, running_near
 from rapport.policy.explaining.raw_values import RawValues
 from rapport.policy.explaining.reach import Reach, needs_last_values, reach_of
+from rapport.policy.explaining.then import (
+    AtTime,
+    TablesThen,
+    always,
+    completed,
+    with_known,
+)
 from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Note
 from rapport.policy.explaining.versions_then import (
     VersionThen,
@@ -53,10 +60,14 @@ class Asking:
         *,
         lateness_ms: int,
         may_read: Callable[[str], bool] | None = None,
+        tables_at: AtTime | None = None,
     ) -> None:
-        """`texts`: what the site's files say, for policies of which nothing is on record."""
+        """`texts`: what the site's files say, for policies of which nothing is on record;
+        `tables_at`: what was known at a time, where that is on record.
+        """
         self._lateness_ms, self._may_read = lateness_ms, may_read
-        self._channels, self._ontology, self._pull = channels, ontology, pull
+        self._channels, self._ontology = channels, ontology
+        self._tables_at = tables_at or always(pull)
         self._texts, self._compile = texts, compile
         self._known: set[str] = set()
 
@@ -72,13 +83,16 @@ class Asking:
         check_aliases(plan, question.given)
         span = question.span(plan)
         past = await self._past(plan, span, question.given)
-        answer = await self._decided(plan, question, past, then)
+        # A reading is judged when no earlier one can come any more.
+        tables = await self._tables_at(question.at + self._lateness_ms)
+        answer = await self._decided(plan, question, past, then, tables.pull)
         if answer.fired and not past.is_whole and not _was_told(answer, past, span):
             # It may have been told long after: by a node that caught up, or on Spark.
             past = await self._past(plan, span, question.given, to_the_end=True)
-            answer = await self._decided(plan, question, past, then)
+            answer = await self._decided(plan, question, past, then, tables.pull)
         notes = (*(then.notes if then else ()), *past.notes, *self._told(answer, past, span))
         answer = msgspec.structs.replace(answer, notes=notes, text=text)
+        answer = with_known(answer, plan, tables)
         raws = RawValues(self._channels, past.events, self._may_read)
         return msgspec.structs.replace(
             answer,
@@ -103,12 +117,22 @@ class Asking:
         for as_corrected in (True, False):  # it may have been found before a correction came
             past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
             readings = past.readings if ran is None else _met(past.readings, ran)
-            work = partial(why, plan, self._ontology, self._pull, readings, detection)
-            found = msgspec.structs.replace(await asyncio.to_thread(work), text=text)
-            if found.held is not None:
-                raws = RawValues(self._channels, past.events, self._may_read)
-                return msgspec.structs.replace(found, held=await raws.filled(found.held))
+            for tables in await self._tables_behind(detection):
+                work = partial(why, plan, self._ontology, tables.pull, readings, detection)
+                found = msgspec.structs.replace(await asyncio.to_thread(work), text=text)
+                if found.held is not None:
+                    raws = RawValues(self._channels, past.events, self._may_read)
+                    held = completed(await raws.filled(found.held), plan, tables)
+                    return msgspec.structs.replace(found, held=held)
         return found
+
+    async def _tables_behind(self, detection: Detection) -> list[TablesThen]:
+        """What was known when it was told, then what was when it happened: often the same, else the
+        clock on the wall and the events were apart.
+        """
+        stored = await self._channels.find_event(detection.id())
+        times = [one.received for _channel, one in stored] + [detection.time]
+        return [await self._tables_at(time) for time in dict.fromkeys(times)]
 
     async def _periods(self, policy: str) -> list[Period]:
         changes = await changes_on_record(self._channels)
@@ -126,7 +150,12 @@ class Asking:
         return self._compile(policy, text), text
 
     async def _decided(
-        self, plan: Plan, question: Question, past: Past, then: VersionThen | None
+        self,
+        plan: Plan,
+        question: Question,
+        past: Past,
+        then: VersionThen | None,
+        pull: PullData,
     ) -> Answer:
         """What the version comes to over the readings that it met; where it met none, over all."""
         readings, began = past.readings, None
@@ -139,7 +168,7 @@ class Asking:
             why_not,
             plan,
             self._ontology,
-            self._pull,
+            pull,
             readings,
             question,
             reported=past.reported,

@@ -42,6 +42,20 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     children: tuple[Node, ...] = ()
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that was asked for elsewhere, such as of a context broker: no reading says it."""
+
+    text: str
+    """`status of r3 = 'closed'`, or that nothing was known."""
+    told: str
+    """Who provided it, until when it is valid, and how far away it was found."""
+    time: int
+    """When it was told."""
+    event: str = ""
+    """The record of that."""
+    is_known: bool = True
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Certain identities around a certain time: how far the policy got with them."""
 
@@ -55,6 +69,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it is, or would have been."""
     silent: tuple[str, ...] = ()
     """Sources that promised to be heard and were not."""
+    known: tuple[Known, ...] = ()
+    """What came from elsewhere about those it binds."""
 
     @property
     def holding(self) -> int:
@@ -88,7 +104,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sources, when the policy ran.
     """
 
-    kind: Literal["late", "quarantined", "silent", "policy", "told", "reach"]
+    kind: Literal["late", "quarantined", "silent", "policy", "told", "reach", "context"]
     text: str
     time: int | None = None
     event: str = ""

@@ -6,7 +6,7 @@ Tables change, so all of this is a warning. Who is known from events alone is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def lint_instances(tree: PolicyTree, plan: Plan, candidates: Candidates, faults:
     """
     known = KnownInstances(plan, candidates)
     if known.lacks_data():
-        return  # which the site refuses with the reason
+        return  # which the site refuses with the reason, or nobody can know before it runs
     told = [
         _tell_empty(tree, side, known, faults) for side in known.sides() if known.is_empty(side)
     ]
@@ -64,8 +64,11 @@ def lint_instances(tree: PolicyTree, plan: Plan, candidates: Candidates, faults:
 class Candidates:
     """Who in the tables has which properties; asked once for all policies of a site."""
 
-    def __init__(self, pull: PullData) -> None:
-        self.pull = pull
+    def __init__(
+        self, pull: PullData, elsewhere: Collection[tuple[str, str]] = frozenset()
+    ) -> None:
+        """`elsewhere`: concepts and attributes of which tables have rows only while a node runs."""
+        self.pull, self.elsewhere = pull, elsewhere
         self._masks: dict[tuple[str, tuple[Constraint, ...]], Mask] = {}
         self._identities: dict[str, Identities] = {}
 
@@ -103,11 +106,13 @@ class KnownInstances:
         return list(found.values())
 
     def lacks_data(self) -> bool:
-        """Whether the plan reads an attribute that no table gives."""
+        """Whether the plan reads an attribute that no table gives, or none gives here."""
         wanted = [(side, one.attribute) for side in self.sides() for one in side.constraints]
         wanted += [each for term in self._plan.terms for each in table_attributes(term)]
         return any(
-            attribute not in self.instances(side.concept).columns for side, attribute in wanted
+            attribute not in self.instances(side.concept).columns
+            or (side.concept, attribute) in self.candidates.elsewhere
+            for side, attribute in wanted
         )
 
     def is_empty(self, side: Side) -> bool:

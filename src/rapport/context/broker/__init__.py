@@ -1,0 +1,1 @@
+"""The machine of a broker, in parts: pure, without sockets and clocks of its own."""

@@ -1,0 +1,64 @@
+"""What the parts of a broker's machine share. [CX-5, CX-7]"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+from rapport.context.broker.agenda import Agenda
+from rapport.context.broker.effects import Effect
+from rapport.context.broker.settings import BrokerSettings
+from rapport.context.messages import Message
+from rapport.context.table import Records
+from rapport.core.context_record import EntityRef
+from rapport.kernel.chance import Chance
+from rapport.overlay.membership import Membership
+from rapport.transport.base import Address
+
+Allows = Callable[[str, str, EntityRef | None, str], bool]
+"""`(identity, right, entity, scope)`; rights are read, write and control (without entity)."""
+
+
+def everybody_may(identity: str, right: str, entity: EntityRef | None, scope: str) -> bool:
+    """No rights are declared."""
+    return True
+
+
+class Workplace:
+    """One broker's place, table, memory of what is to be sent and done."""
+
+    __slots__ = (
+        "address",
+        "agenda",
+        "allows",
+        "chance",
+        "counts",
+        "effects",
+        "membership",
+        "outbox",
+        "settings",
+        "table",
+    )
+
+    def __init__(
+        self,
+        address: Address,
+        settings: BrokerSettings,
+        chance: Chance,
+        allows: Allows,
+        former: Sequence[Address] = (),
+    ) -> None:
+        self.address, self.settings, self.chance, self.allows = address, settings, chance, allows
+        self.table = Records(settings.table)
+        self.membership = Membership(
+            address, settings.membership, chance, former=former, watching=settings.monitors
+        )
+        self.agenda = Agenda()
+        self.outbox: list[tuple[Message, Address]] = []
+        self.effects: list[Effect] = []
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        """What happened how often, for metrics."""
+
+    def send(self, message: Message, to: Address) -> None:
+        """Puts a message into the outbox."""
+        self.outbox.append((message, to))

@@ -1,0 +1,213 @@
+"""A provider: tells a broker what is true, once or at a rate. [CX-3]"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from rapport.context.clients.link import BrokerLink
+from rapport.context.codec import check_record
+from rapport.context.faults import ContextNotFound
+from rapport.context.messages import Message, Put
+from rapport.context.settings import ClientSettings
+from rapport.context.stations import Link, as_it_is
+from rapport.core.context_record import ContextRecord, EntityRef
+from rapport.core.errors import InvalidInput, RapportError, Unavailable
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import get_logger
+from rapport.transport.base import Address
+from rapport.transport.keys import DatagramKeys
+
+Values = Mapping[str, Any]
+Measure = Callable[[], Values | Awaitable[Values]]
+
+_WITHIN_MS = 5_000
+_AT_ONCE = 64
+_LEAST_FORGOTTEN = 1_000
+_FAREWELL_MS, _FAREWELL_WITHIN_MS = 50, 1_000
+"""What the old broker is told last is true for a moment, so that it knows nothing afterwards."""
+_log = get_logger(__name__)
+
+
+class ContextProvider:
+    """Tells what is true of entities. `update` has returned: the broker has it on disk.
+
+    What it told and is still valid is told again to a new broker when it changes brokers.
+    """
+
+    def __init__(self, link: BrokerLink, name: str) -> None:
+        self._link, self.name = link, name
+        self._told: dict[tuple[EntityRef, str], ContextRecord] = {}
+        self._forget_at = _LEAST_FORGOTTEN
+        self._tasks = Tasks(link.clock)
+        link.on_change.append(self._carry_along)
+
+    @staticmethod
+    async def open(
+        brokers: Sequence[Address],
+        *,
+        name: str = "",
+        keys: DatagramKeys | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        settings: ClientSettings | None = None,
+        link: Link = as_it_is,
+    ) -> ContextProvider:
+        """A provider that uses one of these brokers. `name` is the provider of its records; left
+        out, the owner of its keys.
+        """
+        name = name or (keys.own if keys is not None else "")
+        if not name:
+            raise InvalidInput(
+                "a provider without keys needs a name",
+                code="context.no_provider",
+                hint='say who provides: name="station-7", or --provider station-7',
+            )
+        tie = await BrokerLink.open(
+            brokers, keys=keys, clock=clock, chance=chance, settings=settings, link=link
+        )
+        return ContextProvider(tie, name)
+
+    @property
+    def broker(self) -> Address | None:
+        """The broker of its choice."""
+        return self._link.broker
+
+    async def update(
+        self,
+        entity: EntityRef | str,
+        scope: str,
+        values: Values,
+        *,
+        valid_for_ms: int,
+        valid_from: int | None = None,
+        within_ms: int = _WITHIN_MS,
+    ) -> ContextRecord:
+        """Tells the values of a scope, valid from now (or `valid_from`) for so long; returns when
+        the broker has kept them.
+
+        Raises InvalidInput (what cannot be told), NotAllowed, Unavailable (nobody answers).
+        """
+        subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
+        record = self._record(subject, scope, values, valid_for_ms, valid_from)
+        advertises = (subject, scope) not in self._told
+        if len(self._told) >= self._forget_at:
+            self._forget_past()
+        self._told[subject, scope] = record
+        await self._put(record, advertises, within_ms)
+        return record
+
+    async def provide_every(
+        self,
+        entity: EntityRef | str,
+        scope: str,
+        measure: Measure,
+        *,
+        every_ms: int,
+        valid_for_ms: int | None = None,
+        within_ms: int = _WITHIN_MS,
+    ) -> None:
+        """Measures and tells, every so often, until cancelled. What nobody took is not told
+        again: the next measurement is newer. Valid for two periods unless said otherwise.
+        """
+        while True:
+            began_ns = self._link.clock.steady_ns()
+            values = measure()
+            if inspect.isawaitable(values):
+                values = await values
+            try:
+                await self.update(
+                    entity,
+                    scope,
+                    values,
+                    valid_for_ms=valid_for_ms or 2 * every_ms,
+                    within_ms=min(within_ms, max(every_ms, 100)),
+                )
+            except Unavailable as error:
+                _log.warning("context was not told", entity=str(entity), error=error.message)
+            took_ms = (self._link.clock.steady_ns() - began_ns) / 1e6
+            await self._link.clock.sleep(max(every_ms - took_ms, 0))
+
+    async def close(self) -> None:
+        """Ends; what it told stays valid as long as it said."""
+        await self._tasks.stop()
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _record(
+        self, entity: EntityRef, scope: str, values: Values, valid_for_ms: int, start: int | None
+    ) -> ContextRecord:
+        if start is None:
+            before = self._told.get((entity, scope))
+            # Later by a millisecond at least: so it wins whatever way it takes.
+            start = max(self._link.clock.now_ms(), before.valid_from + 1 if before else 0)
+        record = ContextRecord(self.name, entity, scope, start, start + valid_for_ms, dict(values))
+        check_record(record)
+        return record
+
+    async def _put(
+        self, record: ContextRecord, advertises: bool, within_ms: int, to: Address | None = None
+    ) -> None:
+        def make(id: int, _left_ms: int) -> Message:
+            return Put(id, record, advertises)
+
+        what = f"{record.entity} {record.scope}"
+        try:
+            await self._link.call(make, within_ms=within_ms, what=what, to=to)
+        except ContextNotFound:
+            raise Unavailable(
+                f"the broker did not confirm {what} in time",
+                code="context.not_confirmed",
+                hint="it may have it all the same; telling it again does no harm",
+            ) from None
+
+    def _carry_along(self, _broker: Address, before: Address | None) -> None:
+        if before is None:
+            return  # the first choice
+        self._forget_past()
+        name = f"carry along {self._link.choice.changes}"
+        self._tasks.start(name, lambda: self._move_all(before))
+
+    async def _move_all(self, before: Address) -> None:
+        records = list(self._told.values())
+        for start in range(0, len(records), _AT_ONCE):
+            some = records[start : start + _AT_ONCE]
+            await asyncio.gather(*(self._move(one, before) for one in some))
+
+    async def _move(self, record: ContextRecord, before: Address) -> None:
+        """Tells the new broker, then has the old one forget: else it would answer with this while
+        the new one knows better.
+        """
+        try:
+            await self._put(record, True, _WITHIN_MS)
+            now = self._link.clock.now_ms()
+            start = max(record.valid_from + 1, now)
+            ended = msgspec.structs.replace(
+                record, valid_from=start, valid_until=start + _FAREWELL_MS
+            )
+            await self._put(ended, False, _FAREWELL_WITHIN_MS, to=before)
+        except RapportError as error:  # mostly: it is gone, which is why we changed
+            _log.info("context was not carried along", error=error.message)
+
+    def _forget_past(self) -> None:
+        """Keeps memory within twice what is valid."""
+        now = self._link.clock.now_ms()
+        self._told = {key: one for key, one in self._told.items() if one.valid_until > now}
+        self._forget_at = 2 * len(self._told) + _LEAST_FORGOTTEN

@@ -1,0 +1,63 @@
+"""What was told in the past: read from the channel `context`. [CX-8]"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from rapport.channel.by_time import BACKWARDS_MS, position_before
+from rapport.channel.channel import Channels
+from rapport.context.keeping import CHANNEL, IDENTITY
+from rapport.core.context_record import CONTEXT_RECORD, ContextRecord, EntityRef
+from rapport.core.event import StoredEvent
+
+_AT_ONCE = 2_000
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """An update of the past: what was told, when, and by whom."""
+
+    record: ContextRecord
+    told: int
+    """When the broker got it, ms UTC."""
+    identity: str
+    position: int
+
+
+async def history(
+    channels: Channels,
+    entity: EntityRef,
+    scope: str = "",
+    *,
+    since: int | None = None,
+    until: int | None = None,
+) -> AsyncIterator[Past]:
+    """The updates of an entity (and scope, if one is given) that were told from `since` until
+    before `until`, in the order of the log. The beginning is searched, the rest is read through.
+    """
+    channel, subject = channels.channel(CHANNEL), str(entity)
+    position = 0 if since is None else await position_before(channel, since)
+    while batch := await channel.read_after(position, limit=_AT_ONCE):
+        for stored in batch:
+            if until is not None and stored.received >= until:
+                continue
+            if stored.event.subject != subject or stored.received < (since or 0):
+                continue
+            past = _past(stored)
+            if past is not None and scope in ("", past.record.scope):
+                yield past
+        position = batch[-1].position
+        if until is not None and batch[-1].received >= until + BACKWARDS_MS:
+            return
+
+
+def _past(stored: StoredEvent) -> Past | None:
+    if stored.event.type != CONTEXT_RECORD:
+        return None
+    return Past(
+        record=ContextRecord.from_event(stored.event),
+        told=stored.received,
+        identity=stored.event.headers.get(IDENTITY, ""),
+        position=stored.position,
+    )

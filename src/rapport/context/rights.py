@@ -1,0 +1,110 @@
+"""Who may read, write and control what: by the owner of the key, entity and scope. [CX-9]
+
+Patterns are `ENTITY SCOPE` with `*` and `?`, as in `room/* status`; without a scope, all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import translate
+from typing import Literal
+
+import msgspec
+
+from rapport.core.context_record import EntityRef
+from rapport.core.errors import InvalidInput
+
+Right = Literal["read", "write", "control"]
+LOCAL = "local"
+"""The identity of the broker's own process: it may everything."""
+UNPROVEN = ""
+"""The identity where nothing is sealed, which is only done within one machine."""
+EVERYBODY = "*"
+"""A grant under this name counts for every holder of a key."""
+
+
+class ContextGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """What one identity may."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    control: bool = False
+    """Whether it may tell the broker to join, leave and monitor, and see its state."""
+
+
+READ_AND_WRITE = ContextGrant(read=("*",), write=("*",))
+EVERYTHING = ContextGrant(read=("*",), write=("*",), control=True)
+
+_Patterns = tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
+
+
+class ContextRights:
+    """The grants in force; who is not named may nothing. Asking costs about a microsecond."""
+
+    def __init__(self, grants: Mapping[str, ContextGrant]) -> None:
+        self.grants = dict(grants)
+        self._patterns: dict[tuple[str, str], _Patterns] = {}
+        for identity, grant in self.grants.items():
+            self._patterns[identity, "read"] = _compiled(grant.read)
+            self._patterns[identity, "write"] = _compiled(grant.write)
+        self._unbounded = {
+            right
+            for right in ("read", "write")
+            if EVERYBODY in self.grants and "*" in getattr(self.grants[EVERYBODY], right)
+        }
+        """What everybody may on everything: then no pattern is looked at."""
+        self._controls = {name for name, grant in self.grants.items() if grant.control}
+        for right in ("read", "write"):
+            self._patterns.setdefault((EVERYBODY, right), ())
+
+    @staticmethod
+    def of_key_holders(controllers: Iterable[str] = ()) -> ContextRights:
+        """What holds while a site names no rights: every key reads and writes, those named here
+        (the network's own keys) control.
+        """
+        named = dict.fromkeys(controllers, EVERYTHING)
+        return ContextRights({EVERYBODY: READ_AND_WRITE, **named})
+
+    @staticmethod
+    def of_this_machine() -> ContextRights:
+        """What holds where nothing is sealed: who reaches the loopback may everything."""
+        return ContextRights({EVERYBODY: READ_AND_WRITE, UNPROVEN: EVERYTHING})
+
+    def allows(self, identity: str, right: str, entity: EntityRef | None, scope: str) -> bool:
+        """Whether the identity has the right on this scope of this entity; `control` is of the
+        broker itself.
+        """
+        if identity == LOCAL or right in self._unbounded:
+            return True
+        if right == "control" or entity is None:
+            return identity in self._controls or EVERYBODY in self._controls
+        everybody = self._patterns[EVERYBODY, right]
+        patterns = self._patterns.get((identity, right), ()) + everybody
+        return bool(patterns) and _matches(patterns, f"{entity.type}/{entity.id}", scope)
+
+
+def _matches(patterns: _Patterns, entity: str, scope: str) -> bool:
+    return any(e.match(entity) and s.match(scope) for e, s in patterns)
+
+
+def split_pattern(text: str) -> tuple[str, str]:
+    """The patterns for entity and scope; raises InvalidInput.
+
+    >>> split_pattern("room/* status"), split_pattern("car/7")
+    (('room/*', 'status'), ('car/7', '*'))
+    """
+    entity, _, scope = text.strip().rpartition(" ")
+    entity, scope = (entity.strip(), scope) if entity else (scope, "*")
+    if not entity or ("/" not in entity and entity != "*"):
+        raise InvalidInput(
+            f"{text[:80]!r} names no entities",
+            code="context.bad_pattern",
+            hint='write "TYPE/ID SCOPE" with * for any, for example "room/* status" or "*"',
+        )
+    return entity, scope
+
+
+def _compiled(patterns: Iterable[str]) -> _Patterns:
+    pairs = (split_pattern(text) for text in patterns)
+    return tuple((re.compile(translate(e)), re.compile(translate(s))) for e, s in pairs)

@@ -1,0 +1,1 @@
+"""How a record is looked for: strategies of search."""

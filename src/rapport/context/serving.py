@@ -1,0 +1,312 @@
+"""A broker that runs: for the process it runs in, and for whoever reaches its address. [CX-3, CX-4,
+CX-8]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rapport.channel.channel import Channels
+from rapport.context.auditing import OWN_PROCESS
+from rapport.context.broker.effects import Audited, NetworkJoined, NotJoined
+from rapport.context.broker.machine import BrokerMachine
+from rapport.context.broker.settings import BrokerSettings
+from rapport.context.clients.consumer import Located
+from rapport.context.codec import check_record
+from rapport.context.faults import refusal
+from rapport.context.keeping import Keeping
+from rapport.context.messages import (
+    NOT_ALLOWED,
+    PROCESSED,
+    RECEIVED,
+    Found,
+    Message,
+    Put,
+    Question,
+    Refused,
+    Status,
+)
+from rapport.context.rights import LOCAL, ContextRights
+from rapport.context.shell import BrokerShell
+from rapport.context.stations import Link, as_it_is, open_station
+from rapport.context.status import BrokerStatus, NeighbourStatus, short_status
+from rapport.core.context_record import ContextRecord, EntityRef
+from rapport.core.errors import Conflict, InvalidInput, Unavailable
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
+from rapport.transport.addresses import format_address, ip_of, resolve
+from rapport.transport.base import Address, Sender
+from rapport.transport.keys import DatagramKeys
+
+_JOIN_AGAIN_MS = 5_000
+
+_log = get_logger(__name__)
+
+
+class ContextBroker:
+    """A running broker. Lives on the loop it was opened on.
+
+    With channels, an update is acknowledged when it is on disk and what is valid survives a
+    restart; without, all is in memory only.
+    """
+
+    def __init__(self, shell: BrokerShell) -> None:
+        self.address: Address = shell.station.address
+        self.machine = shell.machine
+        self._shell = shell
+        self._puts: dict[int, asyncio.Future[Status]] = {}
+        self._ids = 0
+        self._joining: list[asyncio.Future[NetworkJoined | NotJoined]] = []
+        self._wanted: tuple[Address, ...] = ()
+        self._promised: set[asyncio.Future[Any]] = set()
+        self._is_closed = False
+        shell.tell_own, shell.tell_joined = self._answered, self._joined
+        shell.tell_status = lambda: short_status(self.status())
+
+    @staticmethod
+    async def open(
+        listen: Address,
+        *,
+        clock: Clock,
+        chance: Chance,
+        settings: BrokerSettings | None = None,
+        keys: DatagramKeys | None = None,
+        channels: Channels | None = None,
+        rights: ContextRights | None = None,
+        link: Link = as_it_is,
+    ) -> ContextBroker:
+        """A broker that hears its clients at once; `join` makes it part of a network.
+
+        Without `rights` every holder of a key reads and writes, and members control; without keys
+        whoever is on this machine may everything.
+        Raises InvalidInput for an address that others reach while there are no keys, Unavailable
+        when it cannot be had.
+        """
+        place = await resolve(listen)
+        _check_place(place)
+        station = await open_station(place, keys, clock, link)
+        try:
+            keeping = await Keeping.open(channels, clock) if channels is not None else None
+            recalled = await keeping.recall() if keeping is not None else []
+            held = rights or _usual_rights(keys)
+            is_kept = keeping is not None
+            wanted = msgspec.structs.replace(
+                settings or BrokerSettings(), durable=is_kept, audits=is_kept
+            )
+            former = keeping.neighbours if keeping is not None else ()
+            machine = BrokerMachine(
+                station.address, wanted, chance, allows=held.allows, former=former
+            )
+        except BaseException:
+            await station.close()
+            raise
+        shell = BrokerShell(station, machine, clock, held, keeping)
+        broker = ContextBroker(shell)
+        shell.begin(recalled)
+        if former:
+            broker.keep_joining(former)
+        return broker
+
+    @property
+    def rights(self) -> ContextRights:
+        """Who may what; other doors to this broker ask them too."""
+        return self._shell.rights
+
+    def note(self, operation: Audited) -> None:
+        """Writes into the audit log what was done through another door."""
+        self._shell.audit.note(operation)
+
+    async def put(
+        self,
+        record: ContextRecord,
+        *,
+        identity: str = LOCAL,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Takes a record as a provider's; returned = on disk. `headers` go with its event, such as
+        what caused it.
+
+        Raises InvalidInput (not a record, past its validity), NotAllowed, Unavailable.
+        """
+        check_record(record)
+        shell = self._shell
+        self._ids += 1
+        done: asyncio.Future[Status] = self._promise()
+        self._puts[self._ids] = done
+        shell.put_headers = headers or {}
+        try:
+            sender = Sender(OWN_PROCESS, identity, "client")
+            self.machine.handle(Put(self._ids, record), sender, shell.now())
+            shell.settle()
+        finally:
+            shell.put_headers = {}
+        status = await done
+        if status.status != PROCESSED:
+            raise refusal(status.status, status.why, f"{record.entity} {record.scope}")
+
+    async def ask(
+        self, entity: EntityRef, scope: str, *, within_ms: int = 2_000, identity: str = LOCAL
+    ) -> Located:
+        """What is true now, from here or from the network; raises ContextNotFound, NotAllowed."""
+        shell, what = self._shell, f"{entity} {scope}"
+        now = shell.now()
+        if not shell.rights.allows(identity, "read", entity, scope):
+            shell.audit.note_asked(identity, entity, scope, NOT_ALLOWED)
+            raise refusal(NOT_ALLOWED, "no right to read this", what)
+        done: asyncio.Future[Found | Refused] = self._promise()
+        self.machine.ask(
+            Question(entity, scope),
+            now,
+            answer=lambda ended: None if done.done() else done.set_result(ended),
+            within_ms=within_ms,
+            identity=identity,
+        )
+        shell.settle()
+        ended = await done
+        status = ended.status if isinstance(ended, Refused) else PROCESSED
+        shell.audit.note_asked(identity, entity, scope, status)
+        if isinstance(ended, Refused):
+            raise refusal(ended.status, ended.why, what)
+        return Located(
+            record=ended.record,
+            hops=ended.hops,
+            holder=ended.holder,
+            asked_ms=now.wall_ms,
+            took_ms=shell.now().steady_ms - now.steady_ms,
+            broker=self.address,
+        )
+
+    async def join(self, brokers: Sequence[Address]) -> tuple[Address, ...]:
+        """Looks for neighbours among these; returns who they are. Raises Unavailable when too few
+        answer: then it waits for a new list.
+        """
+        known = [one for one in [await resolve(one) for one in brokers] if one != self.address]
+        done: asyncio.Future[NetworkJoined | NotJoined] = self._promise()
+        self._joining.append(done)
+        self.machine.join(known, self._shell.now())
+        self._shell.settle()
+        ended = await done
+        if isinstance(ended, NotJoined):
+            names = ", ".join(format_address(one) for one in known)
+            raise Unavailable(
+                f"too few brokers answered: {ended.answered}, {ended.needed} are needed",
+                code="context.not_joined",
+                hint=f"are they running, and with the same keys? {names}",
+            )
+        return ended.neighbours
+
+    def keep_joining(self, brokers: Sequence[Address]) -> None:
+        """Joins in the background, again and again until it has neighbours; for brokers that start
+        in any order. Lists add up.
+        """
+        is_first = not self._wanted
+        self._wanted = tuple(dict.fromkeys((*self._wanted, *brokers)))
+        if is_first and self._wanted:
+            self._shell.tasks.start("context join", self._join_until_done)
+
+    async def leave(self) -> None:
+        """Says goodbye to the neighbours; clients are still served."""
+        self.machine.leave(self._shell.now())
+        self._shell.settle()
+
+    def monitor(self) -> None:
+        """Pings the neighbours from now on."""
+        self.machine.monitor(self._shell.now())
+        self._shell.settle()
+
+    def status(self) -> BrokerStatus:
+        """How it is, for people and metrics."""
+        found, keeping = self.machine.status(), self._shell.keeping
+        return BrokerStatus(
+            address=format_address(self.address),
+            neighbours=tuple(
+                NeighbourStatus(address=format_address(one.address), round_trip_ms=one.mean_ms)
+                for one in found.neighbours
+            ),
+            records=found.own_records,
+            replicas=found.replicas,
+            replica_bytes=found.replica_bytes,
+            searches=found.searches,
+            watches=found.watchers,
+            queued=keeping.queued if keeping is not None else 0,
+            load=round(found.load, 3),
+            counters={**found.counts, **self._transport_counters()},
+        )
+
+    async def close(self) -> None:
+        """Leaves, keeps what waits, and closes; a second call is no error. Channels stay open."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self.leave()
+        await self._shell.close()
+        for waiting in list(self._promised):
+            waiting.cancel()
+
+    def _promise(self) -> asyncio.Future[Any]:
+        """What somebody waits for; cancelled when the broker closes. Raises Conflict after that."""
+        if self._is_closed:
+            raise Conflict("this broker is closed", code="context.closed", hint="open it anew")
+        promise: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._promised.add(promise)
+        promise.add_done_callback(self._promised.discard)
+        return promise
+
+    def _transport_counters(self) -> dict[str, int]:
+        station = self._shell.station
+        counters = {
+            "messages_received": station.counters.received,
+            "messages_sent": station.counters.sent,
+        }
+        if station.unseal is not None:
+            unheard: dict[str, Any] = msgspec.to_builtins(station.unseal.counters)
+            counters |= {f"datagrams_{name}": int(count) for name, count in unheard.items()}
+        return counters
+
+    def _answered(self, message: Message) -> None:
+        if isinstance(message, Status) and message.status != RECEIVED:
+            done = self._puts.pop(message.id, None)
+            if done is not None and not done.done():
+                done.set_result(message)
+
+    def _joined(self, effect: NetworkJoined | NotJoined) -> None:
+        waiting, self._joining = self._joining, []
+        for done in waiting:
+            if not done.done():
+                done.set_result(effect)
+
+    async def _join_until_done(self) -> None:
+        told = ""
+        while not self.machine.neighbours:
+            try:
+                neighbours = await self.join(self._wanted)
+                _log.info("joined", neighbours=[format_address(one) for one in neighbours])
+                break
+            except Unavailable as error:
+                if error.message != told:
+                    told = error.message
+                    _log.warning("not joined yet", error=told)
+            await self._shell.clock.sleep(_JOIN_AGAIN_MS)
+        self._wanted = ()
+
+
+def _usual_rights(keys: DatagramKeys | None) -> ContextRights:
+    if keys is None:
+        return ContextRights.of_this_machine()
+    return ContextRights.of_key_holders({key.owner for key in keys if key.kind == "network"})
+
+
+def _check_place(place: Address) -> None:
+    """Neighbours are told the address, so it must be one."""
+    found = ip_of(place[0])
+    if found is not None and found.is_unspecified:
+        raise InvalidInput(
+            f"{format_address(place)} is every address of this machine, and others need one",
+            code="context.bad_address",
+            hint="listen on the address by which the others reach this machine",
+        )

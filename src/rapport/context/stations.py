@@ -1,0 +1,42 @@
+"""Where messages are sent and received: a UDP socket, sealed when there are keys. [CX-2, CX-9]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rapport.context.settings import check_sealed
+from rapport.kernel.clock import Clock
+from rapport.transport.addresses import ip_of, is_loopback
+from rapport.transport.base import Address, Endpoint
+from rapport.transport.keys import DatagramKeys
+from rapport.transport.station import Station
+from rapport.transport.udp import UdpEndpoint
+
+Link = Callable[[Endpoint], Endpoint]
+"""Wraps an endpoint; tests lose and delay datagrams with it."""
+
+
+def as_it_is(endpoint: Endpoint) -> Endpoint:
+    """No wrapping."""
+    return endpoint
+
+
+async def open_station(
+    listen: Address, keys: DatagramKeys | None, clock: Clock, link: Link
+) -> Station:
+    """Opens a socket; raises InvalidInput for one that others reach without keys, Unavailable when
+    the address cannot be had.
+    """
+    check_sealed([listen], has_keys=keys is not None)
+    endpoint = link(await UdpEndpoint.open(*listen))
+    if keys is None:
+        return Station(endpoint, clock=clock)
+    return Station.sealed(endpoint, keys, clock=clock)
+
+
+def own_side(brokers: Sequence[Address]) -> Address:
+    """Where a client of these brokers listens: on the loopback when all of them are there."""
+    is_ipv6 = any((found := ip_of(host)) is not None and found.version == 6 for host, _ in brokers)
+    if all(is_loopback(broker) for broker in brokers):
+        return ("::1" if is_ipv6 else "127.0.0.1"), 0
+    return ("::" if is_ipv6 else "0.0.0.0"), 0

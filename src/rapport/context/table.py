@@ -1,0 +1,258 @@
+"""The records a broker holds: its own, given by providers, and replicas of others'. [CX-1, CX-6]
+
+A question is answered in the same time whatever the size of the table: each question has its slot,
+whose first record is the answer until the slot's next turn. Memory is freed by a heap of these
+turns; nothing is ever scanned.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from rapport.context.held import NEVER, Held, Outcome, QuestionKey, TableLimits, arrange, key_of
+from rapport.core.context_record import ContextRecord
+from rapport.transport.base import Address
+
+__all__ = ["Held", "Outcome", "QuestionKey", "Records", "TableLimits", "key_of"]
+
+_SPARE_TURNS = 64
+
+
+class _Slot:
+    """All records for one question, the answer first."""
+
+    __slots__ = ("held", "turn_ms")
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+        self.turn_ms = NEVER
+        """When the order next changes: a validity begins or ends."""
+
+
+class Records:
+    """The table. Answers only what is valid at the time it is asked for."""
+
+    def __init__(self, limits: TableLimits | None = None) -> None:
+        self.limits = limits or TableLimits()
+        self.own_records = 0
+        self.replicas = 0
+        self.replica_bytes = 0
+        self._slots: dict[QuestionKey, _Slot] = {}
+        self._turns: list[tuple[int, QuestionKey]] = []
+        self._replicated: OrderedDict[QuestionKey, None] = OrderedDict()
+        """Questions with replicas, the one not asked for longest first."""
+
+    def __len__(self) -> int:
+        """How many records are held."""
+        return self.own_records + self.replicas
+
+    def answer(self, key: QuestionKey, wall_ms: int) -> Held | None:
+        """The record that answers a question at this time: of the valid ones that with the newest
+        start, then the greatest provider.
+        """
+        slot = self._slots.get(key)
+        if slot is None:
+            return None
+        if wall_ms >= slot.turn_ms:
+            self._settle(key, slot, wall_ms)
+        if not slot.held:
+            return None
+        first = slot.held[0]
+        record = first.record
+        # Once more, because a wall clock may have been set back since the slot was arranged.
+        if not record.valid_from <= wall_ms < record.valid_until:
+            return None
+        if first.holder is not None:
+            self._replicated.move_to_end(key)
+        return first
+
+    def put(self, record: ContextRecord, wall_ms: int, *, holder: Address | None = None) -> Outcome:
+        """Takes a record: the broker's own, or with `holder` a replica. A record whose validity
+        is still to begin is kept and is the answer when its time comes.
+        """
+        if record.valid_until <= wall_ms:
+            return Outcome.PAST
+        entity = record.entity
+        key = (entity.type, entity.id, record.scope)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = _Slot()
+        elif wall_ms >= slot.turn_ms:
+            self._settle(key, slot, wall_ms)
+        elif holder is None and self._update(key, slot, record, wall_ms):
+            return Outcome.TAKEN
+        others, refused = self._others(slot, record, wall_ms, own=holder is None)
+        if refused is None and holder is None and self.own_records >= self.limits.own_records:
+            refused = None if any(one.holder is None for one in slot.held) else Outcome.FULL
+        if refused is not None:
+            return refused
+        size = len(msgspec.msgpack.encode(record)) if holder is not None else 0
+        if size > self.limits.replica_bytes:
+            return Outcome.FULL
+        self._slots[key] = slot
+        self._replace(key, slot, [*others, Held(record, holder, size)], wall_ms)
+        if holder is not None:
+            self._bound_replicas()
+        return Outcome.TAKEN
+
+    def void_replicas(self, record_key: tuple[str, str, str, str], before: int, now: int) -> int:
+        """Drops replicas of a record whose validity began before a time; says how many."""
+        provider, key = record_key[0], record_key[1:]
+
+        def is_void(one: Held) -> bool:
+            return one.record.provider == provider and one.record.valid_from < before
+
+        return self._drop_replicas(key, is_void, now)
+
+    def drop_replicas_of(self, key: QuestionKey, holder: Address, now: int) -> int:
+        """Drops what is known of a question only through a broker that is gone."""
+        return self._drop_replicas(key, lambda one: one.holder == holder, now)
+
+    def _drop_replicas(self, key: QuestionKey, is_void: Callable[[Held], bool], now: int) -> int:
+        slot = self._slots.get(key)
+        if slot is None:
+            return 0
+        kept = [one for one in slot.held if one.holder is None or not is_void(one)]
+        dropped = len(slot.held) - len(kept)
+        if dropped:
+            self._replace(key, slot, kept, now)
+        return dropped
+
+    def sweep(self, wall_ms: int, limit: int = 256) -> list[QuestionKey]:
+        """Frees what is over, at most so many slots at once; says whose slots had their turn."""
+        turned: list[QuestionKey] = []
+        turns = self._turns
+        while turns and turns[0][0] <= wall_ms and limit > 0:
+            due, key = heappop(turns)
+            limit -= 1
+            slot = self._slots.get(key)
+            if slot is None or slot.turn_ms != due:
+                continue  # a turn that was moved; the slot's own is in the heap as well
+            self._settle(key, slot, wall_ms)
+            turned.append(key)
+        return turned
+
+    def next_turn_ms(self) -> int | None:
+        """The wall time at which `sweep` has something to do; may be early, never late."""
+        return self._turns[0][0] if self._turns else None
+
+    def held(self, *, own: bool | None = None) -> Iterator[Held]:
+        """Everything held, own or replicas only where asked; also what has not begun."""
+        for slot in list(self._slots.values()):
+            for one in slot.held:
+                if own is None or own == (one.holder is None):
+                    yield one
+
+    def questions(self) -> Iterator[QuestionKey]:
+        """The questions with something held, in no order."""
+        return iter(list(self._slots))
+
+    def _update(self, key: QuestionKey, slot: _Slot, record: ContextRecord, wall_ms: int) -> bool:
+        """The usual case in about a microsecond, however many providers tell the same: a provider
+        that is known here tells anew. False when it is not that case, then nothing is changed.
+        """
+        held, start = slot.held, record.valid_from
+        if start > wall_ms or not held or held[-1].record.valid_from > wall_ms:
+            return False
+        # Who tells at a beat is the one who has told nothing for longest, so the last.
+        index = len(held) - 1
+        while index and held[index].record.provider != record.provider:
+            index -= 1
+        old = held[index]
+        is_older = old.record.provider == record.provider and old.record.valid_from < start
+        if not is_older or old.holder is not None:
+            return False
+        del held[index]
+        place, rank = 0, record.rank()
+        while place < len(held) and held[place].record.rank() > rank:
+            place += 1
+        held.insert(place, Held(record))
+        if record.valid_until < slot.turn_ms:
+            self._plan(key, slot, record.valid_until, wall_ms)
+        return True
+
+    def _others(
+        self, slot: _Slot, record: ContextRecord, wall_ms: int, *, own: bool
+    ) -> tuple[list[Held], Outcome | None]:
+        """What stays beside a new record, or why it is not taken."""
+        others: list[Held] = []
+        ahead = 0
+        for one in slot.held:
+            other = one.record
+            if other.provider != record.provider:
+                others.append(one)
+            elif other.valid_from == record.valid_from:
+                if not own and one.holder is None:
+                    return others, Outcome.STALE
+                if other == record and own == (one.holder is None):
+                    return others, Outcome.SAME
+            elif record.valid_from < other.valid_from <= wall_ms:
+                return others, Outcome.STALE
+            else:
+                ahead += other.valid_from > wall_ms
+                others.append(one)
+        full = record.valid_from > wall_ms and ahead >= self.limits.ahead_per_provider
+        return others, Outcome.FULL if full else None
+
+    def _settle(self, key: QuestionKey, slot: _Slot, wall_ms: int) -> None:
+        self._replace(key, slot, slot.held, wall_ms)
+
+    def _replace(self, key: QuestionKey, slot: _Slot, held: list[Held], wall_ms: int) -> None:
+        """The one place where a slot changes: counts and turns follow."""
+        before = slot.held
+        slot.held, turn_ms = arrange(held, wall_ms)
+        self._count(key, before, slot.held)
+        if not slot.held:
+            self._slots.pop(key, None)
+            slot.turn_ms = NEVER
+        elif turn_ms != slot.turn_ms:
+            self._plan(key, slot, turn_ms, wall_ms)
+
+    def _plan(self, key: QuestionKey, slot: _Slot, turn_ms: int, wall_ms: int) -> None:
+        """Notes the next turn. A turn that moved later stays in the heap at its old time, and is
+        planned anew when that comes: an update a second costs no heap entry a second.
+        """
+        if slot.turn_ms <= wall_ms or turn_ms < slot.turn_ms:
+            heappush(self._turns, (turn_ms, key))
+            slot.turn_ms = turn_ms
+            if len(self._turns) > 2 * len(self._slots) + _SPARE_TURNS:
+                self._turns = [(one.turn_ms, name) for name, one in self._slots.items()]
+                heapify(self._turns)
+
+    def _count(self, key: QuestionKey, before: list[Held], after: list[Held]) -> None:
+        had_replicas = False
+        for one in before:
+            if one.holder is None:
+                self.own_records -= 1
+            else:
+                had_replicas = True
+                self.replicas -= 1
+                self.replica_bytes -= one.size
+        has_replicas = False
+        for one in after:
+            if one.holder is None:
+                self.own_records += 1
+            else:
+                has_replicas = True
+                self.replicas += 1
+                self.replica_bytes += one.size
+        if has_replicas:
+            self._replicated[key] = None
+        elif had_replicas:
+            self._replicated.pop(key, None)
+
+    def _bound_replicas(self) -> None:
+        limits = self.limits
+        while self.replicas > limits.replicas or self.replica_bytes > limits.replica_bytes:
+            key = next(iter(self._replicated))
+            slot = self._slots[key]
+            own = [one for one in slot.held if one.holder is None]
+            before, slot.held = slot.held, own  # still in order; its turn may come early
+            self._count(key, before, own)
+            if not own:
+                self._slots.pop(key, None)
+                slot.turn_ms = NEVER

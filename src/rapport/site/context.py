@@ -1,0 +1,275 @@
+"""What a site says of its context broker: `[context]`, where it listens, whom it joins, its keys
+and rights. [CX-4, CX-9, UX-2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rapport.communication.adapters.build import adapter_names
+from rapport.communication.declare import communication_from_site
+from rapport.context.broker.settings import (
+    BrokerSettings,
+    ReplicationSettings,
+    SearchSettings,
+)
+from rapport.context.rights import ContextGrant, ContextRights, split_pattern
+from rapport.context.settings import check_sealed
+from rapport.context.v0.settings import LOOPBACK, V0Settings
+from rapport.core.context_wish import CONTEXT_WISHES
+from rapport.core.errors import InvalidInput, Problem, Unsupported
+from rapport.kernel.fields import Fields
+from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.plugins import Plugins
+from rapport.kernel.toml import TomlFile
+from rapport.overlay.membership_steps import MembershipSettings
+from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.on_spark import OnSpark
+from rapport.policy.plan import Plan
+from rapport.site.on_spark import on_spark_of
+from rapport.site.parts import SiteParts
+from rapport.tables.tables import Tables
+from rapport.transport.addresses import parse_address
+from rapport.transport.base import Address
+
+_SETTINGS: dict[str, type[msgspec.Struct]] = {
+    "search": SearchSettings,
+    "replication": ReplicationSettings,
+    "membership": MembershipSettings,
+}
+"""Tables of `[context]` whose keys are the fields of these settings."""
+_KEYS = ("listen", "join", "keys", "v0", "v0_clients", "rights", *_SETTINGS)
+_RIGHTS = ("read", "write", "control")
+_EXAMPLE = '"127.0.0.1:7411"'
+
+
+class ContextDeclared(msgspec.Struct, frozen=True, kw_only=True):
+    """The broker that runs in the node."""
+
+    listen: Address
+    join: tuple[Address, ...] = ()
+    keys: Path | None = None
+    v0: Address | None = None
+    """Where strangers are answered who speak the protocol of the source; none: nowhere."""
+    v0_settings: V0Settings = msgspec.field(default_factory=V0Settings)
+    rights: dict[str, ContextGrant] | None = None
+    """By the owner of a key; None: every key reads and writes."""
+    broker: BrokerSettings = msgspec.field(default_factory=BrokerSettings)
+
+    def own_rights(self) -> ContextRights | None:
+        """What the broker is asked before it tells or takes something; None: as is usual."""
+        return None if self.rights is None else ContextRights(self.rights)
+
+
+def context_from_site(
+    file: TomlFile, directory: Path
+) -> tuple[ContextDeclared | None, list[Problem]]:
+    """The broker of a site, None where there is none or its place is not known; and everything
+    wrong with it.
+    """
+    problems: list[Problem] = []
+    section = file.section("context")
+    if "context" not in file.values:
+        return None, problems
+    fields = Fields(section, problems, known=_KEYS, strict=True)
+    listen = _address(fields, "listen", fields.filled_text("listen", example=_EXAMPLE))
+    join = [_address(fields, "join", text) for text in fields.texts("join", ())]
+    v0 = _address(fields, "v0", fields.text("v0", "", example='"127.0.0.1:7410"'))
+    keys = _keys(fields, directory)
+    rights = _rights(fields)
+    if listen is None:
+        return None, problems
+    declared = ContextDeclared(
+        listen=listen,
+        join=tuple(one for one in join if one is not None),
+        keys=keys,
+        v0=v0,
+        v0_settings=_v0_settings(fields),
+        rights=rights,
+        broker=_settings(fields),
+    )
+    _check_sealed(fields, declared)
+    return declared, problems
+
+
+def check_context(parts: SiteParts) -> list[Problem]:
+    """`[context]`, what needs it, and policies on Spark, where no broker can be asked."""
+    declared, problems = context_from_site(parts.file, parts.directory)
+    problems += _on_spark(parts)
+    if declared is None and not problems:
+        problems += [*_tables_without(parts), *_actions_without(parts)]
+    return problems
+
+
+def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> None:
+    """Raises Unsupported for a plan that reads context, where no broker can be asked: it would find
+    nothing, and not say why.
+    """
+    known = tables.elsewhere()
+    for plan in plans if known else ():
+        asked = sorted(_read(plan) & known)
+        if asked:
+            raise Unsupported(
+                f"{plan.policy!r}, which reads {'.'.join(asked[0])} from context,",
+                what,
+                hint="it runs in a node; what it saw there, rapport explain and why-not tell",
+            )
+
+
+def _address(fields: Fields, key: str, text: str) -> Address | None:
+    if not text:
+        return None
+    try:
+        return parse_address(text)
+    except InvalidInput as error:
+        fields.report(key, error)
+        return None
+
+
+def _v0_settings(fields: Fields) -> V0Settings:
+    """Who is answered by v0: this machine, and those the site trusts besides."""
+    named = fields.texts("v0_clients", (), example='["10.1.0.0/16"]')
+    for text in named:
+        try:
+            ip_network(text)
+        except ValueError:
+            fields.wrong(
+                "v0_clients", "a list of addresses or networks", 'v0_clients = ["10.1.0.7"]'
+            )
+            return V0Settings()
+    if named:
+        message = "the protocol v0 proves nobody: an address of these can be forged"
+        hint = "let it listen behind a firewall, or use keys and the protocol of `listen`"
+        fields.fault("v0_clients", "context.open_door", message, hint=hint, severity="warning")
+    return V0Settings(clients=(*LOOPBACK, *named))
+
+
+def _keys(fields: Fields, directory: Path) -> Path | None:
+    text = fields.text("keys", "", example='"context-keys.toml"')
+    if not text:
+        return None
+    path = directory / text
+    if not is_inside(path, directory) and not Path(text).is_absolute():
+        message = f"{text!r} leads out of the site directory"
+        fields.fault("keys", "site.outside", message, hint="write an absolute path if it is meant")
+    elif not is_file(path):
+        # Secrets are often put in place later, as those of other doors are.
+        hint = "make it with `rapport context keys make`"
+        message = f"there is no file {text!r}"
+        fields.fault("keys", "site.no_file", message, hint=hint, severity="warning")
+    return path
+
+
+def _rights(fields: Fields) -> dict[str, ContextGrant] | None:
+    given = fields.table("rights", None, '{ guard = { read = ["room/* status"] } }')
+    if given is None:
+        return None
+    found: dict[str, ContextGrant] = {}
+    for name in given.section.values:
+        one = given.table(name, _RIGHTS, '{ read = ["room/* status"] }')
+        if one is not None:
+            found[name] = ContextGrant(
+                read=_patterns(one, "read"),
+                write=_patterns(one, "write"),
+                control=one.flag("control"),
+            )
+    return found
+
+
+def _settings(fields: Fields) -> BrokerSettings:
+    """How the broker searches, replicates and keeps neighbours; what is not said is as decided."""
+    given: dict[str, Any] = {}
+    for name, kind in _SETTINGS.items():
+        known = [one.name for one in msgspec.structs.fields(kind)]
+        inner = fields.table(name, known, "{ hop_limit = 64 }")
+        if inner is None:
+            continue
+        try:
+            given[name] = msgspec.convert(inner.section.values, kind)
+        except (msgspec.ValidationError, InvalidInput) as error:
+            fields.fault(name, "context.bad_settings", f"[context.{name}]: {error}")
+    try:
+        return BrokerSettings(**given)
+    except InvalidInput as error:
+        fields.fault("", error.code, error.message, hint=error.hint)
+        return BrokerSettings()
+
+
+def _patterns(fields: Fields, key: str) -> tuple[str, ...]:
+    found = []
+    for text in fields.texts(key, ()):
+        try:
+            split_pattern(text)
+        except InvalidInput as error:
+            fields.report(key, error)
+        else:
+            found.append(text)
+    return tuple(found)
+
+
+def _check_sealed(fields: Fields, declared: ContextDeclared) -> None:
+    for key, addresses in (("listen", [declared.listen]), ("join", declared.join)):
+        try:
+            check_sealed(addresses, has_keys=declared.keys is not None)
+        except InvalidInput as error:
+            fields.report(key, error)
+            return
+
+
+def _tables_without(parts: SiteParts) -> Iterable[Problem]:
+    whole = parts.file.section("tables")
+    for name, section in whole.sections():
+        if "context" in section.values:
+            yield section.problem(
+                "context",
+                "context.no_broker_here",
+                f"the table {name!r} asks a context broker, and the site has none",
+                hint='add [context] with listen = "127.0.0.1:7411"',
+            )
+
+
+def _actions_without(parts: SiteParts) -> Iterable[Problem]:
+    people, _problems = communication_from_site(
+        parts.file, parts.directory, adapters=adapter_names(Plugins())
+    )
+    whole = parts.file.section("actions")
+    for phrase, action in people.actions.items():
+        if action.effect is not None and action.effect.target == CONTEXT_WISHES:
+            key = "context" if "context" in whole.section(phrase).values else "set"
+            yield whole.section(phrase).problem(
+                key,
+                "context.no_broker_here",
+                f"the action {phrase!r} tells a context broker, and the site has none",
+                hint='add [context] with listen = "127.0.0.1:7411"',
+            )
+
+
+def _on_spark(parts: SiteParts) -> list[Problem]:
+    """Policies on Spark look at tables as they are when they start: context would never be new."""
+    problems: list[Problem] = []
+    known = parts.tables.elsewhere() if parts.tables is not None else set()
+    chosen = OnSpark(on_spark_of(parts.file))
+    fields = Fields(parts.file.section("policies"), problems)
+    for name, compiled in parts.policies.items():
+        asked = sorted(_read(compiled.plan) & known) if name in chosen else []
+        if asked:
+            message = f"policy {name!r} reads {'.'.join(asked[0])}, which comes from context"
+            hint = f"let it run in the node: name those on Spark one by one, without {name!r}"
+            fields.fault("on_spark", "policy.not_on_spark", message, hint=hint)
+    return problems
+
+
+def _read(plan: Plan) -> set[tuple[str, str]]:
+    """Concept and attribute of everything that a plan takes from tables."""
+    sides = [side for term in plan.terms for side in (term.first, term.second)]
+    found = {(side.concept, one.attribute) for side in sides for one in side.constraints}
+    return found | {
+        (side.concept, attribute)
+        for term in plan.terms
+        for side, attribute in table_attributes(term)
+    }

@@ -1,0 +1,153 @@
+"""The doors to context: what is true of an entity now, saying it, and how the broker is. [CX-3,
+CX-9]
+
+Reading needs the right to subscribe to the channel `context`, telling the right to publish to it;
+where the site grants `[context.rights]`, the identity needs those of the entity, too. An id with a
+slash stands in no path: ask a broker for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get, put
+from litestar.params import FromPath, FromQuery
+
+from rapport.context.faults import ContextNotFound
+from rapport.context.rights import LOCAL
+from rapport.core.context_record import ContextRecord, EntityRef
+from rapport.core.errors import InvalidInput
+from rapport.core.times import format_time, parse_duration, parse_time
+from rapport.node.context import NodeContext
+from rapport.node.node import Node
+from rapport.transport.addresses import format_address
+from rapport.web.callers import allow, allow_admin
+from rapport.web.dependencies import NodeDependency
+
+_CHANNEL = "context"
+_WITHIN_MS, _LONGEST_MS = 2_000, 60_000
+
+
+class NewValues(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is true of the entity, and how long."""
+
+    values: dict[str, Any]
+    valid: str
+    """Such as `30s`."""
+    valid_from: str = ""
+    """Default: now."""
+    provider: str = ""
+    """For who may change the node; others are their own providers."""
+
+
+@get("/context")
+async def context_status(request: Request[Any, Any, Any], node: NodeDependency) -> Response[bytes]:
+    """How the node's broker is: neighbours, records, replicas, counters."""
+    allow_admin(request, node)
+    return _json(_context(node).status())
+
+
+@get("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
+async def read_context(
+    request: Request[Any, Any, Any],
+    entity_type: FromPath[str],
+    entity_id: FromPath[str],
+    entity_scope: FromPath[str],
+    node: NodeDependency,
+    within: FromQuery[str] = "",
+) -> Response[bytes]:
+    """What is true of an entity, wherever in the network it is known; `within` (else 2 s) says how
+    long to look.
+    """
+    identity = _speaking(node, allow(request, node, "subscribe", _CHANNEL))
+    found = await _context(node).broker.ask(
+        EntityRef(entity_type, entity_id),
+        entity_scope,
+        within_ms=_within_ms(within),
+        identity=identity,
+    )
+    holder = format_address(found.holder) if found.holder is not None else ""
+    where = {"hops": found.hops, "holder": holder}
+    return _json({**_shown(found.record), **where})
+
+
+@put("/context/{entity_type:str}/{entity_id:str}/{entity_scope:str}")
+async def tell_context(
+    request: Request[Any, Any, Any],
+    entity_type: FromPath[str],
+    entity_id: FromPath[str],
+    entity_scope: FromPath[str],
+    node: NodeDependency,
+) -> Response[bytes]:
+    """Says what is true of an entity for a while; answered when it is on disk."""
+    identity = allow(request, node, "publish", _CHANNEL)
+    node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    try:
+        told = msgspec.json.decode(await request.body(), type=NewValues)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"this says nothing of an entity: {error}",
+            code="context.bad_body",
+            hint='such as {"values": {"open": true}, "valid": "30s"}',
+        ) from None
+    record = _record(node, identity, EntityRef(entity_type, entity_id), entity_scope, told)
+    await _context(node).broker.put(record, identity=_speaking(node, identity))
+    return _json(_shown(record))
+
+
+def _context(node: Node) -> NodeContext:
+    if node.context is None:
+        raise ContextNotFound(
+            "the site has no context broker",
+            code="context.no_broker_here",
+            hint='add [context] with listen = "127.0.0.1:7411"',
+        )
+    return node.context
+
+
+def _speaking(node: Node, identity: str) -> str:
+    """As whom the broker sees the caller: who may change the node speaks as the node does."""
+    return LOCAL if node.rights.allows_admin(identity) else identity
+
+
+def _within_ms(text: str) -> int:
+    within_ms = parse_duration(text) if text else _WITHIN_MS
+    if not 0 < within_ms <= _LONGEST_MS:
+        message = f"{text[:40]!r} is not between nothing and a minute"
+        raise InvalidInput(message, code="context.bad_deadline", hint="such as within=2s")
+    return within_ms
+
+
+def _record(
+    node: Node, identity: str, entity: EntityRef, scope: str, told: NewValues
+) -> ContextRecord:
+    own = not node.rights.allows_admin(identity)
+    valid_from = parse_time(told.valid_from) if told.valid_from else node.clock.now_ms()
+    valid_ms = parse_duration(told.valid)
+    if valid_ms <= 0:
+        message = "what is true for no time is not true"
+        raise InvalidInput(message, code="context.bad_body", hint='such as "valid": "30s"')
+    return ContextRecord(
+        provider=identity if own else told.provider or node.site.name,
+        entity=entity,
+        scope=scope,
+        valid_from=valid_from,
+        valid_until=valid_from + valid_ms,
+        values=told.values,
+    )
+
+
+def _shown(record: ContextRecord) -> dict[str, Any]:
+    return {
+        "entity": str(record.entity),
+        "scope": record.scope,
+        "values": record.values,
+        "provider": record.provider,
+        "valid_from": format_time(record.valid_from),
+        "valid_until": format_time(record.valid_until),
+    }
+
+
+def _json(value: object) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), media_type="application/json")
