@@ -1,0 +1,220 @@
+"""Subscriptions: told on change or periodically, from wherever the record is held."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from rapport.context.broker.settings import BrokerLimits, BrokerSettings
+from rapport.context.messages import (
+    NOT_ALLOWED,
+    RECEIVED,
+    TOO_BUSY,
+    Notice,
+    Noticed,
+    Put,
+    Status,
+    Unwatch,
+    Watch,
+)
+from rapport.core.context_record import ContextRecord, EntityRef
+from rapport.overlay.topology import from_edges, ring
+from rapport.transport.base import Sender
+
+CONSUMER = ("watcher", 1)
+WATCHES = Sender(CONSUMER, "x", "client")
+
+
+class Reader:
+    """A consumer that acknowledges what it is told, unless it is asleep."""
+
+    def __init__(self, net) -> None:
+        self.net = net
+        self.read = 0
+        self.records: list[ContextRecord] = []
+        self.asleep = False
+
+    def run(self, duration_ms: float, step_ms: float = 5) -> None:
+        until = self.net.scheduler.time_ms + duration_ms
+        while self.net.scheduler.time_ms < until:
+            self.net.run(min(step_ms, until - self.net.scheduler.time_ms))
+            self._take()
+
+    def _take(self) -> None:
+        box = self.net.inbox.get(CONSUMER, [])
+        for message, source in box[self.read :]:
+            if isinstance(message, Notice) and not self.asleep:
+                self.records.append(message.record)
+                self.net.send(Noticed(message.id, message.number), CONSUMER, source, "client")
+        self.read = len(box)
+
+    def versions(self) -> list[int]:
+        """What was told, each once, in order; repetitions are the network's right."""
+        told = [record.values["v"] for record in self.records]
+        return [v for place, v in enumerate(told) if place == 0 or told[place - 1] != v]
+
+
+def line(names: list):
+    return from_edges(list(itertools.pairwise(names)))
+
+
+@pytest.mark.parametrize("distance", [0, 1, 3])
+def test_a_watcher_is_told_what_is_and_each_change(network, brokers, distance: int) -> None:
+    names = brokers(5)
+    net = network(line(names))
+    holder = names[distance]
+    net.put(holder, "r1", v=0)
+    net.run(2_000)
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 60_000), WATCHES, names[0])
+    reader.run(500)
+    for version in (1, 2, 3):
+        net.put(holder, "r1", v=version)
+        reader.run(200)
+    assert reader.versions() == [0, 1, 2, 3]
+    assert [record.values["v"] for record in reader.records] == [0, 1, 2, 3], "each told once"
+
+
+def test_changes_reach_watchers_under_loss_and_none_is_told_out_of_order(network, brokers) -> None:
+    names = brokers(5)
+    net = network(line(names), loss=0.3, jitter_ms=20, duplication=0.2, seed=11)
+    net.put(names[3], "r1", v=0)
+    net.run(3_000)
+    reader = Reader(net)
+    for _ in range(5):  # a client repeats its watch until it is confirmed
+        net.send(Watch(7, net.question("r1"), 60_000), CONSUMER, names[0], "client")
+        reader.run(500)
+    for version in range(1, 6):
+        net.put(names[3], "r1", v=version)
+        reader.run(4_000)
+    assert reader.versions() == sorted(set(reader.versions()))
+    assert reader.versions()[-1] == 5
+    assert len(reader.versions()) >= 5
+
+
+def test_a_sleeping_watcher_is_told_again_and_only_the_newest(network, brokers) -> None:
+    names = brokers(3)
+    net = network(ring(names))
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 60_000), WATCHES, names[0])
+    reader.asleep = True
+    for version in (1, 2, 3):
+        net.put(names[0], "r1", v=version)
+        reader.run(50)
+    reader.asleep = False
+    reader.run(1_000)
+    assert reader.versions() == [3]
+
+
+def test_notices_to_one_who_never_answers_end(network, brokers) -> None:
+    names = brokers(3)
+    net = network(ring(names))
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    net.put(names[0], "r1", v=1)
+    net.run(60_000)
+    notices = [m for m, _ in net.inbox[CONSUMER] if isinstance(m, Notice)]
+    assert 2 <= len(notices) <= 6
+
+
+def test_a_record_is_told_when_its_time_comes_not_when_it_is_put(network, brokers) -> None:
+    names = brokers(3)
+    net = network(ring(names))
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 60_000), WATCHES, names[0])
+    wall = net.now.wall_ms
+    later = ContextRecord("p", EntityRef("room", "r1"), "status", wall + 400, wall + 900, {"v": 1})
+    net.deliver(Put(1, later), Sender(("p", 1), "", "client"), names[0])
+    reader.run(390)
+    assert reader.records == []
+    reader.run(30)
+    assert reader.versions() == [1]
+
+
+def test_a_watch_ends_with_its_lease_or_when_told_to(network, brokers) -> None:
+    names = brokers(3)
+    net = network(ring(names))
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 1_000), WATCHES, names[0])
+    net.deliver(Watch(8, net.question("r2"), 60_000), WATCHES, names[0])
+    net.put(names[1], "r2", v=0)
+    reader.run(900)
+    net.deliver(Watch(7, net.question("r1"), 1_000), WATCHES, names[0])
+    reader.run(900)
+    assert net.machines[names[0]].status().watchers == 2, "prolonged"
+    reader.run(200)
+    assert net.machines[names[0]].status().watchers == 1
+    reader.run(1_000)
+    assert net.machines[names[1]].status().watchers == 1, "watched at the holder"
+    net.deliver(Unwatch(8), WATCHES, names[0])
+    reader.run(50)
+    assert net.machines[names[0]].status().watchers == 0
+    assert net.machines[names[0]].status().followed == 0
+    assert net.machines[names[1]].status().watchers == 0, "the holder is told, too"
+
+
+def test_a_periodic_watcher_is_told_each_period_changed_or_not(network, brokers) -> None:
+    names = brokers(4)
+    net = network(line(names))
+    net.put(names[3], "r1", v=1)
+    net.run(2_000)
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 60_000, every_ms=200), WATCHES, names[0])
+    reader.run(1_100)
+    assert 5 <= len(reader.records) <= 6
+    assert {record.values["v"] for record in reader.records} == {1}
+
+
+def test_when_the_holder_dies_the_record_is_followed_where_it_went(network, brokers) -> None:
+    names = brokers(6)
+    net = network(ring(names))
+    net.put(names[2], "r1", v=1, valid_ms=20_000)
+    net.run(2_000)
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    reader.run(500)
+    net.kill(names[2])
+    reader.run(1_000)
+    net.put(names[4], "r1", v=2, valid_ms=600_000)
+    reader.run(40_000, 50)
+    net.put(names[4], "r1", v=3, valid_ms=600_000)
+    reader.run(500)
+    assert reader.versions() == [1, 2, 3]
+
+
+def test_a_watch_for_what_does_not_exist_yet_is_told_when_it_does(network, brokers) -> None:
+    names = brokers(5)
+    net = network(ring(names))
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    reader.run(3_000, 50)
+    net.put(names[2], "r1", v=1)
+    reader.run(31_000, 50)
+    assert reader.versions() == [1]
+
+
+def test_many_watchers_of_one_question_share_one_watch_at_the_holder(network, brokers) -> None:
+    names = brokers(4)
+    net = network(line(names))
+    net.put(names[3], "r1", v=1)
+    net.run(2_000)
+    for id in range(20):
+        net.deliver(Watch(id, net.question("r1"), 60_000), WATCHES, names[0])
+    net.run(1_000)
+    assert net.machines[names[3]].status().watchers == 1
+    assert net.machines[names[0]].status().watchers == 20
+
+
+def test_watches_are_bounded_and_need_the_right_to_read(network, brokers) -> None:
+    names = brokers(3)
+    limits = BrokerLimits(watches=5, watches_per_sender=2)
+    net = network(
+        ring(names),
+        BrokerSettings(limits=limits),
+        allows=lambda identity, right, entity, scope: entity.id != "secret",
+    )
+    for id, name in enumerate(("a", "b", "c", "secret")):
+        net.deliver(Watch(id, net.question(name), 60_000), WATCHES, names[0])
+    net.run(5)
+    said = [m.status for m, _ in net.inbox[CONSUMER] if isinstance(m, Status)]
+    assert said == [RECEIVED, RECEIVED, TOO_BUSY, NOT_ALLOWED]
