@@ -193,16 +193,15 @@ class Following:
             self._give_up(upstream, upstream.holder, now)
             self._look_later(upstream, now)
             return
-        # Until it is confirmed it is repeated soon, afterwards well before the lease ends.
-        wait_ms = _CONFIRM_MS
         upstream.unanswered += 1
         watch = Watch(
             upstream.id, upstream.question, _LEASE_MS, 0, upstream.identity, at_holder=True
         )
         self._place.send(watch, upstream.holder)
-        self._place.agenda.at(now.steady_ms + wait_ms, self._confirmed, upstream, turn)
+        self._place.agenda.at(now.steady_ms + _CONFIRM_MS, self._confirmed, upstream, turn)
 
     def _confirmed(self, upstream: _Upstream, turn: int, now: Now) -> None:
+        """Unconfirmed it is repeated at once, else renewed well before the lease ends."""
         if upstream.turn != turn or upstream.unanswered:
             self._renew(upstream, turn, now)
         else:

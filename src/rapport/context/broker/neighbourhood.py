@@ -91,6 +91,8 @@ class Neighbourhood:
         """
         status, why = self._judge(command, sender)
         self._place.send(Status(command.id, status, why), sender.address)
+        if (command.id, sender.address) in self._controllers:
+            return  # repeated because the search takes its time; begun anew it would never end
         if self._place.settings.audits:
             audited = Audited(command.what[:16], sender.identity, sender.address, status)
             self._place.effects.append(audited)

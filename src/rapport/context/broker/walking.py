@@ -18,6 +18,11 @@ from rapport.overlay.seen import Seen
 from rapport.overlay.walk import next_hop
 from rapport.transport.base import Address, Now, Sender
 
+HOP_LIMIT = "the walk reached its hop limit"
+OUT_OF_TIME = "the walk ran out of time"
+EVERYWHERE = "the walk was everywhere it could go"
+"""Why a walker goes home; the text that a consumer is told."""
+
 _TRAVELS = (WALK, FLOOD, NORMALIZED)
 _FLOODS_KEPT_MS = 60_000.0
 
@@ -78,7 +83,8 @@ class Walking:
         """Sends a walker on: to a neighbour where it was not, else back, else home refused."""
         place = self._place
         if ask.hops_left <= 0 or ask.left_ms <= 0:
-            self._answering.refused_here(ask, "the walk reached its hop limit", now)
+            why = HOP_LIMIT if ask.left_ms > 0 else OUT_OF_TIME
+            self._answering.refused_here(ask, why, now)
             return
         membership = place.membership
         avoid: tuple[Address, ...] = tuple(also_avoid)
@@ -98,7 +104,7 @@ class Walking:
         if step.to is None:
             if doubtful != ask.doubtful:
                 ask = msgspec.structs.replace(ask, doubtful=doubtful)
-            self._answering.refused_here(ask, "the walk was everywhere it could go", now)
+            self._answering.refused_here(ask, EVERYWHERE, now)
             return
         self._forward(ask, step.to, doubtful, now)
 

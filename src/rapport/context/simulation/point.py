@@ -65,6 +65,8 @@ class SearchPoint(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 100.0
     update_every_ms: float = 0.0
     valid_for_ms: float = 3_600_000.0
+    within_ms: int = 600_000
+    """The deadline of a request."""
     delay_ms: float = 1.0
     loss: float = 0.0
     seed: int = 1
@@ -143,6 +145,7 @@ def make_load(point: SearchPoint) -> Load:
         requests_per_second=point.requests_per_second,
         update_every_ms=point.update_every_ms,
         valid_for_ms=point.valid_for_ms,
+        within_ms=point.within_ms,
         seed=point.seed,
     )
 
