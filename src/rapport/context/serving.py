@@ -43,7 +43,7 @@ from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address, Sender
 from rapport.transport.keys import DatagramKeys
 
-_JOIN_AGAIN_MS = 5_000
+_JOIN_AGAIN_MS, _JOIN_SELDOM_MS = 5_000, 30_000
 
 _log = get_logger(__name__)
 
@@ -201,8 +201,8 @@ class ContextBroker:
         return ended.neighbours
 
     def keep_joining(self, brokers: Sequence[Address]) -> None:
-        """Joins in the background, again and again until it has neighbours; for brokers that start
-        in any order. Lists add up.
+        """Joins in the background, again and again until enough of them have answered; for brokers
+        that start in any order. Lists add up.
         """
         is_first = not self._wanted
         self._wanted = tuple(dict.fromkeys((*self._wanted, *brokers)))
@@ -281,8 +281,9 @@ class ContextBroker:
                 done.set_result(effect)
 
     async def _join_until_done(self) -> None:
-        told = ""
-        while not self.machine.neighbours:
+        # Not merely until it has neighbours: who joined this one meanwhile may be as cut off as it.
+        told, pause_ms = "", _JOIN_AGAIN_MS
+        while True:
             try:
                 neighbours = await self.join(self._wanted)
                 _log.info("joined", neighbours=[format_address(one) for one in neighbours])
@@ -291,7 +292,8 @@ class ContextBroker:
                 if error.message != told:
                     told = error.message
                     _log.warning("not joined yet", error=told)
-            await self._shell.clock.sleep(_JOIN_AGAIN_MS)
+            await self._shell.clock.sleep(pause_ms)
+            pause_ms = min(2 * pause_ms, _JOIN_SELDOM_MS)
         self._wanted = ()
 
 
