@@ -136,6 +136,7 @@ def test_service_doors_tell_how_the_node_is(with_doors: Callable[..., Any]) -> N
             assert (await doors.ask("GET", "/readyz")).json() == {"status": "ready", "reasons": []}
             text = (await doors.ask("GET", "/metrics")).body.decode()
             assert 'rapport_channel_events_total{channel="raw.readers"} 1.0' in text
+            assert 'rapport_output_waiting{adapter="inbox"} 0.0' in text
             assert (
                 (await doors.ask("GET", "/schema/openapi.json")).json()["openapi"].startswith("3.")
             )

@@ -106,6 +106,7 @@ class Node:
         self.directory = parts.communication.directory
         self.people = parts.communication.people
         self.pages = parts.communication.pages
+        self.outputs, self.inputs = parts.communication.outputs, parts.communication.inputs
         self.arrivals = parts.communication.arrivals
         self.services = parts.communication.services
         self.authenticating = parts.communication.authenticating

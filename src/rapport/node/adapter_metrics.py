@@ -1,0 +1,47 @@
+"""What a node tells Prometheus of its adapters: what waits, what comes in, what is in trouble.
+[CO-4, CO-5, UX-5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from rapport.communication.adapters.incoming.inputs import InputStatus
+from rapport.communication.adapters.outgoing.outputs import OutputStatus
+
+
+def adapter_metrics(
+    outputs: Sequence[OutputStatus], inputs: Sequence[InputStatus]
+) -> Iterator[Metric]:
+    """Of every adapter that there is now."""
+    yield from _outputs(outputs)
+    yield from _inputs(inputs)
+
+
+def _outputs(outputs: Sequence[OutputStatus]) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily(
+        "rapport_output_waiting", "Deliveries without an outcome yet.", labels=["adapter"]
+    )
+    workers = GaugeMetricFamily(
+        "rapport_output_workers", "Calls of an adapter under way.", labels=["adapter"]
+    )
+    for one in outputs:
+        waiting.add_metric([one.name], one.waiting)
+        workers.add_metric([one.name], one.workers)
+    yield from (waiting, workers)
+
+
+def _inputs(inputs: Sequence[InputStatus]) -> Iterator[Metric]:
+    did = CounterMetricFamily(
+        "rapport_input_messages", "What came in since the start.", labels=["input", "what"]
+    )
+    trouble = GaugeMetricFamily(
+        "rapport_input_trouble", "1 while the last attempt failed.", labels=["input"]
+    )
+    for one in inputs:
+        for what in ("received", "refused", "errors"):
+            did.add_metric([one.name, what], getattr(one, what))
+        trouble.add_metric([one.name], bool(one.trouble))
+    yield from (did, trouble)
