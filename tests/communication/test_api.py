@@ -18,6 +18,7 @@ from rapport.communication.api import (
     Intake,
     Message,
     MessageInformation,
+    NextReceiver,
     NoSuchPeer,
     Outcome,
     Peer,
@@ -503,6 +504,51 @@ def test_who_could_not_be_asked_is_asked_again_and_nothing_is_lost(tmp_path, not
         assert len(asked) >= 2
 
     on(tmp_path, work, outputs=[kind], peer_info=peer)
+
+
+def test_while_nobody_says_who_is_in_a_collective_others_are_told(tmp_path, notes) -> None:
+    kind, sent = notes
+    is_mended: list[bool] = []
+
+    def collective(who: Identifier) -> Collective:
+        if not is_mended:
+            raise OSError("the roster is down")
+        return Collective(name=who.name, members=("ana",), delivery="to-all-members")
+
+    async def first(communication: Communication) -> None:
+        message = await communication.send(task(Identifier("collective", "crew")))
+        await communication.send(task(BEN))
+        await until(lambda: [one.peer for one in sent] == ["ben"])
+        happened = await communication.ledger.timeline(message)
+        assert ("held", "people.directory_failed") in [(one.state, one.reason) for one in happened]
+
+    async def second(communication: Communication) -> None:
+        await until(lambda: [one.peer for one in sent] == ["ben", "ana"])
+
+    on(tmp_path, first, outputs=[kind], peers=PEERS, collective_info=collective)
+    is_mended.append(True)
+    on(tmp_path, second, outputs=[kind], peers=PEERS, collective_info=collective)
+
+
+def test_an_escalation_to_whom_nobody_knows_now_waits_and_goes_on(tmp_path, notes) -> None:
+    kind, sent = notes
+    asked: list[Identifier] = []
+
+    def collective(who: Identifier) -> Collective:
+        asked.append(who)
+        if len(asked) < 2:
+            raise OSError("the roster is down")
+        return Collective(name=who.name, members=("ben",))
+
+    async def work(communication: Communication) -> None:
+        steps = (NextReceiver("collective:crew"),)
+        await communication.send(task(), wishes=Wishes(answer_within=50, escalate=steps))
+        await until(lambda: len(asked) == 1)
+        await communication.send(task())
+        await until(lambda: [one.peer for one in sent] == ["ana", "ana"])
+        await until(lambda: [one.peer for one in sent] == ["ana", "ana", "ben"])
+
+    on(tmp_path, work, outputs=[kind], peers=PEERS, collective_info=collective)
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])

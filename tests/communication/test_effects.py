@@ -234,16 +234,35 @@ ttl = "1 min"
 set = "room.alarm"
 of = "{R}"
 value = true
+[actions."lock the room"]
+most_hops = 1
+[actions."lock the room".context]
+entity = "room/{R}"
+scope = "status"
+values = { locked = true, by = "{policy}" }
+valid = "10 min"
 """,
         tmp_path,
     )
     assert problems == []
-    note, lock, mark = (declared.actions[phrase].effect for phrase in declared.actions)
+    note, lock, mark, close = (declared.actions[phrase].effect for phrase in declared.actions)
     assert (note.target, note.type, note.most_hops) == ("raw.alarms", "alarm.raised", 2)
     assert (lock.kind, lock.target) == ("webhook", "https://example.org/lock")
     assert declared.actions["lock the door"].ttl_ms == 60_000
-    assert (mark.target, mark.type, mark.subject) == ("context", "rapport.context.set", "room/{R}")
-    assert mark.data == {"concept": "room", "key": "{R}", "attribute": "alarm", "value": True}
+    assert (mark.target, mark.subject) == ("context.wishes", "room/{R}")
+    assert mark.type == "rapport.context.wish"
+    assert mark.data == {
+        "entity": "room/{R}",
+        "scope": "alarm",
+        "values": {"alarm": True},
+        "valid_ms": 3_600_000,
+    }
+    assert close.data == {
+        "entity": "room/{R}",
+        "scope": "status",
+        "values": {"locked": True, "by": "{policy}"},
+        "valid_ms": 600_000,
+    }
     assert declared.adapters() == ("inbox", "webhook")
     assert declared.appends()
 
@@ -262,6 +281,14 @@ WRONG = {
     'set = "room.alarm"\nvalue = 1': ("site.missing_key", 1),
     'set = "room.alarm"\nof = "{R}"': ("action.no_value", 1),
     'set = "room.alarm"\nof = "{R}"\nvaleu = 1\nvalue = 2': ("site.unknown_key", 4),
+    'set = "room.alarm"\nof = "{R}"\nvalue = 1\nvalid = "no"': ("site.bad_duration", 5),
+    "context = 5": ("site.wrong_type", 2),
+    'context.entity = "{R}"\ncontext.scope = "s"\ncontext.values = { a = 1 }': (
+        "site.wrong_type",
+        2,
+    ),
+    'context.entity = "room/{R}"\ncontext.values = { a = 1 }': ("site.missing_key", 1),
+    'context.entity = "room/{R}"\ncontext.scope = "s"': ("action.no_value", 1),
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.store.history import MemoryHistory, SqliteHistory
+from rapport.store.history import MemoryHistory
+from rapport.store.history_sqlite import SqliteHistory
 
 
 @pytest.fixture(params=["sqlite", "memory"])

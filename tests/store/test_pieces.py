@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from rapport.core.errors import StoreUnavailable
-from rapport.store.history import MemoryHistory, SqliteHistory
+from rapport.store.history import MemoryHistory
+from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.memory import MemoryLogStore
 from rapport.store.segments import SegmentLogStore
 from rapport.testing.disk import ForgetfulDisk

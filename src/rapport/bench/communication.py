@@ -71,7 +71,7 @@ def _measure_grid(quick: bool, full: bool) -> Grid:
 
 
 def _grid_results(grid: Grid) -> list[Result]:
-    how = f"sends of {BATCH}, {IN_FLIGHT:,} messages on their way"
+    how = f"sends of up to {BATCH}, {IN_FLIGHT:,} messages on their way"
     results = [
         rate(f"handled, {row} workers x {column} peers, {how}", value, "messages/s")
         for (row, column), value in grid.items()

@@ -28,9 +28,9 @@ from rapport.communication.ledger import DELIVERY_PREFIX
 from rapport.core.message import MESSAGE, Identifier, Message, MessagePolicy
 
 BATCH = 500
-"""Messages in one `send`."""
-IN_FLIGHT = 6_000
-"""Messages without an answer in the whole room, shared by its workers; each may have a batch."""
+"""Messages in one `send`, or as many as a worker may have on their way."""
+IN_FLIGHT = 4_000
+"""Messages without an answer in the whole room, shared by its workers."""
 _PAGE = 10_000
 
 
@@ -90,7 +90,8 @@ async def run_cell(
     says anything else than that each message was handed once and answered once.
     """
     async with fresh_room(directory_of(peers), with_tokens=with_tokens) as room:
-        windows = [_Window(max(IN_FLIGHT // workers, batch)) for _ in range(workers)]
+        window = max(IN_FLIGHT // workers, 1)
+        windows = [_Window(window) for _ in range(workers)]
         told: Counter[str] = Counter()
 
         def tell(message: Message) -> None:
@@ -102,7 +103,7 @@ async def run_cell(
         began_ns, began_processor = CLOCK.steady_ns(), time.process_time()
         await asyncio.gather(
             *(
-                _work(room, number, windows[number], share, peers, policy, batch)
+                _work(room, number, windows[number], share, peers, policy, min(batch, window))
                 for number, share in enumerate(_shares(messages, workers))
             )
         )

@@ -9,6 +9,7 @@ ledger, duplicate check and history index.
 from __future__ import annotations
 
 import asyncio
+import gc
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -266,6 +267,8 @@ async def fresh_room(
         try:
             if running:
                 await room.start()
+            gc.freeze()  # as `rapport up` does
             yield room
         finally:
+            gc.unfreeze()
             await room.close()

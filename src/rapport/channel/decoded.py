@@ -7,6 +7,7 @@ from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from rapport.channel.retention_ttl import are_mortal
 from rapport.core.event import Event, StoredEvent
 
 CACHE_BYTES = 16 * 1024 * 1024
@@ -15,16 +16,22 @@ CACHE_BYTES = 16 * 1024 * 1024
 class DecodedBlock:
     """The events of one block; made into stored events when the first reader asks."""
 
-    __slots__ = ("_events", "_received", "_stored", "first", "last", "mortal", "size")
+    __slots__ = ("_events", "_mortal", "_received", "_stored", "first", "last", "size")
 
-    def __init__(
-        self, first: int, received: int, events: Sequence[Event], size: int, *, mortal: bool = True
-    ) -> None:
-        """`mortal`: one of them may have a time to live."""
+    def __init__(self, first: int, received: int, events: Sequence[Event], size: int) -> None:
         self.first, self.last, self.size = first, first + len(events) - 1, size
-        self.mortal = mortal
         self._received, self._events = received, events
         self._stored: list[StoredEvent] | None = None
+        self._mortal: bool | None = None
+
+    @property
+    def mortal(self) -> bool:
+        """Whether one of them has a time to live; looked at for the first reader, who is about to
+        look at them anyway.
+        """
+        if self._mortal is None:
+            self._mortal = are_mortal(self._events)
+        return self._mortal
 
     def ids(self) -> list[str]:
         """The ids of its events, in order."""

@@ -107,7 +107,7 @@ def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
 
 
 def _cut(events: Sequence[Event], blocks: list[tuple[Sequence[Event], bytes]]) -> None:
-    if len(events) > 1 and sum(len(event.data) for event in events) > BLOCK_BYTES:
+    if len(events) > 1 and sum([len(event.data) for event in events]) > BLOCK_BYTES:
         middle = len(events) // 2
         _cut(events[:middle], blocks)
         _cut(events[middle:], blocks)

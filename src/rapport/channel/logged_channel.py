@@ -189,10 +189,7 @@ class LoggedChannel:
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
-                mortal = _TTL_NAME in body
-                decoded = DecodedBlock(
-                    block.first, block.received, events, len(body), mortal=mortal
-                )
+                decoded = DecodedBlock(block.first, block.received, events, len(body))
                 self._shared.decoded.put(self.name, decoded)
             self._known = blocks[-1].last
             if draft is not None:
@@ -340,8 +337,7 @@ class LoggedChannel:
                 "block unreadable", channel=self.name, position=block.first, why=str(error)
             )
             return None
-        mortal = _TTL_NAME in block.body
-        decoded = DecodedBlock(block.first, block.received, events, len(block.body), mortal=mortal)
+        decoded = DecodedBlock(block.first, block.received, events, len(block.body))
         self._shared.decoded.put(self.name, decoded)
         return decoded
 

@@ -32,6 +32,11 @@ def ttl_of(event: Event, rule_ms: int) -> int:
     return int(text) if rule_ms < 0 else min(int(text), rule_ms)
 
 
+def are_mortal(events: Sequence[Event]) -> bool:
+    """Whether a publisher gave one of the events a time to live."""
+    return any(TTL in event.headers for event in events)
+
+
 def is_over(stored: StoredEvent, rule_ms: int, now_ms: int) -> bool:
     """Whether its time has passed; what is to be given out once has none."""
     ttl_ms = ttl_of(stored.event, rule_ms)

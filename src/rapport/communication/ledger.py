@@ -120,6 +120,13 @@ def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> 
     return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=[detection])
 
 
+def held_event(message: str, reason: str, until: int, *, now_ms: int) -> Event:
+    """A message waits as a whole: nobody can say now whom it is for."""
+    line = LedgerLine(message=message, reason=reason, until=until)
+    name = content_id("ledger", message, "held", reason)
+    return ledger_event(line, "held", id=name, now_ms=now_ms, causes=[message])
+
+
 def refused_answer_event(message: str, peer: str, reason: str, *, cause: str, now_ms: int) -> Event:
     """An answer that does not count: forged, or to nothing we sent."""
     return make_event(

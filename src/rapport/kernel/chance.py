@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 
-from rapport.core.ids import time_ordered_id
+from rapport.core.ids import CHANCE_BYTES, id_ends, id_start
 from rapport.kernel.clock import Clock
 
 _DRAWN = 64
@@ -29,16 +29,15 @@ class Ids:
 
     def __init__(self, clock: Clock, chance: Chance) -> None:
         self._clock, self._chance = clock, chance
-        self._last_ms = 0
-        self._drawn: list[bytes] = []
+        self._last_ms, self._start = 0, id_start(0)
+        self._ends: list[str] = []
 
     def new(self) -> str:
         """A UUIDv7 as text."""
         now_ms = self._clock.now_ms()
         if now_ms > self._last_ms:
-            self._last_ms = now_ms
-        if not self._drawn:
+            self._last_ms, self._start = now_ms, id_start(now_ms)
+        if not self._ends:
             # Drawing for many at once costs hardly more than for one.
-            many = self._chance.randbytes(10 * _DRAWN)
-            self._drawn = [many[start : start + 10] for start in range(0, len(many), 10)]
-        return time_ordered_id(self._last_ms, self._drawn.pop())
+            self._ends = id_ends(self._chance.randbytes(CHANCE_BYTES * _DRAWN))
+        return self._start + self._ends.pop()

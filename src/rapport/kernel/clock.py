@@ -8,7 +8,16 @@ import asyncio
 import heapq
 import itertools
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Now(NamedTuple):
+    """A moment, as pure machines are told it."""
+
+    wall_ms: int
+    """Milliseconds since 1970 UTC: decides what is valid; may jump when a clock is set."""
+    steady_ms: float
+    """Milliseconds that never go back: decides what is due; only differences mean something."""
 
 
 class Clock(Protocol):
@@ -73,15 +82,15 @@ class ManualClock:
     async def advance(self, duration_ms: int) -> None:
         """Moves on, stopping at each sleeper's due time and letting it run before going further."""
         target = self._now_ms + duration_ms
-        await _settle()
+        await settle()
         while self._sleepers and self._sleepers[0][0] <= target:
             self.set_ms(max(self._now_ms, int(self._sleepers[0][0])))
-            await _settle()
+            await settle()
         self.set_ms(target)
-        await _settle()
+        await settle()
 
 
-async def _settle(rounds: int = 20) -> None:
+async def settle(rounds: int = 20) -> None:
     """Lets everything that is ready run; enough rounds for chains of awaits without I/O."""
     for _ in range(rounds):
         await asyncio.sleep(0)

@@ -35,7 +35,8 @@ from rapport.kernel.settings import read_secret
 from rapport.store.base import LogStore, RecordStore
 from rapport.store.beginning_anew import open_or_begin_anew
 from rapport.store.field_index import FieldIndex, SqliteFieldIndex
-from rapport.store.history import HistoryIndex, SqliteHistory
+from rapport.store.history import HistoryIndex
+from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.routed import (
     EMBEDDED,
     LogReader,

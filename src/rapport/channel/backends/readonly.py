@@ -16,7 +16,7 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
-from rapport.store.history import SqliteHistory
+from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.routed import LogReader
 from rapport.store.tailing import SegmentLogReader
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -32,9 +33,9 @@ _SHOWN = 200
 def arrived_event(known: Proven, adapter: str, new_id: Callable[[], str], now_ms: int) -> Event:
     """The message of a peer as an event of `input`."""
     message = known.message
-    headers = {PROOF: known.proof, ADAPTER: adapter}
+    headers = _headers(known.proof, adapter)
     if message.id:
-        headers[GIVEN] = message.id
+        headers = headers | {GIVEN: message.id}
     if known.unique:
         id = known.unique
     elif message.id:
@@ -46,8 +47,14 @@ def arrived_event(known: Proven, adapter: str, new_id: Callable[[], str], now_ms
 
 def own_event(message: Message, adapter: str, new_id: Callable[[], str], now_ms: int) -> Event:
     """The message of an application, or of the node itself, as an event of `input`."""
-    headers = {PROOF: APPLICATION, ADAPTER: adapter}
+    headers = _headers(APPLICATION, adapter)
     return _event(message, message.id or new_id(), APPLICATION, headers, now_ms)
+
+
+@lru_cache(maxsize=1_024)
+def _headers(proof: str, adapter: str) -> dict[str, str]:
+    """The same for all messages of a way: not to be changed."""
+    return {PROOF: proof, ADAPTER: adapter}
 
 
 def renew_event(known: Proven, now_ms: int, *, may_hold: bool) -> Event:

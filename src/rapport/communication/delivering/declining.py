@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 DECLINE = "DECLINE"
 """The subtype of a message that declines what it refers to."""
 DECLINING_WORDS = ("no", "nein", "non", "cannot", "i cannot")
 """Unless the site says others."""
+_SHORT = 100
 
 
 class Declines:
@@ -18,6 +20,8 @@ class Declines:
 
     def __init__(self, words: Iterable[str] = DECLINING_WORDS) -> None:
         self._words = frozenset(plain_word(word) for word in words)
+        # People say the same things: the same few words are looked at once.
+        self._says_short = lru_cache(maxsize=1_024)(self._says)
 
     def says(self, text: str, subtype: str = "") -> bool:
         """Whether an answer declines: by its subtype, or since its first line is one of the words
@@ -28,6 +32,9 @@ class Declines:
         """
         if subtype == DECLINE:
             return True
+        return self._says_short(text) if len(text) <= _SHORT else self._says(text)
+
+    def _says(self, text: str) -> bool:
         first, _, _ = text.strip().partition("\n")
         return plain_word(first) in self._words
 

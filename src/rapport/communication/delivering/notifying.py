@@ -156,7 +156,8 @@ def _call(id: str, callback: Callback, message: Message) -> Awaitable[None] | No
     except Exception as error:
         _log.error("callback failed", callback=id, message=message.id, error=repr(error))
         return None
-    return waited_for if inspect.isawaitable(waited_for) else None
+    is_over = waited_for is None or not inspect.isawaitable(waited_for)
+    return None if is_over else waited_for
 
 
 async def _finish(id: str, waited_for: Awaitable[None], message: Message) -> None:

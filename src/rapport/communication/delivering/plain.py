@@ -24,10 +24,11 @@ from rapport.communication.ledger import (
 )
 from rapport.communication.peers import Peer, adapter_of, shown_address
 from rapport.core.errors import SourceUnavailable
-from rapport.core.event import CAUSE, Event, cause_text
+from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text
 from rapport.core.message import MESSAGE, Message
 
 _REMEMBERED = 100_000
+_MOST_PEERS = 20_000
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -42,7 +43,7 @@ class PlainPeer(msgspec.Struct, frozen=True):
     named: str
     """The end of a delivery's id; empty when it is no readable one."""
     queued: dict[str, bytes]
-    """By the message's policy all but the very end of a delivery's data."""
+    """By the message's policy all but the times at the end of a delivery's data."""
 
 
 class Recent:
@@ -81,6 +82,8 @@ class PlainLane:
     def __init__(self, members: Members, recent: Recent, *, enabled: bool = True) -> None:
         self._members, self._enabled = members, enabled
         self._peers: dict[str, PlainPeer | None] = {}
+        self._known: dict[str, PlainPeer] = {}
+        """As they were when last looked up: what is made of a peer is made once."""
         self.recent = recent
         """Messages that went this way, each with its peer: nothing else is remembered of them, so
         nothing is to be looked up."""
@@ -105,7 +108,16 @@ class PlainLane:
         usable = self._members.usable(peer, peer.delivery, now_ms)
         if len(usable) != 1:
             return None
-        address = usable[0]
+        known = self._known.get(name)
+        same = known is not None and (known.peer is peer or known.peer == peer)
+        if known is not None and same and known.address == usable[0]:
+            return known
+        if len(self._known) >= _MOST_PEERS:
+            self._known.clear()
+        made = self._known[name] = self._made(name, peer, usable[0])
+        return made
+
+    def _made(self, name: str, peer: Peer, address: str) -> PlainPeer:
         adapter = adapter_of(address)
         said = {
             "fate": "queued",
@@ -115,7 +127,7 @@ class PlainLane:
             "adapter": adapter,
         }
         ends = {
-            policy: _delivery_end(peer, address, now_ms, policy == "acknowledged")
+            policy: _delivery_end(peer, address, policy == "acknowledged")
             for policy in ("acknowledged", "unreliable")
         }
         return PlainPeer(
@@ -136,7 +148,7 @@ class PlainLane:
         self, plain: PlainPeer, message: Message, id: str, event: Event, now_ms: int
     ) -> Event:
         """The delivery's event, made of that in `input`: the same as `delivery(...).to_event()`
-        for a fraction of the cost. `now_ms` is that of `reach`.
+        for a fraction of the cost.
         """
         name = id + plain.named
         # What is left at its default is left out of a message, but not of a delivery.
@@ -145,11 +157,8 @@ class PlainLane:
             made = self.delivery(plain, message, id, now_ms=now_ms, sent_ms=event.time, case="")
             return made.to_event()
         self.recent.add(id, plain.peer.name)
-        data = b'%b%b,"time":%d}' % (
-            event.data[:-1],
-            plain.queued[message.delivery_policy],
-            event.time,
-        )
+        end = plain.queued[message.delivery_policy]
+        data = b'%b%b,"queued":%d,"time":%d}' % (event.data[:-1], end, now_ms, event.time)
         return Event(SOURCE, name, DELIVERY, id, now_ms, data, {CAUSE: cause_text(id)})
 
     def delivery(
@@ -184,15 +193,9 @@ def _name_end(peer: Peer, address: str) -> str:
     return name if name.startswith(f".{peer.name}.") else ""
 
 
-def _delivery_end(peer: Peer, address: str, now_ms: int, acknowledge: bool) -> bytes:
-    """What a delivery says beside its message."""
-    said = {
-        "peer": peer.name,
-        "address": address,
-        "attempt": 1,
-        "queued": now_ms,
-        "plain": True,
-    }
+def _delivery_end(peer: Peer, address: str, acknowledge: bool) -> bytes:
+    """What a delivery says beside its message and its times."""
+    said = {"peer": peer.name, "address": address, "attempt": 1, "plain": True}
     if acknowledge:
         said["acknowledge"] = True
     return b"," + msgspec.json.encode(said)[1:-1]
@@ -235,16 +238,24 @@ def plain_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
 
 def _taken_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
     """The usual line, made of bytes: all but the message and a time is the same for a peer."""
-    message = data.message
-    end = _taken_end(data.peer, data.address, data.attempt, bool(delivery.case))
+    message, state = data.message, data.state
+    name_end, end = _taken_ends(data.peer, data.address, data.attempt, state, bool(delivery.case))
     body = b'{"message":%b%b%d}' % (_ENCODER.encode(message), end, delivery.queued)
-    name = event_name(message, data.peer, data.state)
+    name = message + name_end
+    if len(name) >= MAX_NAME or not name.isprintable():
+        name = event_name(message, data.peer, state)
     headers = {CAUSE: cause_text(message)}
-    return Event(SOURCE, name, DELIVERY_PREFIX + data.state, message, now_ms, body, headers)
+    return Event(SOURCE, name, _TAKEN[state], message, now_ms, body, headers)
+
+
+_TAKEN = {state: DELIVERY_PREFIX + state for state in ("handed", "confirmed")}
 
 
 @lru_cache(maxsize=16_384)
-def _taken_end(peer: str, address: str, attempt: int, is_routed: bool) -> bytes:
+def _taken_ends(
+    peer: str, address: str, attempt: int, state: str, is_routed: bool
+) -> tuple[str, bytes]:
+    """How the line's id and its data end."""
     line = LedgerLine(
         message="",
         peer=peer,
@@ -256,4 +267,4 @@ def _taken_end(peer: str, address: str, attempt: int, is_routed: bool) -> bytes:
         stage=1,
     )
     said = _ENCODER.encode(line).removeprefix(b'{"message":""')
-    return said[:-1] + b',"queued":'
+    return f".{peer}.{state}", said[:-1] + b',"queued":'

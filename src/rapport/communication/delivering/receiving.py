@@ -203,7 +203,7 @@ class Receiving:
         fate: MessageFate,
         message: Message | None = None,
     ) -> Event:
-        data = event.data[:-1] + _fate_end(fate, handled.receivers)
+        data = event.data[:-1] + fate_end(fate, handled.receivers)
         if handled.notify and message is not None:
             RECENT.note(data, message)  # callbacks are told of it
         headers = event.headers | {FATE: fate} if handled.notify else event.headers
@@ -246,7 +246,7 @@ class Receiving:
 
 
 @lru_cache(maxsize=4_096)
-def _fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
+def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
     """The end of a message's event in `log`."""
     said = {"fate": fate, "receivers": [str(each) for each in receivers]}
     return b"," + msgspec.json.encode(said)[1:]

@@ -33,18 +33,20 @@ from rapport.communication.delivering.judging import Judging
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, came_back_line
 from rapport.communication.delivering.plain_outcomes import PlainOutcomes
+from rapport.communication.delivering.plain_taking import PlainTaking
+from rapport.communication.delivering.put_off import PutOff, PutOffEvent, is_put_off
 from rapport.communication.delivering.receiving import Receiving, answered_line
 from rapport.communication.delivering.returned import told
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
-from rapport.communication.ledger import refused_answer_event
+from rapport.communication.ledger import held_event, refused_answer_event
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import PrivacyFunctions
 from rapport.communication.templates import Facts
 from rapport.core.detection import DETECTED
-from rapport.core.errors import Unavailable
+from rapport.core.errors import SourceUnavailable, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import Clock
@@ -57,6 +59,7 @@ _DUE_AT_ONCE = 1_000
 _LARGEST_BURIED = 100_000
 """A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
 _LOOK_AGAIN_MS = 60_000
+_ASK_AGAIN_MS = 5_000
 
 _log = get_logger(__name__)
 
@@ -85,6 +88,7 @@ class Taking:
         self._clock, self._decided = clock, parts.decided
         self.transaction = Transaction(records)
         self._due, self._chores = Due(self.transaction), Chores(self.transaction)
+        self._put_off = PutOff(self.transaction, self._due)
         self._closing: list[str] = []
         members = Members(parts.directory, parts.adapters)
         self._cases = Cases(
@@ -105,6 +109,7 @@ class Taking:
             retry=parts.retry,
             declines=parts.declines,
         )
+        self._plain_taking = PlainTaking(self.transaction, self._lane, parts.route, parts.declines)
         self._declines = parts.declines
         self._plain = PlainOutcomes(self.transaction, self._cases, self._lane, parts.retry)
         self._acting = Acting(
@@ -129,22 +134,51 @@ class Taking:
         """Takes events of one channel, and the place up to which it was read."""
         now_ms = self._clock.now_ms()
         self._lane.begin_batch()
-        for stored in batch:
-            mark = self.transaction.mark()
-            try:
-                self._take(channel, stored.event, now_ms, hops)
-            except Unavailable:
-                raise
-            except Exception as error:
-                # What cannot be handled is set aside with the error; the others go on.
-                self.transaction.roll_back(mark)
-                _log.error(
-                    "event set aside", channel=channel, id=stored.event.id, error=repr(error)
-                )
-                self._set_aside(channel, stored, error)
+        number = self._plain_taking.take_row(batch, 0, now_ms) if channel == "input" else 0
+        while number < len(batch):
+            self._take_one(channel, batch[number], now_ms, hops)
+            number += 1
+            if channel == "input":
+                number = self._plain_taking.take_row(batch, number, now_ms)
         position = batch[-1].position
         self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
         self.positions[channel] = position
+
+    def _take_one(
+        self,
+        channel: str,
+        stored: StoredEvent,
+        now_ms: int,
+        hops: Mapping[str, int],
+        tries: int = 1,
+    ) -> None:
+        mark = self.transaction.mark()
+        try:
+            self._take(channel, stored.event, now_ms, hops)
+        except SourceUnavailable as error:
+            # Nobody can say now who is to be told; that is no reason to keep the others waiting.
+            self.transaction.roll_back(mark)
+            hops_to = hops.get(stored.event.id, 0)
+            self._wait_for_directory(PutOffEvent(channel, stored, hops_to, tries), error, now_ms)
+        except Unavailable:
+            raise
+        except Exception as error:
+            # What cannot be handled is set aside with the error; the others go on.
+            self.transaction.roll_back(mark)
+            _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
+            self._set_aside(channel, stored, error)
+
+    def _wait_for_directory(
+        self, event: PutOffEvent, error: SourceUnavailable, now_ms: int
+    ) -> None:
+        """Puts an event off; a message is held, and that is said once."""
+        due_ms = self._put_off.put(event, now_ms)
+        if event.tries > 1:
+            return
+        id = event.stored.event.id
+        _log.warning("event put off", channel=event.channel, id=id, error=error.message)
+        if event.channel == "input":
+            self.transaction.emit("log", held_event(id, error.code, due_ms, now_ms=now_ms))
 
     def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
         """Takes outcomes that did not go through `control`."""
@@ -244,16 +278,33 @@ class Taking:
     def take_due(self, now_ms: int) -> None:
         """Takes some of what is due."""
         for entry in self._due.take(now_ms, _DUE_AT_ONCE):
-            mark = self.transaction.mark()
-            try:
-                self._cases.pass_time(*split_key(entry.key), self._clock.now_ms())
-            except Unavailable:
-                raise
-            except Exception as error:
-                # A case that cannot be handled is looked at again later; the others go on.
-                self.transaction.roll_back(mark)
-                _log.error("timer failed", key=entry.key, error=repr(error))
-                self._due.set(entry.key, now_ms + _LOOK_AGAIN_MS)
+            if is_put_off(entry.key):
+                self._take_put_off(entry.key)
+            else:
+                self._pass_time(entry.key, now_ms)
+
+    def _take_put_off(self, key: str) -> None:
+        event = self._put_off.take(key)
+        if event is not None:
+            hops = {event.stored.event.id: event.hops}
+            now_ms = self._clock.now_ms()
+            self._take_one(event.channel, event.stored, now_ms, hops, event.tries + 1)
+
+    def _pass_time(self, key: str, now_ms: int) -> None:
+        """A case that cannot be handled is looked at again later; the others go on."""
+        mark = self.transaction.mark()
+        try:
+            self._cases.pass_time(*split_key(key), self._clock.now_ms())
+        except SourceUnavailable as error:
+            self.transaction.roll_back(mark)
+            _log.warning("nobody says who is asked next", key=key, error=error.message)
+            self._due.set(key, now_ms + _ASK_AGAIN_MS)
+        except Unavailable:
+            raise
+        except Exception as error:
+            self.transaction.roll_back(mark)
+            _log.error("timer failed", key=key, error=repr(error))
+            self._due.set(key, now_ms + _LOOK_AGAIN_MS)
 
     def commit(self) -> Outgoing:
         """Makes everything durable; returns what is to be appended now."""

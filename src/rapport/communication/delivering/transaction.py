@@ -139,6 +139,16 @@ class Transaction:
         events.append(event)
         self._journal.append(events)
 
+    def emit_all_early(self, channel: str, events: list[Event]) -> None:
+        """As `emit_early` for many, which are not rolled back any more."""
+        if not events:
+            return
+        before = self._outgoing.get(channel) or self._early.get(channel)
+        if before is None:
+            self._early[channel] = events
+        else:
+            before += events
+
     def take_early(self) -> Outgoing:
         """What is to be appended before `commit`."""
         early, self._early = self._early, {}

@@ -59,10 +59,15 @@ def with_wishes(event: Event, wishes: Wishes) -> Event:
     return msgspec.structs.replace(event, data=data)
 
 
+def may_have_wishes(event: Event) -> bool:
+    """Whether `wishes_of` is worth asking; costs nothing."""
+    # They stand last, and nothing else in a message is a table.
+    return event.data.endswith(b"}}")
+
+
 def wishes_of(event: Event) -> Wishes:
     """What a message's event asks; costs nothing where it asks nothing."""
-    # They stand last, and nothing else in a message is a table.
-    if event.data[-2:] != b"}}" or _MARK not in event.data:
+    if not may_have_wishes(event) or _MARK not in event.data:
         return NO_WISHES
     try:
         return _DECODER.decode(event.data).wishes

@@ -232,8 +232,8 @@ def _write(message: MessageRow, written: _Written, time: int) -> None:
     message.conversation, message.refers_to = written.conversation, written.refers_to
     message.policy, message.detection = written.policy, written.detection
     message.urgent = written.urgent
-    if message.state == OPEN:
-        message.state = _state_of(written)
+    if message.state in (OPEN, "held"):  # one that waited as a whole waits no more
+        message.state, message.reason = _state_of(written), ""
 
 
 def _state_of(written: _Written) -> str:

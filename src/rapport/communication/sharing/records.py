@@ -21,6 +21,7 @@ OWN = frozenset(
         "communication.members",
         "communication.due",
         "communication.chores",
+        "communication.put_off",
         "communication.spreads",
         "communication.sending",
     }
