@@ -224,3 +224,13 @@ def test_importing_the_pipeline_does_not_import_pyspark() -> None:
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", command], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("", ["-XX:+UseParallelGC"]), ("-XX:+UseG1GC -Xmn1g", ["-XX:+UseG1GC"])],
+)
+def test_java_is_told_of_one_collector_only(tmp_path, given, expected) -> None:
+    options = spark_options(SparkSettings(java_options=given), tmp_path)
+    told = options["spark.driver.extraJavaOptions"].split()
+    assert [one for one in told if one.endswith("GC")] == expected

@@ -21,6 +21,7 @@ from rapport.context.faults import refusal
 from rapport.context.keeping import Keeping
 from rapport.context.messages import (
     NOT_ALLOWED,
+    NOT_FOUND,
     PROCESSED,
     RECEIVED,
     Found,
@@ -172,12 +173,15 @@ class ContextBroker:
         shell.audit.note_asked(identity, entity, scope, status)
         if isinstance(ended, Refused):
             raise refusal(ended.status, ended.why, what)
+        then, now = now, shell.now()
+        if ended.record.valid_until <= now.wall_ms:
+            raise refusal(NOT_FOUND, "its validity ended on the way here", what)
         return Located(
             record=ended.record,
             hops=ended.hops,
             holder=ended.holder,
-            asked_ms=now.wall_ms,
-            took_ms=shell.now().steady_ms - now.steady_ms,
+            asked_ms=then.wall_ms,
+            took_ms=now.steady_ms - then.steady_ms,
             broker=self.address,
         )
 

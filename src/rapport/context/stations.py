@@ -10,7 +10,7 @@ from rapport.transport.addresses import ip_of, is_loopback
 from rapport.transport.base import Address, Endpoint
 from rapport.transport.keys import DatagramKeys
 from rapport.transport.station import Station
-from rapport.transport.udp import UdpEndpoint
+from rapport.transport.udp import UdpEndpoint, host_towards
 
 Link = Callable[[Endpoint], Endpoint]
 """Wraps an endpoint; tests lose and delay datagrams with it."""
@@ -34,9 +34,13 @@ async def open_station(
     return Station.sealed(endpoint, keys, clock=clock)
 
 
-def own_side(brokers: Sequence[Address]) -> Address:
-    """Where a client of these brokers listens: on the loopback when all of them are there."""
+def own_side(brokers: Sequence[Address], keys: DatagramKeys | None) -> Address:
+    """Where a client of these brokers listens: on the loopback when all of them are there. Who has
+    the network's keys is answered as a member is, by one address.
+    """
     is_ipv6 = any((found := ip_of(host)) is not None and found.version == 6 for host, _ in brokers)
     if all(is_loopback(broker) for broker in brokers):
         return ("::1" if is_ipv6 else "127.0.0.1"), 0
+    if keys is not None and keys.is_member:
+        return host_towards(brokers[0]), 0
     return ("::" if is_ipv6 else "0.0.0.0"), 0

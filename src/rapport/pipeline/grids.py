@@ -43,8 +43,9 @@ def run_grid(
     must be shared.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [point for point in points if not part_of(folder, name, point).exists()]
-    spread(spark, partial(_make_part, work, folder, name), missing, doing=f"running {name}")
+    parts = {part_of(folder, name, point): point for point in points}
+    missing = [(part, point) for part, point in parts.items() if not part.exists()]
+    spread(spark, partial(_make_part, work), missing, doing=f"running {name}")
     return pa.concat_tables([_read(part_of(folder, name, point)) for point in points])
 
 
@@ -53,11 +54,10 @@ def part_of(folder: Path, name: str, point: msgspec.Struct) -> Path:
     return folder / f"{name}-{content_id(name, msgspec.json.encode(point).decode())}.parquet"
 
 
-def _make_part(
-    work: Callable[[Point], pa.Table], folder: Path, name: str, point: Point
-) -> None:
+def _make_part(work: Callable[[Point], pa.Table], task: tuple[Path, Point]) -> None:
+    part, point = task
     rows = work(point)
-    with replaced_file(part_of(folder, name, point)) as temporary:
+    with replaced_file(part) as temporary:
         pq.write_table(rows, temporary, compression="zstd")
 
 
@@ -67,6 +67,6 @@ def _read(part: Path) -> pa.Table:
     except (pa.ArrowInvalid, OSError) as broken:
         raise Corrupt(
             f"{part} is damaged: {broken}",
-            code="pipeline.damaged_part",
+            code="lake.bad_file",
             hint="delete it; the next run makes it again",
         ) from broken

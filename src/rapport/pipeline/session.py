@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 # Java writes its own console log; all of it belongs on stderr, where the data of a command never
 # goes.
+_CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _LOGGING = """rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -127,8 +129,9 @@ def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
     log_settings.write_text(_logging(settings.log_level), encoding="utf-8")
     # Spark looks for the cause of an error with a regular expression that needs a deep stack.
     # The parallel collector gives a fifth more rows per second in joins on two cores.
+    collector = "" if _CHOOSES_COLLECTOR.search(settings.java_options) else "-XX:+UseParallelGC "
     java = (
-        "-Xss4m -XX:+UseParallelGC -Duser.timezone=UTC"
+        f"-Xss4m {collector}-Duser.timezone=UTC"
         f" -Dlog4j2.configurationFile={log_settings.as_uri()}"
     )
     options = {

@@ -92,7 +92,7 @@ class BrokerLink:
         found = tuple(dict.fromkeys([await resolve(address) for address in brokers]))
         clock = clock or SystemClock()
         return BrokerLink(
-            await open_station(own_side(found), keys, clock, link),
+            await open_station(own_side(found, keys), keys, clock, link),
             found,
             clock=clock,
             chance=chance or Chance.from_machine(),

@@ -147,18 +147,21 @@ class SimulatedNetwork:
             self._ticks[number] = due_ms
             self.scheduler.at(due_ms, self._tick, number, due_ms)
 
-    def _tick(self, number: int, due_ms: float) -> None:
+    def _tick(self, number: int, planned_ms: float) -> None:
         # A turn that was planned anew for an earlier time is not taken a second time.
-        if self._ticks[number] != due_ms or number in self._dead:
+        if self._ticks[number] != planned_ms or number in self._dead:
             return
         self._ticks[number] = _NEVER
-        now = self.scheduler.now
-        still_due_ms = self.machines[number].next_due_ms()
+        machine, scheduler = self.machines[number], self.scheduler
+        due_ms = machine.next_due_ms()
         # Most turns were for acknowledgements that came meanwhile.
-        if still_due_ms is not None and still_due_ms <= now.steady_ms:
-            self.machines[number].tick(now)
+        if due_ms is not None and due_ms <= scheduler.time_ms:
+            machine.tick(scheduler.now)
             self._empty(number)
-        self._plan_tick(number)
+            due_ms = machine.next_due_ms()
+        if due_ms is not None and due_ms < self._ticks[number]:
+            self._ticks[number] = due_ms
+            scheduler.at(due_ms, self._tick, number, due_ms)
 
     # --- the medium ---
 

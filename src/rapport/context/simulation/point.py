@@ -151,7 +151,7 @@ def make_load(point: SearchPoint) -> Load:
 
 
 def measured(asked: Asked, uncounted: float = 0.0) -> dict[str, Any]:
-    """Shares and means over all counted requests; hops and times over those that found something."""
+    """Means over all counted requests; hops and times over those that found something."""
     every = asked.table()
     rows = every.slice(int(every.num_rows * uncounted))
     found = rows["found"].to_numpy()
