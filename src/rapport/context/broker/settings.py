@@ -54,7 +54,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     kind: ReplicationName = "random"
     copies: int = 0
     """With `random`: so many, or (0) as many as brokers lie on the path."""
-    at_most: int = 8
+    at_most: int = 64
     """The cap of copies that follow the path."""
     least_validity_ms: int = 5_000
     """A record with less left is not worth a copy."""
