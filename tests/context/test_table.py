@@ -213,6 +213,53 @@ def test_many_updates_leave_one_turn_in_the_heap_not_one_each() -> None:
     assert len(table) == 1
 
 
+def test_an_update_takes_its_place_among_those_of_a_thousand_providers() -> None:
+    table = Records()
+    for number in range(1_000):
+        table.put(record(number, 5_000 + number, f"p{number}"), number)
+    for number in (0, 500, 999):
+        assert table.put(record(1_000 + number, 9_000, f"p{number}"), 2_000) is Outcome.TAKEN
+    starts = [one.record.valid_from for one in table.held()]
+    assert starts == sorted(starts, reverse=True)
+    assert starts[:3] == [1_999, 1_500, 1_000]
+    assert len(table) == table.own_records == 1_000
+    assert [one.record.provider for one in table.held()].count("p500") == 1
+
+
+def test_after_the_clock_was_set_back_an_update_is_answered_at_once() -> None:
+    table = Records()
+    table.put(record(100, 900, "a"), 100)
+    table.put(record(500, 900, "b"), 500)
+    table.put(record(200, 900, "a"), 200)
+    answer = table.answer(KEY, 200)
+    assert answer is not None
+    assert answer.record.provider == "a"
+    assert answer.record.valid_from == 200
+
+
+@pytest.mark.slow
+def test_an_update_costs_the_same_however_many_providers_tell_the_same() -> None:
+    costs = []
+    for providers in (1, 2_000):
+        table, at = Records(), 0
+        for number in range(providers):
+            at += 1
+            table.put(record(at, at + 1_000_000, f"p{number}"), at)
+        rounds = []
+        for _ in range(5):
+            new = [
+                record(at + 1 + n, at + 1_000_000, f"p{n % providers}", value=n)
+                for n in range(2_000)
+            ]
+            began = time.process_time()
+            for one in new:
+                table.put(one, one.valid_from)
+            rounds.append(time.process_time() - began)
+            at += 2_000
+        costs.append(min(rounds))
+    assert costs[1] < 20 * costs[0], costs
+
+
 @pytest.mark.slow
 def test_looking_up_does_not_grow_with_the_table() -> None:
     costs = []

@@ -392,6 +392,21 @@ def test_a_ring_that_loses_one_closes_again(world: Make) -> None:
     assert all(len(member.neighbours) >= 2 for member in made.members.values())
 
 
+@pytest.mark.parametrize("hearsay", [True, False])
+def test_those_whose_hub_died_ask_whom_they_only_heard_of(world: Make, hearsay: bool) -> None:
+    made = world()
+    hub, *others = [address(number) for number in range(5)]
+    made.add(hub, (0.0, 0.0)).adopt(others, made.now)
+    for other in others:
+        made.add(other, (0.0, 0.0)).adopt([hub], made.now)
+        made.call(other, [])
+    for one, other in pairwise(others) if hearsay else ():
+        made.members[other].heard_of(one)
+    made.kill(hub)
+    made.run(12_000)
+    assert is_connected(made.graph()) == hearsay
+
+
 def test_monitoring_begins_when_it_is_asked_for(at: At) -> None:
     member = Membership(address(0), MembershipSettings(), Chance(1), watching=False)
     member.adopt([address(1), address(2)], at(0))

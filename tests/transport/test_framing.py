@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.transport import framing
-from rapport.transport.framing import HEADER_BYTES, OVERHEAD_BYTES, Seal
+from rapport.transport.framing import HEADER_BYTES, OVERHEAD_BYTES, Seal, receiver_name
 from rapport.transport.keys import DatagramKeys, make_key
 from rapport.transport.unsealing import Unseal, UnsealSettings
 
@@ -218,3 +218,33 @@ def test_another_process_draws_other_bytes_for_the_same_words() -> None:
     one, other = Seal(member(), os.urandom(16)), Seal(member(), os.urandom(16))
     assert one.seal(b"same", NOW)[HEADER_BYTES:] != other.seal(b"same", NOW)[HEADER_BYTES:]
     assert one.seal(b"same", NOW)[HEADER_BYTES:] != one.seal(b"same", NOW)[HEADER_BYTES:]
+
+
+def test_a_datagram_is_heard_only_by_the_member_it_is_for() -> None:
+    seal, unseal = pair()
+    name = receiver_name(("::1", 7411))
+    datagram = seal.seal(b"leave", NOW, to=name)
+    for other in (receiver_name(("::1", 7412)), receiver_name(("::2", 7411)), None):
+        assert unseal.open(datagram, NOW, other) is None
+    assert unseal.counters.forged == 3
+    opened = unseal.open(datagram, NOW, receiver_name(("0:0:0:0:0:0:0:1", 7411)))
+    assert opened is not None
+    assert opened[0] == b"leave"
+
+
+def test_a_datagram_for_all_members_is_heard_by_each_and_only_once() -> None:
+    seal, unseal = pair()
+    datagram = seal.seal(b"hello", NOW, to_all=True)
+    for at in ("10.0.0.1", "10.0.0.2"):
+        _, other = pair()
+        assert other.open(datagram, NOW, receiver_name((at, 7411))) is not None
+        assert other.open(datagram, NOW, receiver_name((at, 7411))) is None
+    as_for_one = datagram[:3] + b"\x00" + datagram[4:]
+    assert unseal.open(as_for_one, NOW) is None
+
+
+def test_a_client_cannot_speak_to_all_members() -> None:
+    ana = make_key("ana", "client")
+    seal, unseal = Seal(DatagramKeys([ana]), os.urandom(16)), Unseal(member(NETWORK, ana))
+    assert unseal.open(seal.seal(b"hello", NOW, to_all=True), NOW) is None
+    assert unseal.counters.wrong_side == 1

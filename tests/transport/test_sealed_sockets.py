@@ -7,13 +7,16 @@ from __future__ import annotations
 import asyncio
 import os
 
+import pytest
+
+from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.testing.lossy import LossyEndpoint
 from rapport.transport.key_files import KeyFileWatch, add_key, load_keys, retire_key
-from rapport.transport.keys import make_key
+from rapport.transport.keys import DatagramKeys, make_key
 from rapport.transport.station import Station
-from rapport.transport.udp import UdpEndpoint
+from rapport.transport.udp import UdpEndpoint, host_towards
 
 
 async def until(condition) -> None:
@@ -106,3 +109,25 @@ def test_under_loss_on_sockets_messages_are_whole_or_missing(tmp_path) -> None:
         await other.close()
 
     asyncio.run(scenario())
+
+
+def test_a_member_that_listens_on_every_address_is_refused() -> None:
+    """Nothing could be sealed for it."""
+
+    async def scenario() -> None:
+        endpoint = await UdpEndpoint.open("0.0.0.0", 0)
+        with pytest.raises(InvalidInput) as error:
+            Station.sealed(
+                endpoint, DatagramKeys([make_key("brokers", "network")]), clock=SystemClock()
+            )
+        assert error.value.code == "transport.bad_address"
+        client = DatagramKeys([make_key("ana", "client")])
+        Station.sealed(endpoint, client, clock=SystemClock())  # who only asks may
+        await endpoint.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_host_by_which_another_sees_this_machine() -> None:
+    assert host_towards(("127.0.0.1", 7411)) == "127.0.0.1"
+    assert host_towards(("::1", 7411)) == "::1"

@@ -143,7 +143,7 @@ class Records:
     def held(self, *, own: bool | None = None) -> Iterator[Held]:
         """Everything held, own or replicas only where asked; also what has not begun."""
         for slot in list(self._slots.values()):
-            for one in slot.held:
+            for one in list(slot.held):
                 if own is None or own == (one.holder is None):
                     yield one
 
@@ -156,8 +156,8 @@ class Records:
         that is known here tells anew. False when it is not that case, then nothing is changed.
         """
         held, start = slot.held, record.valid_from
-        if start > wall_ms or not held or held[-1].record.valid_from > wall_ms:
-            return False
+        if not held or max(start, held[0].record.valid_from, held[-1].record.valid_from) > wall_ms:
+            return False  # somebody announces what is still to begin, or the clock was set back
         # Who tells at a beat is the one who has told nothing for longest, so the last.
         index = len(held) - 1
         while index and held[index].record.provider != record.provider:

@@ -25,6 +25,11 @@ class Acquaintances:
                 del self._known[next(iter(self._known))]
         return bool(news)
 
+    def hear_of(self, address: Address) -> None:
+        """Knows it too while there is room: hearsay drives out nobody."""
+        if len(self._known) < self._most and address != self._own:
+            self._known[address] = None
+
     def forget(self, address: Address) -> None:
         """It said that it leaves."""
         self._known.pop(address, None)

@@ -1,4 +1,4 @@
-"""A bad network around one endpoint, in both directions, that can be told what to do. [CX-4, CX-5]"""
+"""A bad network around one endpoint, in both directions, that is told what to do. [CX-4, CX-5]"""
 
 from __future__ import annotations
 

@@ -20,9 +20,10 @@ from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
 
 SCOPE = "status"
-LATE_MS = 250
-"""What a loaded machine may add to a deadline before an answer counts as late."""
+LATE_MS = 500
+"""What a machine with too many processes may add to a deadline before an answer counts as late."""
 
+_BY_CHANCE = 2
 _PADDING = "x" * 200
 _clock = SystemClock()
 
@@ -52,6 +53,10 @@ class Tally:
     def share(self) -> float:
         """Answered, of all."""
         return self.answered / max(self.asked, 1)
+
+    def reaches(self, share: float) -> bool:
+        """Whether so many were answered; of a few requests two more may fail by chance."""
+        return sum(self.refused.values()) <= (1 - share) * self.asked + _BY_CHANCE
 
     def percentile_ms(self, part: float) -> float:
         """Of the time that answers took."""

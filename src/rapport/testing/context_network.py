@@ -21,6 +21,7 @@ from rapport.transport.addresses import format_address
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
 
+COMMAND = ("rapport.cli.main", "context", "broker")
 UNRELIABLE = ("rapport.testing.unreliable_broker",)
 """The program of brokers that lose datagrams and are cut off when told so."""
 
@@ -34,7 +35,7 @@ def on_loopback(
     net: int = 1,
     directory: Path | None = None,
     keys: Path | None = None,
-    program: tuple[str, ...] = (),
+    program: tuple[str, ...] = COMMAND,
     options: tuple[str, ...] = (),
 ) -> BrokerNetwork:
     """Brokers on 127.0.`net`.1 and on; with a directory, each keeps its updates in a part of it."""
@@ -44,7 +45,7 @@ def on_loopback(
             directory=directory / f"broker-{number}" if directory is not None else None,
             keys=keys,
             options=options,
-            **({"program": program} if program else {}),
+            program=program,
         )
         for number in range(count)
     ]

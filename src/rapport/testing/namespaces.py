@@ -151,6 +151,4 @@ def _enter(descriptor: int) -> None:
 def _run(*words: str) -> None:
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
-        raise Unavailable(
-            f"{' '.join(words)}: {ended.stderr.strip()}", code="testing.no_namespace"
-        )
+        raise Unavailable(f"{' '.join(words)}: {ended.stderr.strip()}", code="testing.no_namespace")

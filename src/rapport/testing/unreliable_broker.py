@@ -51,7 +51,9 @@ async def serve(given: argparse.Namespace) -> None:
         closing.push_async_callback(broker.close)
         if given.join:
             broker.keep_joining([parse_address(text) for text in given.join])
-        print(f"context broker is up: {format_address(broker.address)}", file=sys.stderr, flush=True)
+        print(
+            f"context broker is up: {format_address(broker.address)}", file=sys.stderr, flush=True
+        )
         await _obey(networks[0])
 
 

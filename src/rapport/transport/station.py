@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rapport.core.errors import Unavailable
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
+from rapport.transport.addresses import format_address, ip_of
 from rapport.transport.base import Address, Endpoint, Sender
 from rapport.transport.delivery import check_size
 from rapport.transport.fragments import WHOLE, Assembly, AssemblyLimits, split
-from rapport.transport.framing import OVERHEAD_BYTES, RUN_BYTES, Seal
+from rapport.transport.framing import OVERHEAD_BYTES, RUN_BYTES, Seal, receiver_name
 from rapport.transport.keys import DatagramKey, DatagramKeys
 from rapport.transport.unsealing import Origin, Unseal
 
@@ -68,6 +69,9 @@ class Station:
         self._whole_bytes = min(self._fragment_bytes - 1, self.assembly.limits.message_bytes)
         self._number = secrets.randbits(32)
         self._heard: dict[Address, _Heard] = {}
+        self._names: dict[Address, bytes] = {}
+        """Of members: what is sealed for them."""
+        self._own_name = receiver_name(self.address) if seal and seal.keys.is_member else None
         self._handler: MessageHandler | None = None
         self._stale = 0
         self._complained_ms: float | None = None
@@ -80,7 +84,18 @@ class Station:
         clock: Clock,
         limits: AssemblyLimits | None = None,
     ) -> Station:
-        """A station that hears nobody without a key of the ring, and nothing sealed before now."""
+        """A station that hears nobody without a key of the ring, and nothing sealed before now.
+
+        Raises InvalidInput for a member without an address of its own: nothing could be sealed for
+        it.
+        """
+        own = ip_of(endpoint.address[0])
+        if keys.is_member and own is not None and own.is_unspecified:
+            raise InvalidInput(
+                f"{format_address(endpoint.address)} is every address of this machine",
+                code="transport.bad_address",
+                hint="a member of a network listens on the address by which the others reach it",
+            )
         seal = Seal(keys, secrets.token_bytes(RUN_BYTES))
         unseal = Unseal(keys, since_ms=clock.now_ms(), own=seal)
         return Station(endpoint, clock=clock, seal=seal, unseal=unseal, limits=limits)
@@ -90,17 +105,17 @@ class Station:
         heard = self._heard.get(to)
         key = heard.answer_with if heard is not None else None
         if len(message) <= self._whole_bytes:
-            datagram = self._sealed(WHOLE + message, key)
+            datagram = self._sealed(WHOLE + message, key, to)
             if datagram is not None:
                 self.endpoint.send(datagram, to)
         else:
-            for datagram in self._datagrams(message, key):
+            for datagram in self._datagrams(message, key, to):
                 self.endpoint.send(datagram, to)
         self.counters.sent += 1
 
     def broadcast(self, message: bytes) -> None:
         """To all in range that hold our key; raises Unsupported where the medium cannot."""
-        for datagram in self._datagrams(message, None):
+        for datagram in self._datagrams(message, None, None):
             self.endpoint.broadcast(datagram)
         self.counters.sent += 1
 
@@ -113,23 +128,30 @@ class Station:
         """Closes the endpoint."""
         await self.endpoint.close()
 
-    def _datagrams(self, message: bytes, key: DatagramKey | None) -> list[bytes]:
+    def _datagrams(
+        self, message: bytes, key: DatagramKey | None, to: Address | None
+    ) -> list[bytes]:
         check_size(message, self.assembly.limits.message_bytes)
         self._number += 1
         fragments = split(message, self._fragment_bytes, self._number)
-        sealed = [self._sealed(fragment, key) for fragment in fragments]
+        sealed = [self._sealed(fragment, key, to) for fragment in fragments]
         return [datagram for datagram in sealed if datagram is not None]
 
-    def _sealed(self, fragment: bytes, key: DatagramKey | None) -> bytes | None:
-        """The datagram; none when no key is valid, as sending never fails for what may pass."""
+    def _sealed(self, fragment: bytes, key: DatagramKey | None, to: Address | None) -> bytes | None:
+        """The datagram, to one or to all; none when no key is valid, as sending never fails for
+        what may pass.
+        """
         seal = self._seal
         if seal is None:
             return fragment
         wall_ms = self._clock.now_ms()
         try:
             if key is not None:
-                key = seal.keys.still(key, wall_ms)
-            return seal.seal(fragment, wall_ms, key)
+                return seal.seal(fragment, wall_ms, seal.keys.still(key, wall_ms))
+            if to is None:
+                return seal.seal(fragment, wall_ms, to_all=True)
+            name = self._names.get(to) or self._learn_name(to)
+            return seal.seal(fragment, wall_ms, to=name)
         except Unavailable as error:
             self._tell_keyless(error)
             return None
@@ -138,7 +160,7 @@ class Station:
         if self.unseal is None:
             self._hand_over(datagram, Sender(address))
             return
-        opened = self.unseal.open(datagram, self._clock.now_ms())
+        opened = self.unseal.open(datagram, self._clock.now_ms(), self._own_name)
         if opened is None:
             if self.unseal.counters.stale > self._stale:
                 self._tell_stale(self.unseal.counters.stale)
@@ -158,6 +180,12 @@ class Station:
         if message is not None and self._handler is not None:
             self.counters.received += 1
             self._handler(message, sender)
+
+    def _learn_name(self, member: Address) -> bytes:
+        if len(self._names) >= _MOST_SENDERS:
+            self._names.clear()
+        name = self._names[member] = receiver_name(member)
+        return name
 
     def _meet(self, address: Address, origin: Origin) -> _Heard:
         """Another process, or another key, speaks from the address."""

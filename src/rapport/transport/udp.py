@@ -174,6 +174,22 @@ class UdpEndpoint:
         return True
 
 
+def host_towards(other: Address) -> str:
+    """The address by which this machine is seen from another; nothing is sent to find out.
+
+    Raises Unavailable when there is no way there.
+    """
+    with socket.socket(_family(*other, LARGEST_DATAGRAM), socket.SOCK_DGRAM) as opened:
+        try:
+            opened.connect(other)
+        except OSError as error:
+            raise Unavailable(
+                f"there is no way to {format_address(other)}: {error.strerror}",
+                code="transport.cannot_open",
+            ) from None
+        return str(opened.getsockname()[0])
+
+
 def _nobody(datagram: bytes, sender: Address) -> None:
     """Stands where no handler was given yet."""
 
