@@ -39,7 +39,9 @@ def bench(
     year: Annotated[
         bool, Parameter(help="spark: also a year of 131 million readings.", negative="")
     ] = False,
-    part: Annotated[str | None, Parameter(help="context: only broker, grid or simulated.")] = None,
+    part: Annotated[
+        str | None, Parameter(help="context: only broker, grid, search or scale.")
+    ] = None,
     plot: Annotated[
         Path | None,
         Parameter(

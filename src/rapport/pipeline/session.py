@@ -131,8 +131,7 @@ def spark_options(settings: SparkSettings, directory: Path) -> dict[str, str]:
     # The parallel collector gives a fifth more rows per second in joins on two cores.
     collector = "" if _CHOOSES_COLLECTOR.search(settings.java_options) else "-XX:+UseParallelGC "
     java = (
-        f"-Xss4m {collector}-Duser.timezone=UTC"
-        f" -Dlog4j2.configurationFile={log_settings.as_uri()}"
+        f"-Xss4m {collector}-Duser.timezone=UTC -Dlog4j2.configurationFile={log_settings.as_uri()}"
     )
     options = {
         "spark.driver.memory": settings.memory,
