@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from rapport.bench.context_plot import Axis, Series, curves_plot
 from rapport.bench.results import Result, limit, rate
+from rapport.context.broker.settings import ReplicationSettings
 from rapport.context.simulation.formulas import expected_success
 from rapport.context.simulation.point import SearchPoint, make_load, make_network, run_point
 from rapport.context.simulation.run import run_load
@@ -101,6 +102,7 @@ def scale_point(quick: bool) -> SearchPoint:
         copies=brokers // 100,
         look_ahead="probe",
         replication="random",
+        at_most=ReplicationSettings().at_most,
     )
 
 

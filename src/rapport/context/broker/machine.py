@@ -140,13 +140,15 @@ class BrokerMachine:
         """The steady time of the earliest thing to do; none: nothing before a message."""
         earliest = self._hopping.next_due_ms()
         # Without a generator and min(): a simulation asks after each message.
-        for due in (
-            self._place.agenda.next_due_ms(),
-            self._place.membership.next_due_ms(),
-            self._sweep_due_ms() if self.table.own_records or self.table.replicas else None,
-        ):
-            if due is not None and (earliest is None or due < earliest):
-                earliest = due
+        due = self._place.agenda.next_due_ms()
+        if due is not None and (earliest is None or due < earliest):
+            earliest = due
+        due = self._place.membership.next_due_ms()
+        if due is not None and (earliest is None or due < earliest):
+            earliest = due
+        due = self._sweep_due_ms()
+        if due is not None and (earliest is None or due < earliest):
+            earliest = due
         return earliest
 
     # What the broker's own shell asks for

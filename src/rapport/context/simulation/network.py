@@ -185,8 +185,10 @@ class SimulatedNetwork:
     def _arrive(self, to: int, message: Message, sender: Sender) -> None:
         if to in self._dead:
             return
-        self.machines[to].handle(message, sender, self.scheduler.now)
-        self._empty(to)
+        machine = self.machines[to]
+        machine.handle(message, sender, self.scheduler.now)
+        if machine.outbox or machine.effects:
+            self._empty(to)
         if type(message) not in _PLAN_NOTHING:
             self._plan_tick(to)
 
