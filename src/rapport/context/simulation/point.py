@@ -69,6 +69,8 @@ class SearchPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The deadline of a request."""
     delay_ms: float = 1.0
     loss: float = 0.0
+    tries: int = 3
+    """How often a hop is sent until it is acknowledged; 1: nothing is acknowledged."""
     seed: int = 1
 
 
@@ -112,6 +114,7 @@ def make_network(point: SearchPoint) -> SimulatedNetwork:
         flood_ttl=point.flood_ttl,
         look_ahead=point.look_ahead,
         look_ahead_depth=point.depth,
+        tries=point.tries,
         # A round ends with its part of the deadline; one round shows one search.
         rounds=1,
     )
