@@ -139,7 +139,11 @@ def test_the_ledger_is_followed_until_interrupted(ask: Ask, tmp_path: Path) -> N
     assert ask("send", "--to", "peer:ana", "--text", "first", "--wait", "20s")[0] == 0
     words = [sys.executable, "-m", "rapport.cli.main", "ledger", "--follow", "--state", "handed"]
     with subprocess.Popen(
-        [*words, "--site", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*words, "--site", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # A shell's background jobs ignore interrupts, and what they start does too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as following:
         assert following.stdout is not None
         assert following.stdout.readline().startswith(b"time\t")
