@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from rapport.communication.callbacks import AskedDirectory, Callbacks
 from rapport.communication.directory.cache import (
     CachedDirectory,
-    CallbackDirectory,
     NoSuchCollective,
     NoSuchPeer,
 )
-from rapport.communication.peers import Collective, Peer
+from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock
@@ -37,8 +40,16 @@ class Roster:
         return Collective(name="guards", members=tuple(self.members))
 
 
+def asked(peer_info: Any, collective_info: Any) -> AskedDirectory:
+    """The directory of two functions; only coroutines need a loop."""
+    callbacks = Callbacks(peer_info=peer_info, collective_info=collective_info)
+    no_loop = asyncio.new_event_loop()
+    no_loop.close()
+    return AskedDirectory(SiteDirectory({}, {}), callbacks, no_loop)
+
+
 def cached(roster: Roster, clock: ManualClock, **settings: int) -> CachedDirectory:
-    directory = CallbackDirectory(roster.peer_info, roster.collective_info)
+    directory = asked(roster.peer_info, roster.collective_info)
     return CachedDirectory(directory, clock, **settings)
 
 
@@ -84,7 +95,7 @@ def test_a_callback_that_fails_is_asked_again_later_and_nobody_is_taken_for_unkn
     def broken(who: Identifier) -> Peer:
         raise RuntimeError("no connection")
 
-    directory = CallbackDirectory(broken, Roster().collective_info)
+    directory = asked(broken, Roster().collective_info)
     with pytest.raises(SourceUnavailable) as failed:
         directory.peer("ana")
     assert failed.value.code == "people.directory_failed"

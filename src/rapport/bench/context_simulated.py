@@ -4,7 +4,6 @@ thousand brokers are simulated. [CX-12, PI-8]
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -60,17 +59,6 @@ def run_search_study(
         return run_grid(spark, points, run_point, folder=folder, name=STUDY)
     with tempfile.TemporaryDirectory() as directory:
         return run_grid(spark, points, run_point, folder=Path(directory), name=STUDY)
-
-
-def run(quick: bool, *, plots: Path | None = None, folder: Path | None = None) -> dict[str, Any]:
-    """Some minutes, half a minute when quick. `plots` is a directory for SVG files."""
-    rows = run_search_study(quick=quick, folder=folder)
-    _say("\n".join(study_lines(rows)))
-    if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
-        for name, drawn in study_plots(rows).items():
-            (plots / f"{name}.svg").write_text(drawn, encoding="utf-8")
-    return {"name": "context-simulated", "results": [*study_results(rows), *scale(quick)]}
 
 
 def scale(quick: bool) -> list[Result]:
@@ -214,7 +202,3 @@ def _shown(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,.3f}" if isinstance(value, float) else str(value)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)

@@ -1,8 +1,12 @@
-"""What all endpoints do alike: refuse what is too large, tell of handlers that fail. [CX-2]"""
+"""What all endpoints do alike: refuse what is too large, tell of handlers that fail; and how
+addresses of media without sockets are given out. [CX-2]
+"""
 
 from __future__ import annotations
 
-from rapport.core.errors import TooLarge
+from collections.abc import Container
+
+from rapport.core.errors import DuplicateName, TooLarge
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.base import Address
 
@@ -22,3 +26,13 @@ def check_size(datagram: bytes, max_datagram: int) -> None:
 def tell_failure(error: Exception, sender: Address) -> None:
     """Logs what a handler raised; one datagram must not stop those after it."""
     _log.error("a datagram's handler failed", sender=sender, error=repr(error))
+
+
+def check_is_free(address: Address, taken: Container[Address]) -> None:
+    """Raises DuplicateName when an endpoint is there already."""
+    if address in taken:
+        raise DuplicateName(
+            f"there is an endpoint at {address[0]}:{address[1]} already",
+            code="transport.address_taken",
+            hint="choose another address, or close the other endpoint",
+        )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from rapport.core.errors import DuplicateName
 from rapport.transport.base import MAX_DATAGRAM, Address, Handler
-from rapport.transport.delivery import check_size, tell_failure
+from rapport.transport.delivery import check_is_free, check_size, tell_failure
 
 _AT_ONCE = 64
 """Datagrams handed over before others on the loop get their turn."""
@@ -28,12 +27,7 @@ class MemoryMedium:
         if address is None:
             self._number += 1
             address = ("memory", self._number)
-        if address in self._places:
-            raise DuplicateName(
-                f"there is an endpoint at {address[0]}:{address[1]} already",
-                code="transport.address_taken",
-                hint="choose another address, or close the other endpoint",
-            )
+        check_is_free(address, self._places)
         endpoint = MemoryEndpoint(self, address, self._max_datagram)
         self._places[address] = endpoint
         return endpoint

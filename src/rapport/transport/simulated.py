@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from rapport.core.errors import DuplicateName, InvalidInput
+from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import MAX_DATAGRAM, Address, Handler
-from rapport.transport.delivery import check_size
+from rapport.transport.delivery import check_is_free, check_size
 
 Position = tuple[float, float]
 """Metres east and north of somewhere."""
@@ -96,12 +96,7 @@ class SimulatedMedium:
         if address is None:
             self._number += 1
             address = ("simulated", self._number)
-        if address in self._places:
-            raise DuplicateName(
-                f"there is an endpoint at {address[0]}:{address[1]} already",
-                code="transport.address_taken",
-                hint="choose another address, or close the other endpoint",
-            )
+        check_is_free(address, self._places)
         endpoint = SimulatedEndpoint(self, address, self._max_datagram)
         self._places[address] = endpoint
         return endpoint

@@ -1,5 +1,5 @@
-"""Directories that are asked elsewhere: callbacks of an application, and what of their answers is
-kept for a while. [CO-3]
+"""A directory that is asked elsewhere: what of its answers is kept for a while, and what callbacks
+of an application raise for whom they do not know. [CO-3]
 
 As in the source: what a peer is changes seldom and is asked often, so it is kept; who is in a
 collective changes all the time, so it is asked at every sending.
@@ -8,11 +8,9 @@ collective changes all the time, so it is asked at every sending.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
-from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
-from rapport.core.errors import RapportError, SourceUnavailable, UnknownName
-from rapport.core.message import Identifier
+from rapport.communication.peers import Collective, Peer, PeerDirectory
+from rapport.core.errors import SourceUnavailable, UnknownName
 from rapport.kernel.clock import Clock
 
 PEER_LIFETIME_MS = 60_000
@@ -38,46 +36,6 @@ class NoSuchCollective(UnknownName):
 
     def __init__(self, name: str) -> None:
         super().__init__("collective", name)
-
-
-PeerInfo = Callable[[Identifier], Peer]
-CollectiveInfo = Callable[[Identifier], Collective]
-
-
-class CallbackDirectory:
-    """A directory of two callbacks, called from a worker thread; who is not known is None, and so a
-    member without an address. A callback that fails in any other way is asked again later.
-    """
-
-    def __init__(self, peer_info: PeerInfo, collective_info: CollectiveInfo) -> None:
-        self._peer_info, self._collective_info = peer_info, collective_info
-
-    def peer(self, name: str) -> Peer | None:
-        """What the callback says; raises SourceUnavailable when it fails."""
-        try:
-            return self._peer_info(Identifier("peer", name))
-        except NoSuchPeer:
-            return None
-        except Exception as error:
-            raise _failed(f"peer {name!r}", error) from error
-
-    def collective(self, name: str) -> Collective | None:
-        """What the callback says now; raises SourceUnavailable when it fails."""
-        try:
-            return self._collective_info(Identifier("collective", name))
-        except NoSuchCollective:
-            return None
-        except Exception as error:
-            raise _failed(f"collective {name!r}", error) from error
-
-    def policy_of(self, name: str) -> Collective | None:
-        """See PeerDirectory; the callback gives the members, too."""
-        return self.collective(name)
-
-    def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
-        """See PeerDirectory; each slice asks the callback, so members may change between two."""
-        found = self.collective(name)
-        return names_after(sorted(set(found.members)), after, limit) if found else []
 
 
 class CachedDirectory:
@@ -154,9 +112,3 @@ class CachedDirectory:
             while len(self._peers) >= self._most:
                 del self._peers[next(iter(self._peers))]  # the one that was asked for longest ago
             self._peers[name] = until_ns, peer
-
-
-def _failed(what: str, error: Exception) -> RapportError:
-    return SourceUnavailable(
-        f"the directory did not say who {what} is: {error!r}", code="people.directory_failed"
-    )
