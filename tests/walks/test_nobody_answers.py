@@ -180,7 +180,9 @@ def test_the_next_are_asked_and_an_answer_by_telephone_ends_it_on_every_medium(
             assert await here.states("answered") == ["lea"]
             assert sorted(await here.states("timed_out")) == ["ana", "ben"]
             assert len(await here.states("escalated")) == 1
-            assert shown["timeline"][-1]["state"] == "closed"
+            # A server that was already being told may still say so after the end; nothing else may.
+            states = [line["state"] for line in shown["timeline"]]
+            assert set(states[states.index("closed") + 1 :]) <= {"handed", "confirmed"}
 
     asyncio.run(scenario())
 
