@@ -1,0 +1,52 @@
+"""What a component said of itself at one time: the shape of knowledge and its event. [EN-1, EN-14]"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rapport.core.event import Event
+from rapport.core.ids import content_id
+
+KNOWLEDGE = "rapport.ensemble.knowledge"
+_NO_VALUES: dict[str, Any] = {}
+
+
+class Knowledge(msgspec.Struct, frozen=True, gc=False):
+    """The knowledge of a component, as its node published it.
+
+    Identified by (component, version): a later version takes an earlier one's place wherever it
+    arrives. Its values are a hierarchy of texts, numbers, booleans, lists and dictionaries.
+    """
+
+    component: str
+    """The component's id, the same for all its versions; no two components share one."""
+    node: str
+    """The node it lives on."""
+    roles: tuple[str, ...]
+    version: int
+    """Grows with every publication: the wall clock of its node in ms, or one more than the last
+    where that clock stands or goes back.
+    """
+    created_ms: int
+    """The wall clock of its node when it was published."""
+    values: dict[str, Any] = _NO_VALUES
+
+    def to_event(self, *, source: str, headers: dict[str, str] | None = None) -> Event:
+        """The knowledge as an event; the same version has the same id, whoever writes it down."""
+        return Event(
+            source=source,
+            id=content_id(KNOWLEDGE, self.component, str(self.version)),
+            type=KNOWLEDGE,
+            subject=self.component,
+            time=self.created_ms,
+            data=msgspec.json.encode(self),
+            headers=headers or {},
+        )
+
+    @staticmethod
+    def from_event(event: Event) -> Knowledge:
+        """The knowledge that `to_event` wrote; raises InvalidInput."""
+        read: Knowledge = event.payload_as(Knowledge)
+        return read
