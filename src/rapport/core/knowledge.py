@@ -1,4 +1,4 @@
-"""What a component said of itself at one time: the shape of knowledge and its event. [EN-1, EN-14]"""
+"""What a component said of itself at one time: the shape of knowledge, its event. [EN-1, EN-14]"""
 
 from __future__ import annotations
 
