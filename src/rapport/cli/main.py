@@ -60,6 +60,7 @@ COMMANDS = (
     ("ontology", "rapport.cli.ontology:app", "Look at what a site speaks of; exchange it."),
     ("tables", "rapport.cli.tables:app", "Look at how fresh tables are; ask a source now."),
     ("context", "rapport.cli.context:app", "Ask and tell what is true now; run brokers."),
+    ("ensemble", "rapport.cli.ensemble:app", "Run components that form groups and gossip."),
     ("load", "rapport.cli.load:load", "Show how busy policies keep a node; follow it."),
     ("pipeline", "rapport.cli.pipeline:app", "History on Spark: export, report."),
     ("bench", "rapport.cli.bench:bench", "Measure this machine."),

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rapport.core.errors import InvalidInput
-from rapport.transport.addresses import format_address, is_loopback
+from rapport.transport import opening
 from rapport.transport.base import Address
 
 
@@ -46,13 +45,10 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_sealed(addresses: Iterable[Address], *, has_keys: bool) -> None:
     """Raises InvalidInput for an address that others reach while nothing would be sealed."""
-    if has_keys:
-        return
-    for address in addresses:
-        if not is_loopback(address):
-            raise InvalidInput(
-                f"{format_address(address)} is reached over a network, and there are no keys",
-                code="context.no_keys",
-                hint="make keys with `rapport context keys make` and name them with --keys FILE, "
-                "or keys = FILE in [context]; without keys only addresses of this machine are used",
-            )
+    opening.check_sealed(
+        addresses,
+        has_keys=has_keys,
+        code="context.no_keys",
+        hint="make keys with `rapport context keys make` and name them with --keys FILE, "
+        "or keys = FILE in [context]; without keys only addresses of this machine are used",
+    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rapport.context.alarm import Alarm
 from rapport.context.auditing import OWN_PROCESS, BrokerAudit
 from rapport.context.broker.effects import (
     Audited,
@@ -31,6 +30,7 @@ from rapport.context.messages import (
 from rapport.context.rights import ContextRights
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
+from rapport.kernel.alarm import Alarm
 from rapport.kernel.clock import Clock, Now
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger

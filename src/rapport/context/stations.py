@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rapport.context.settings import check_sealed
 from rapport.kernel.clock import Clock
+from rapport.transport import opening
 from rapport.transport.addresses import ip_of, is_loopback
-from rapport.transport.base import Address, Endpoint
+from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
+from rapport.transport.opening import Link as Link
+from rapport.transport.opening import as_it_is as as_it_is
 from rapport.transport.station import Station
-from rapport.transport.udp import UdpEndpoint, host_towards
-
-Link = Callable[[Endpoint], Endpoint]
-"""Wraps an endpoint; tests lose and delay datagrams with it."""
-
-
-def as_it_is(endpoint: Endpoint) -> Endpoint:
-    """No wrapping."""
-    return endpoint
+from rapport.transport.udp import host_towards
 
 
 async def open_station(
@@ -28,10 +23,7 @@ async def open_station(
     the address cannot be had.
     """
     check_sealed([listen], has_keys=keys is not None)
-    endpoint = link(await UdpEndpoint.open(*listen))
-    if keys is None:
-        return Station(endpoint, clock=clock)
-    return Station.sealed(endpoint, keys, clock=clock)
+    return await opening.open_station(listen, keys, clock, link=link)
 
 
 def own_side(brokers: Sequence[Address], keys: DatagramKeys | None) -> Address:

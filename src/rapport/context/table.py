@@ -36,6 +36,16 @@ class _Slot:
 class Records:
     """The table. Answers only what is valid at the time it is asked for."""
 
+    __slots__ = (
+        "_replicated",
+        "_slots",
+        "_turns",
+        "limits",
+        "own_records",
+        "replica_bytes",
+        "replicas",
+    )
+
     def __init__(self, limits: TableLimits | None = None) -> None:
         self.limits = limits or TableLimits()
         self.own_records = 0
@@ -70,6 +80,10 @@ class Records:
             self._replicated.move_to_end(key)
         return first
 
+    def may_answer(self, key: QuestionKey) -> bool:
+        """Whether anything is held for a question, valid or not."""
+        return key in self._slots
+
     def put(self, record: ContextRecord, wall_ms: int, *, holder: Address | None = None) -> Outcome:
         """Takes a record: the broker's own, or with `holder` a replica. A record whose validity
         is still to begin is kept and is the answer when its time comes.
@@ -80,8 +94,8 @@ class Records:
         key = (entity.type, entity.id, record.scope)
         slot = self._slots.get(key)
         if slot is None:
-            slot = _Slot()
-        elif wall_ms >= slot.turn_ms:
+            return self._open(key, record, wall_ms, holder)
+        if wall_ms >= slot.turn_ms:
             self._settle(key, slot, wall_ms)
         elif holder is None and self._update(key, slot, record, wall_ms):
             return Outcome.TAKEN
@@ -150,6 +164,30 @@ class Records:
     def questions(self) -> Iterator[QuestionKey]:
         """The questions with something held, in no order."""
         return iter(list(self._slots))
+
+    def _open(
+        self, key: QuestionKey, record: ContextRecord, wall_ms: int, holder: Address | None
+    ) -> Outcome:
+        """The first record for its question: nothing stands beside it."""
+        size = 0
+        if holder is None:
+            if self.own_records >= self.limits.own_records:
+                return Outcome.FULL
+            self.own_records += 1
+        else:
+            size = len(msgspec.msgpack.encode(record))
+            if size > self.limits.replica_bytes:
+                return Outcome.FULL
+            self.replicas += 1
+            self.replica_bytes += size
+            self._replicated[key] = None
+        slot = self._slots[key] = _Slot()
+        slot.held.append(Held(record, holder, size))
+        begins, ends = record.valid_from, record.valid_until
+        self._plan(key, slot, begins if begins > wall_ms else ends, wall_ms)
+        if holder is not None:
+            self._bound_replicas()
+        return Outcome.TAKEN
 
     def _update(self, key: QuestionKey, slot: _Slot, record: ContextRecord, wall_ms: int) -> bool:
         """The usual case in about a microsecond, however many providers tell the same: a provider

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from rapport.context.alarm import Alarm
 from rapport.context.broker.effects import Audited
 from rapport.context.messages import (
     BAD_REQUEST,
@@ -25,6 +24,7 @@ from rapport.context.v0.searching import Allows
 from rapport.context.v0.settings import V0Settings
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import InvalidInput, RapportError
+from rapport.kernel.alarm import Alarm
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks

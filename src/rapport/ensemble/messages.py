@@ -24,6 +24,8 @@ class Published(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="KN"
     """The values: in msgpack on real media; in simulations whatever is cheapest, never changed."""
     address: Address | None = None
     """Of that node on IP; none on media without addresses."""
+    groups: tuple[str, ...] = ()
+    """What the component's ensembles partition it into (`Ensemble.group`); groupers go by it."""
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -40,6 +42,10 @@ class Headers(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="HD"):
     """What was received lately; never passed on."""
 
     headers: tuple[Header, ...]
+    node: str = ""
+    """Who says so; empty where no strategy needs to know its neighbours."""
+    head: str = ""
+    """Of the cluster that node is in (`gossip/clusters.py`)."""
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="PL"):

@@ -10,7 +10,8 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, Final
 
 from rapport.kernel.clock import Now, settle
@@ -21,6 +22,9 @@ Planned = list[Any]
 _DUE: Final = 0
 _CALL: Final = 2
 _ARGUMENTS: Final = 3
+_NEVER: Final = float("inf")
+_DUE_OF: Final = itemgetter(_DUE)
+_NEW: Final = tuple.__new__  # half the time of Now(...)
 
 
 class Scheduler:
@@ -28,31 +32,36 @@ class Scheduler:
 
     Time is in ms from `start_ms`, stands still within a call and jumps between calls, so a run
     depends on nothing but what was planned. About a million calls per second: calls are kept by
-    the whole millisecond they are due in, and only those of the present one are in a heap.
+    the whole millisecond they are due in and sorted when it begins, which is little since most are
+    in order; only those planned within their millisecond are in a heap.
     """
 
     def __init__(self, start_ms: float = 0.0, *, wall_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = start_ms
         """The simulated steady time."""
         self.ran = 0
-        """How many calls were made."""
+        """How many calls were made; within a run up to the present millisecond."""
         self._wall_offset_ms = wall_ms - start_ms
         self._number = 0
         self._cancelled = 0
         self._day = int(start_ms)
         self._today: list[Planned] = []
+        """Those of the present millisecond, the next one last."""
+        self._soon: list[Planned] = []
+        """Those that were planned for it since it began: a heap."""
         self._later: dict[int, list[Planned]] = {}
         self._later_days: list[int] = []
 
     def __len__(self) -> int:
         """How many calls are planned."""
-        return len(self._today) + sum(map(len, self._later.values())) - self._cancelled
+        later = sum(map(len, self._later.values()))
+        return len(self._today) + len(self._soon) + later - self._cancelled
 
     @property
     def now(self) -> Now:
         """The present moment, as pure machines are told it."""
         time_ms = self.time_ms
-        return Now(int(time_ms + self._wall_offset_ms), time_ms)
+        return _NEW(Now, (int(time_ms + self._wall_offset_ms), time_ms))
 
     def wall_ms_at(self, time_ms: float) -> int:
         """What the wall clock shows at a simulated time."""
@@ -70,7 +79,7 @@ class Scheduler:
         self._number += 1
         day = int(time_ms)
         if day <= self._day:
-            heappush(self._today, planned)
+            heappush(self._soon, planned)
             return planned
         others = self._later.get(day)
         if others is None:
@@ -94,10 +103,11 @@ class Scheduler:
 
     def next_due_ms(self) -> float | None:
         """When the next call is due; none when nothing is planned."""
-        while self._fill_today():
-            if self._today[0][_CALL] is not None:
-                return float(self._today[0][_DUE])
-            heappop(self._today)
+        while self._fill_today(_NEVER):
+            planned = self._first()
+            if planned[_CALL] is not None:
+                return float(planned[_DUE])
+            self._take_first()
             self._cancelled -= 1
         return None
 
@@ -105,36 +115,61 @@ class Scheduler:
         """Makes all calls due up to and at a time, then it is that time; without one, until
         nothing is planned. Returns how many. What a call raises ends the run after that call.
         """
-        limit = float("inf") if until_ms is None else until_ms
+        limit = _NEVER if until_ms is None else until_ms
         before = self.ran
-        while self._fill_today() and self._today[0][_DUE] <= limit:
+        while self._fill_today(limit):
             self._run_today(limit)
         if until_ms is not None and until_ms > self.time_ms:
             self.time_ms = until_ms
         return self.ran - before
 
     def _run_today(self, limit: float) -> None:
-        today = self._today  # stays the same list: what is planned for today is pushed onto it
-        while today and today[0][_DUE] <= limit:
-            planned = heappop(today)
-            call = planned[_CALL]
-            if call is None:
-                self._cancelled -= 1
-                continue
-            self.time_ms = planned[_DUE]
-            planned[_CALL] = None
-            self.ran += 1
-            call(*planned[_ARGUMENTS])
+        today, soon = self._today, self._soon  # the same lists until both are empty
+        ran = 0
+        try:
+            while today or soon:
+                if soon and (not today or soon[0] < today[-1]):
+                    if soon[0][_DUE] > limit:
+                        return
+                    planned = heappop(soon)
+                elif today[-1][_DUE] > limit:
+                    return
+                else:
+                    planned = today.pop()
+                call = planned[_CALL]
+                if call is None:
+                    self._cancelled -= 1
+                    continue
+                self.time_ms = planned[_DUE]
+                planned[_CALL] = None
+                ran += 1
+                call(*planned[_ARGUMENTS])
+        finally:
+            self.ran += ran
 
-    def _fill_today(self) -> bool:
-        if self._today:
-            return True
-        if not self._later_days:
-            return False
-        self._day = heappop(self._later_days)
-        self._today = self._later.pop(self._day)
-        heapify(self._today)
-        return True
+    def _fill_today(self, limit: float) -> bool:
+        """Whether a call is due by the limit, in what is now today."""
+        if not self._today and not self._soon:
+            days = self._later_days
+            if not days or days[0] > limit:
+                return False
+            self._day = heappop(days)
+            self._today = self._later.pop(self._day)
+            # As they were planned, and left so where they are due at the same time.
+            self._today.sort(key=_DUE_OF)
+            self._today.reverse()
+        return bool(self._first()[_DUE] <= limit)
+
+    def _first(self) -> Planned:
+        """The next one of today, also when it was taken back."""
+        today, soon = self._today, self._soon
+        return soon[0] if soon and (not today or soon[0] < today[-1]) else today[-1]
+
+    def _take_first(self) -> None:
+        if self._soon and self._first() is self._soon[0]:
+            heappop(self._soon)
+        else:
+            self._today.pop()
 
 
 @contextmanager
@@ -148,6 +183,10 @@ def without_collector() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                # What was made meanwhile counts as old: else it would be looked through at once.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -87,7 +87,7 @@ class Hops:
 
     def arrived(self, id: Hashable, sender: Address, now: Now) -> bool:
         """Whether to act on it. False: a repetition, so acknowledge again and do nothing else."""
-        return self._arrived.first_time((id, sender), now)
+        return self._arrived.rises((id, sender), 0, now)
 
     def due(self, now: Now) -> list[Resend | Failed]:
         """What has waited long enough, in the order in which it became due."""

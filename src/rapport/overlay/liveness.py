@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 import msgspec
@@ -32,7 +32,6 @@ class _Watched:
         "began_ms",
         "due_ms",
         "ends_ms",
-        "heard_ms",
         "misses",
         "number",
         "repeats_left",
@@ -40,16 +39,11 @@ class _Watched:
         "sent_ms",
     )
 
-    def __init__(self, first_ms: float, round_trip: RoundTrip, heard_ms: float) -> None:
+    def __init__(self, first_ms: float, round_trip: RoundTrip) -> None:
         self.due_ms = self.ends_ms = first_ms
         self.began_ms = self.sent_ms = -_NEVER
-        self.round_trip, self.heard_ms = round_trip, heard_ms
+        self.round_trip = round_trip
         self.misses = self.number = self.repeats_left = 0
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether there was a sign of life in this round."""
-        return self.heard_ms >= self.began_ms
 
 
 class Liveness:
@@ -59,7 +53,7 @@ class Liveness:
     never lost while no datagram is. `heard` costs about 0.1 microseconds.
     """
 
-    __slots__ = ("_chance", "_due_ms", "_numbers", "_settings", "_watched")
+    __slots__ = ("_chance", "_due_ms", "_numbers", "_settings", "_watched", "heard_ms")
 
     def __init__(
         self,
@@ -72,6 +66,10 @@ class Liveness:
         self._numbers = numbers or count(1)
         self._watched: dict[Address, _Watched] = {}
         self._due_ms = _NEVER
+        self.heard_ms: dict[Address, float] = {}
+        """When each that is watched was last heard. Who cannot spare the call of `heard` with each
+        message may write here itself, for addresses that are here.
+        """
 
     def watch(self, address: Address, now: Now, round_trip: RoundTrip | None = None) -> None:
         """Watches it from now on; the first ping comes at some time within a period, so that those
@@ -80,26 +78,28 @@ class Liveness:
         if address in self._watched:
             return
         first_ms = now.steady_ms + self._settings.period_ms * self._chance.random()
-        self._watched[address] = _Watched(first_ms, round_trip or RoundTrip(), now.steady_ms)
+        self._watched[address] = _Watched(first_ms, round_trip or RoundTrip())
+        self.heard_ms[address] = now.steady_ms
         self._due_ms = min(self._due_ms, first_ms)
 
     def forget(self, address: Address) -> None:
         """Watches it no more."""
-        if self._watched.pop(address, None) is not None and not self._watched:
-            self._due_ms = _NEVER
+        if self._watched.pop(address, None) is not None:
+            del self.heard_ms[address]
+            if not self._watched:
+                self._due_ms = _NEVER
 
     def heard(self, address: Address, now: Now) -> None:
         """Something came from there."""
-        watched = self._watched.get(address)
-        if watched is not None:
-            watched.heard_ms = now.steady_ms
+        if address in self.heard_ms:
+            self.heard_ms[address] = now.steady_ms
 
     def answered(self, address: Address, number: int, now: Now) -> bool:
         """The answer to a ping; measures the round trip when it is the last ping's."""
         watched = self._watched.get(address)
         if watched is None:
             return False
-        watched.heard_ms = now.steady_ms
+        self.heard_ms[address] = now.steady_ms
         if watched.number == number:
             watched.round_trip.measured(now.steady_ms - watched.sent_ms)
             watched.number = 0
@@ -112,7 +112,7 @@ class Liveness:
         """
         watched = self._watched.get(address)
         last = self._settings.misses - 1
-        if watched is None or (watched.misses >= last and not watched.is_heard):
+        if watched is None or (watched.misses >= last and not self._is_heard(address, watched)):
             return []
         watched.misses = last
         pings = 2 * (self._settings.repeats + 1)
@@ -143,6 +143,23 @@ class Liveness:
         watched = self._watched.get(address)
         return None if watched is None else watched.round_trip
 
+    def mean_ms(self, address: Address) -> float | None:
+        """Of the last round trips to a watched neighbour, if any was measured."""
+        watched = self._watched.get(address)
+        if watched is None or not watched.round_trip.known:
+            return None
+        return watched.round_trip.mean_ms()
+
+    def slowest_ms(self, addresses: Iterable[Address]) -> float:
+        """The longest mean round trip to one of these; infinite when one was never measured."""
+        slowest = 0.0
+        for address in addresses:
+            watched = self._watched.get(address)
+            mean_ms = _NEVER if watched is None else watched.round_trip.mean_ms()
+            if mean_ms > slowest:
+                slowest = mean_ms
+        return slowest
+
     def timeout_ms(self, address: Address) -> float:
         """How long to wait for an answer of it."""
         watched = self._watched.get(address)
@@ -153,17 +170,21 @@ class Liveness:
         round or the end.
         """
         if now.steady_ms < watched.ends_ms:
-            if not watched.is_heard and watched.repeats_left:
+            if watched.repeats_left and not self._is_heard(address, watched):
                 watched.repeats_left -= 1
                 return self._ping(address, watched, now)
             watched.due_ms = watched.ends_ms
             return None
-        watched.misses = 0 if watched.is_heard else watched.misses + 1
+        watched.misses = 0 if self._is_heard(address, watched) else watched.misses + 1
         if watched.misses >= self._settings.misses:
-            del self._watched[address]
+            del self._watched[address], self.heard_ms[address]
             return Gone(address)
         jitter = 1 - self._settings.jitter * self._chance.random()
         return self._begin(address, watched, now, self._settings.period_ms * jitter)
+
+    def _is_heard(self, address: Address, watched: _Watched) -> bool:
+        """Whether there was a sign of life in this round."""
+        return self.heard_ms[address] >= watched.began_ms
 
     def _begin(self, address: Address, watched: _Watched, now: Now, round_ms: float) -> SendPing:
         watched.began_ms, watched.ends_ms = now.steady_ms, now.steady_ms + round_ms

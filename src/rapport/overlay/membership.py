@@ -41,6 +41,32 @@ class Membership:
     restarted broker is found.
     """
 
+    __slots__ = (
+        "_chance",
+        "_flood",
+        "_floor",
+        "_has_left",
+        "_has_news",
+        "_known",
+        "_liveness",
+        "_look_ms",
+        "_needed",
+        "_numbers",
+        "_own",
+        "_search",
+        "_settings",
+        "_silent",
+        "_was_member",
+        "_watching",
+        "_wished",
+        "heard_from",
+        "heard_ms",
+        "neighbours",
+        "random",
+        "slowest_ms",
+        "timeout_ms",
+    )
+
     def __init__(
         self,
         own: Address,
@@ -64,6 +90,15 @@ class Membership:
         self._known = Acquaintances(own, settings.known)
         self._known.learn(former)
         self._liveness = Liveness(settings, chance, numbers=self._numbers)
+        # Needed with each message, so at no more than one call's cost.
+        self.heard_from = self._liveness.heard
+        """Any message came from an address: a sign of life. About 0.1 microseconds."""
+        self.heard_ms = self._liveness.heard_ms
+        """What `heard_from` writes: when each that is watched was last heard."""
+        self.timeout_ms = self._liveness.timeout_ms
+        """How long to wait for an answer of a neighbour (200 ms for a stranger)."""
+        self.slowest_ms = self._liveness.slowest_ms
+        """The longest mean round trip to one of these; infinite when one was never measured."""
         self._flood = Flood(Seen(_DEPARTURES, _DEPARTURE_MS))
         self._search: NeighbourSearch | None = None
         self._floor, self._wished = settings.at_least, settings.at_most
@@ -114,10 +149,6 @@ class Membership:
         if self._search is not None and self._search.answered(by, number, now):
             return self._went_on([], now)
         return []
-
-    def heard_from(self, address: Address, now: Now) -> None:
-        """Any message came from there: a sign of life. About 0.2 microseconds."""
-        self._liveness.heard(address, now)
 
     def heard_of(self, address: Address) -> None:
         """Another told of this member: somebody to ask when neighbours are gone, and those that
@@ -225,14 +256,9 @@ class Membership:
         dues = (due_ms, search_ms, self._look_ms, revisit_ms)
         return min((due for due in dues if due is not None), default=None)
 
-    def timeout_ms(self, address: Address) -> float:
-        """How long to wait for an answer of that neighbour (200 ms for a stranger)."""
-        return self._liveness.timeout_ms(address)
-
     def mean_ms(self, address: Address) -> float | None:
         """Mean of the last round trips to that neighbour, for people."""
-        trip = self._liveness.round_trip(address)
-        return trip.mean_ms() if trip is not None and trip.known else None
+        return self._liveness.mean_ms(address)
 
     # Looking for neighbours
 

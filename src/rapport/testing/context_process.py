@@ -15,7 +15,7 @@ from rapport.core.errors import Unavailable
 from rapport.transport.addresses import format_address, parse_address
 from rapport.transport.base import Address
 
-_UP = re.compile(r"context broker is up: (\S+)")
+_UP = re.compile(r"(?:context broker|ensemble node) is up: (\S+)")
 _START_SECONDS, _STOP_SECONDS = 60, 30
 
 

@@ -97,6 +97,7 @@ class Answering:
             return
         if worth_a_copy(record, place.settings.replication, now.wall_ms):
             place.table.put(record, now.wall_ms, holder=holder)
+            place.agenda.others_at(now.steady_ms + record.valid_until - now.wall_ms)
             place.counts["replicated"] += 1
 
     def _back(self, message: Found | Refused, now: Now) -> None:

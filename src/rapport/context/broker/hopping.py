@@ -55,11 +55,14 @@ class Hopping:
         timeout_ms = place.membership.timeout_ms(to)
         if type(message) is Ask:
             # Tries and their doubling must leave time for going elsewhere.
-            timeout_ms = min(timeout_ms, max(message.left_ms / _PART_OF_WHAT_IS_LEFT, 10.0))
+            longest_ms = max(message.left_ms / _PART_OF_WHAT_IS_LEFT, 10.0)
         else:
-            timeout_ms = min(timeout_ms, _WAYS_BACK_TIMEOUT_MS)
+            longest_ms = _WAYS_BACK_TIMEOUT_MS
+        if timeout_ms > longest_ms:
+            timeout_ms = longest_ms
         sent = (message, now.steady_ms)
         self._hops.sent(_id_of(message, to), to, sent, now, timeout_ms)
+        place.agenda.wake_at(now.steady_ms + timeout_ms)
 
     def arrived(self, message: Hop, sender: Sender, now: Now) -> bool:
         """Acknowledges what came; false when it came before and was acted on."""
@@ -81,12 +84,13 @@ class Hopping:
     def heard(self, message: Heard, sender: Sender, now: Now) -> None:
         """An acknowledgement came."""
         by = sender.address
-        self._hops.acknowledged((message.search, message.walker, message.hop, message.kind, by), by)
+        id = (message.search, message.walker, message.hop, message.kind, by)
+        if self._hops.acknowledged(id, by):
+            self._place.agenda.settle(self._hops.next_due())
 
     def alive(self, address: Address) -> None:
         """Something was heard from there."""
-        if self.silent:
-            self.silent.pop(address, None)
+        self.silent.pop(address, None)
 
     def lost(self, address: Address, now: Now) -> None:
         """It is no neighbour any more: what waits for it goes other ways at once."""

@@ -67,13 +67,13 @@ class Looking:
         depth = search.look_ahead_depth - 1
         if search.look_ahead != "probe" or depth < 0 or len(self._waiting) >= limits.looking:
             return False
-        to = [one for one in place.membership.neighbours if one not in ask.path]
+        passed = set(ask.path)
+        to = [one for one in place.membership.neighbours if one not in passed]
         if not to or not (wait_ms := self._wait_ms(to, depth, ask.left_ms)):
             return False
         key = (ask.search, ask.walker, ask.hop)
         probe = Probe(*key, ask.question, depth, place.address)
-        for neighbour in to:
-            place.send(probe, neighbour)
+        place.outbox += [(probe, neighbour) for neighbour in to]
         self._waiting[key] = (ask, now.steady_ms)
         place.agenda.at(now.steady_ms + wait_ms, self._nothing, key)
         return True
@@ -164,12 +164,6 @@ class Looking:
 
     def _wait_ms(self, to: list[Address], depth: int, left_ms: int) -> float:
         """Two round trips to the slowest of these, bounded; each hop deeper as long again."""
-        slowest = 0.0
-        for neighbour in to:
-            mean = self._place.membership.mean_ms(neighbour)
-            if mean is None:
-                slowest = float("inf")
-                break
-            slowest = max(slowest, mean)
+        slowest = self._place.membership.slowest_ms(to)
         wait_ms = max(2 * slowest * (1 + depth), _LEAST_WAIT_MS)
         return min(wait_ms, self._place.settings.search.look_ahead_wait_ms, left_ms / 4)

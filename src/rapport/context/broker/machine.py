@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Final
 
+from rapport.context.broker.agenda import NEVER
 from rapport.context.broker.answering import Answering
 from rapport.context.broker.asking import OWN_CONSUMER, Asking
 from rapport.context.broker.effects import Effect
@@ -54,6 +56,33 @@ from rapport.transport.base import Address, Now, Sender
 CLIENTS_MAY = frozenset((Put, Request, Watch, Unwatch, Noticed, Ping, Command))
 """What is taken from a sender of kind `client`."""
 
+_PLANNED_AS_THEY_COME = frozenset((Ask, Found, Refused, Probe, Have, Request))
+"""Most messages are these, and what they give to do later is on the agenda at once."""
+_TAKERS: Final[dict[type[Message], Callable[[BrokerMachine], Callable[..., None]]]] = {
+    Put: attrgetter("_updates.put"),
+    Request: attrgetter("_requests.request"),
+    Ask: attrgetter("_walking.asked"),
+    Found: attrgetter("_answering.found"),
+    Refused: attrgetter("_answering.refused"),
+    Heard: attrgetter("_hopping.heard"),
+    Probe: attrgetter("_looking.probed"),
+    Have: attrgetter("_looking.have"),
+    Ping: attrgetter("_neighbourhood.pinged"),
+    Pong: attrgetter("_neighbourhood.ponged"),
+    Join: attrgetter("_neighbourhood.join_asked"),
+    Welcome: attrgetter("_neighbourhood.welcomed"),
+    Departed: attrgetter("_neighbourhood.departed"),
+    Command: attrgetter("_neighbourhood.commanded"),
+    Watch: attrgetter("_watching.watch"),
+    Unwatch: attrgetter("_watching.unwatch"),
+    Noticed: attrgetter("_watching.noticed"),
+    Notice: attrgetter("_following.noticed_change"),
+    Status: attrgetter("_following.answered"),
+    Outdated: attrgetter("_updates.outdated"),
+}
+"""Which part takes what. One table for all machines: ten thousand of them have no room for theirs
+in a processor's cache.
+"""
 _SWEEP_MS = 1_000.0
 _SWEEP_ON_MS = 10.0
 _SWEPT_AT_ONCE = 2_000
@@ -67,6 +96,31 @@ class BrokerMachine:
     it calls `tick` when `next_due_ms` has come. No call raises because of what a message says.
     """
 
+    __slots__ = (
+        "_answering",
+        "_asking",
+        "_following",
+        "_heard_ms",
+        "_hopping",
+        "_last",
+        "_looking",
+        "_neighbourhood",
+        "_place",
+        "_requests",
+        "_silent",
+        "_swept_ms",
+        "_updates",
+        "_walking",
+        "_watching",
+        "address",
+        "agenda",
+        "busy",
+        "counts",
+        "effects",
+        "outbox",
+        "table",
+    )
+
     def __init__(
         self,
         address: Address,
@@ -75,9 +129,13 @@ class BrokerMachine:
         *,
         allows: Allows = everybody_may,
         former: Sequence[Address] = (),
+        outbox: list[tuple[Message, Address]] | None = None,
     ) -> None:
-        """`former`: neighbours of a life before, asked when it joins again."""
-        self._place = place = Workplace(address, settings, chance, allows, former)
+        """`former`: neighbours of a life before, asked when it joins again; `outbox`: one that the
+        machines of a shell share, which then empties it after each call.
+        """
+        self._place = place = Workplace(address, settings, chance, allows, former, outbox)
+        self.agenda = place.agenda
         self.address = address
         self.table: Records = place.table
         self.outbox: list[tuple[Message, Address]] = place.outbox
@@ -86,7 +144,9 @@ class BrokerMachine:
         self.counts = place.counts
         self.busy = 0.0
         """How busy the shell is, from 0 to 1; told with pongs."""
+        self._heard_ms = place.membership.heard_ms
         self._hopping = Hopping(place)
+        self._silent = self._hopping.silent
         self._answering = Answering(place, self._hopping)
         self._looking = Looking(place, self._answering)
         self._walking = Walking(place, self._hopping, self._answering, self._looking)
@@ -103,7 +163,6 @@ class BrokerMachine:
         self._swept_ms = 0.0
         self._last = Now(0, 0.0)
         """The latest moment it was told: how wall and steady time lie to each other."""
-        self._takes = self._takers()
 
     # Messages and time
 
@@ -118,38 +177,51 @@ class BrokerMachine:
                 self.counts["not_for_clients"] += 1
                 return
         else:
-            self._place.membership.heard_from(sender.address, now)
-            self._hopping.alive(sender.address)
-        take = self._takes.get(kind)
-        if take is None:
+            address = sender.address
+            if address in self._heard_ms:
+                self._heard_ms[address] = now.steady_ms
+            if self._silent:
+                self._hopping.alive(address)
+        # Two of three messages in a network are one of these.
+        if type(message) is Probe:
+            if message.depth or self.table.may_answer(key_of(message.question)):
+                self._looking.probed(message, sender, now)
+            return
+        if type(message) is Heard:
+            self._hopping.heard(message, sender, now)
+            return
+        taker = _TAKERS.get(kind)
+        if taker is None:
             self.counts["not_for_brokers"] += 1
             return
-        take(message, sender, now)
+        taker(self)(message, sender, now)
+        if kind not in _PLANNED_AS_THEY_COME:
+            self.next_due_ms()
 
     def tick(self, now: Now) -> None:
         """Does what is due."""
         self._last = now
         self._hopping.tick(now)
-        self._place.agenda.run(now)
-        self._neighbourhood.carry_out(self._place.membership.tick(now), now)
-        self._swept_ms = now.steady_ms
-        for key in self.table.sweep(now.wall_ms, _SWEPT_AT_ONCE):
-            self._watching.changed(key, now)
+        self.agenda.run(now)
+        if self.agenda.others_ms <= now.steady_ms:
+            self._neighbourhood.carry_out(self._place.membership.tick(now), now)
+            self._swept_ms = now.steady_ms
+            for key in self.table.sweep(now.wall_ms, _SWEPT_AT_ONCE):
+                self._watching.changed(key, now)
+            self.next_due_ms()
+        else:
+            self.agenda.settle(self._hopping.next_due_ms())
 
     def next_due_ms(self) -> float | None:
         """The steady time of the earliest thing to do; none: nothing before a message."""
-        earliest = self._hopping.next_due_ms()
-        # Without a generator and min(): a simulation asks after each message.
-        due = self._place.agenda.next_due_ms()
-        if due is not None and (earliest is None or due < earliest):
-            earliest = due
-        due = self._place.membership.next_due_ms()
-        if due is not None and (earliest is None or due < earliest):
-            earliest = due
-        due = self._sweep_due_ms()
-        if due is not None and (earliest is None or due < earliest):
-            earliest = due
-        return earliest
+        due_ms = self._place.membership.next_due_ms()
+        others_ms = NEVER if due_ms is None else due_ms
+        turn_ms = self.table.next_turn_ms()
+        if turn_ms is not None:
+            others_ms = min(others_ms, self._sweep_due_ms(turn_ms))
+        self.agenda.others_ms = others_ms
+        wake_ms = self.agenda.settle(self._hopping.next_due_ms())
+        return None if wake_ms == NEVER else wake_ms
 
     # What the broker's own shell asks for
 
@@ -177,7 +249,9 @@ class BrokerMachine:
     def put(self, record: ContextRecord, now: Now) -> Outcome:
         """Takes a record of this process itself, or one reloaded; keeping it is the caller's."""
         self._last = now
-        return self._updates.take(record, now)
+        outcome = self._updates.take(record, now)
+        self.next_due_ms()
+        return outcome
 
     def kept(self, token: int, now: Now) -> None:
         """The record of a Kept effect is on disk: 102 goes out."""
@@ -190,22 +264,27 @@ class BrokerMachine:
     def join(self, candidates: Sequence[Address], now: Now) -> None:
         """Looks for neighbours among these; NetworkJoined or NotJoined tells how it ended."""
         self._neighbourhood.carry_out(self._place.membership.start(candidates, now), now)
+        self.next_due_ms()
 
     def connect(self, brokers: Sequence[Address], now: Now) -> None:
         """Asks exactly these to be neighbours: a topology given by hand."""
         self._neighbourhood.carry_out(self._place.membership.connect(brokers, now), now)
+        self.next_due_ms()
 
     def adopt(self, neighbours: Sequence[Address], now: Now) -> None:
         """Has these as neighbours at once, without a message: simulations."""
         self._place.membership.adopt(neighbours, now)
+        self.next_due_ms()
 
     def leave(self, now: Now) -> None:
         """Says good-bye to the neighbours."""
         self._neighbourhood.carry_out(self._place.membership.leave(now), now)
+        self.next_due_ms()
 
     def monitor(self, now: Now) -> None:
         """Pings the neighbours from now on."""
         self._neighbourhood.carry_out(self._place.membership.monitor(now), now)
+        self.next_due_ms()
 
     @property
     def neighbours(self) -> tuple[Address, ...]:
@@ -244,30 +323,6 @@ class BrokerMachine:
 
     # Inside
 
-    def _takers(self) -> dict[type[Message], Callable[[Any, Sender, Now], None]]:
-        return {
-            Put: self._updates.put,
-            Request: self._requests.request,
-            Ask: self._walking.asked,
-            Found: self._answering.found,
-            Refused: self._answering.refused,
-            Heard: self._hopping.heard,
-            Probe: self._looking.probed,
-            Have: self._looking.have,
-            Ping: self._neighbourhood.pinged,
-            Pong: self._neighbourhood.ponged,
-            Join: self._neighbourhood.join_asked,
-            Welcome: self._neighbourhood.welcomed,
-            Departed: self._neighbourhood.departed,
-            Command: self._neighbourhood.commanded,
-            Watch: self._watching.watch,
-            Unwatch: self._watching.unwatch,
-            Noticed: self._watching.noticed,
-            Notice: self._following.noticed_change,
-            Status: self._following.answered,
-            Outdated: self._updates.outdated,
-        }
-
     def _hop_failed(self, message: Hop, to: Address, now: Now) -> None:
         if isinstance(message, Ask):
             self._walking.failed(message, to, now)
@@ -278,11 +333,8 @@ class BrokerMachine:
         self._hopping.lost(address, now)
         self._following.lost(address, now)
 
-    def _sweep_due_ms(self) -> float | None:
+    def _sweep_due_ms(self, turn_ms: int) -> float:
         """When the table has its next turn: in time for those who watch, else at leisure."""
-        turn_ms = self.table.next_turn_ms()
-        if turn_ms is None:
-            return None
         last = self._last
         due_ms = last.steady_ms + (turn_ms - last.wall_ms)
         if due_ms <= self._swept_ms:

@@ -47,6 +47,7 @@ class Workplace:
         chance: Chance,
         allows: Allows,
         former: Sequence[Address] = (),
+        outbox: list[tuple[Message, Address]] | None = None,
     ) -> None:
         self.address, self.settings, self.chance, self.allows = address, settings, chance, allows
         self.table = Records(settings.table)
@@ -54,7 +55,7 @@ class Workplace:
             address, settings.membership, chance, former=former, watching=settings.monitors
         )
         self.agenda = Agenda()
-        self.outbox: list[tuple[Message, Address]] = []
+        self.outbox: list[tuple[Message, Address]] = [] if outbox is None else outbox
         self.effects: list[Effect] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
         """What happened how often, for metrics."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from rapport.context.alarm import Alarm, steady_ms
 from rapport.context.clients.calls import Call, Calls
 from rapport.context.clients.choice import BrokerChoice
 from rapport.context.codec import decode, encode
@@ -23,6 +22,7 @@ from rapport.context.messages import (
 from rapport.context.settings import ClientSettings, check_sealed
 from rapport.context.stations import Link, as_it_is, open_station, own_side
 from rapport.core.errors import Conflict, InvalidInput
+from rapport.kernel.alarm import Alarm, steady_ms
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.tasks import Tasks

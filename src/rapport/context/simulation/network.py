@@ -12,7 +12,7 @@ from typing import Any, Final
 from rapport.context.broker.machine import BrokerMachine
 from rapport.context.broker.settings import BrokerSettings
 from rapport.context.codec import decode, encode
-from rapport.context.messages import Have, Heard, Message, Probe, Put
+from rapport.context.messages import Heard, Message, Probe, Put
 from rapport.core.context_record import ContextRecord
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
@@ -22,10 +22,11 @@ from rapport.transport.simulated import Link
 
 BROKER: Final = "broker"
 _NEVER: Final = float("inf")
-_PLAN_NOTHING: Final = frozenset((Heard, Probe, Have))
-"""Most messages are these, and none gives a broker anything to do later that it had not before: its
-next turn need not be asked for.
-"""
+_PLAN_NOTHING: Final = frozenset((Heard, Probe))
+"""Most messages are these, and neither gives a broker anything to do later."""
+
+Letter = tuple[Message, Address]
+"""A message and whom it is for."""
 
 
 def broker_address(number: int) -> Address:
@@ -53,9 +54,11 @@ class SimulatedNetwork:
         self.scheduler = scheduler or Scheduler()
         self.sent = self.lost = 0
         self.on_client: Callable[[Message, Address], None] = _nobody
-        self.on_send: Callable[[Message], None] = _uncounted
-        """Sees each message from broker to broker, also one that will be lost."""
+        self.on_send: Callable[[Sequence[Letter]], None] = _uncounted
+        """Sees what a broker sends to brokers at one moment, also what will be lost."""
         self.machines: list[BrokerMachine] = []
+        self._outbox: list[Letter] = []
+        """Shared by all machines: who just had its turn or a message has written here."""
         self._link = link or Link(delay_ms=1.0)
         self._settings = settings
         self._chance = Chance(seed)
@@ -64,24 +67,29 @@ class SimulatedNetwork:
         self._is_plain = not through_codec and not any(chances)
         self._puts = 0
         self._dead: set[int] = set()
-        self._ticks: list[float] = []
+        self._turns: list[list[float]] = []
+        """For each broker when it has its turn, the next one last. Only a turn before all planned
+        ones is planned, so each comes when it is the last.
+        """
         self._senders: list[Sender] = []
         self._open(topology)
 
     def _open(self, topology: Topology[Any]) -> None:
         neighbours = topology.neighbours
         numbers = {node: number for number, node in enumerate(neighbours)}
+        # One address for all who know it: the same object is found without being compared.
+        self._senders = [Sender(broker_address(number)) for number in range(len(numbers))]
         for number, beside in enumerate(neighbours.values()):
-            self._senders.append(Sender(broker_address(number)))
-            self._ticks.append(_NEVER)
+            self._turns.append([_NEVER])
             self.machines.append(self._new_machine(number))
-            addresses = [broker_address(numbers[node]) for node in beside]
+            addresses = [self._senders[numbers[node]].address for node in beside]
             self.machines[number].adopt(addresses, self.scheduler.now)
             self._carry_out(number)
 
     def _new_machine(self, number: int) -> BrokerMachine:
         chance = Chance(self._chance.getrandbits(64))
-        return BrokerMachine(broker_address(number), self._settings, chance)
+        address = self._senders[number].address
+        return BrokerMachine(address, self._settings, chance, outbox=self._outbox)
 
     # --- what happens from outside ---
 
@@ -104,9 +112,8 @@ class SimulatedNetwork:
     def revive(self, number: int, candidates: Sequence[int]) -> None:
         """A dead broker starts empty and joins from a list, as it would on sockets."""
         self._dead.discard(number)
-        self._ticks[number] = _NEVER
         machine = self.machines[number] = self._new_machine(number)
-        machine.join([broker_address(each) for each in candidates], self.scheduler.now)
+        machine.join([self._senders[each].address for each in candidates], self.scheduler.now)
         self._carry_out(number)
 
     def monitor(self, number: int) -> None:
@@ -123,79 +130,88 @@ class SimulatedNetwork:
     def _carry_out(self, number: int) -> None:
         """Sends what a machine wants sent, and plans its next turn."""
         self._empty(number)
-        self._plan_tick(number)
+        self._plan_turn(number)
 
     def _empty(self, number: int) -> None:
-        machine = self.machines[number]
-        machine.effects.clear()
-        outbox = machine.outbox
-        if not outbox:
-            return
+        self.machines[number].effects.clear()
         # Taken first: what is handed to a client at once may come back with a new request.
-        waiting = outbox.copy()
-        outbox.clear()
-        sender = self._senders[number]
-        for message, to in waiting:
-            if to[0] == BROKER:
-                self._send(message, to[1], sender)
+        letters = self._outbox.copy()
+        self._outbox.clear()
+        for _message, to in letters:
+            if to[0] != BROKER:
+                self._sort_out(letters, number)
+                return
+        self._send(letters, number)
+
+    def _sort_out(self, letters: list[Letter], number: int) -> None:
+        """Some are for clients; all in their order."""
+        between: list[Letter] = []
+        for letter in letters:
+            if letter[1][0] == BROKER:
+                between.append(letter)
             else:
-                self.on_client(message, to)
+                self._send(between, number)
+                between = []
+                self.on_client(*letter)
+        self._send(between, number)
 
-    def _plan_tick(self, number: int) -> None:
-        due_ms = self.machines[number].next_due_ms()
-        if due_ms is not None and due_ms < self._ticks[number]:
-            self._ticks[number] = due_ms
-            self.scheduler.at(due_ms, self._tick, number, due_ms)
+    def _plan_turn(self, number: int) -> None:
+        turns, wake_ms = self._turns[number], self.machines[number].agenda.wake_ms
+        if wake_ms < turns[-1]:
+            turns.append(wake_ms)
+            self.scheduler.at(wake_ms, self._turn, number)
 
-    def _tick(self, number: int, planned_ms: float) -> None:
-        # A turn that was planned anew for an earlier time is not taken a second time.
-        if self._ticks[number] != planned_ms or number in self._dead:
+    def _turn(self, number: int) -> None:
+        self._turns[number].pop()
+        if number in self._dead:
             return
-        self._ticks[number] = _NEVER
         machine, scheduler = self.machines[number], self.scheduler
-        due_ms = machine.next_due_ms()
-        # Most turns were for acknowledgements that came meanwhile.
-        if due_ms is not None and due_ms <= scheduler.time_ms:
+        # Many turns were for acknowledgements that came meanwhile.
+        if machine.agenda.wake_ms <= scheduler.time_ms:
             machine.tick(scheduler.now)
             self._empty(number)
-            due_ms = machine.next_due_ms()
-        if due_ms is not None and due_ms < self._ticks[number]:
-            self._ticks[number] = due_ms
-            scheduler.at(due_ms, self._tick, number, due_ms)
+        self._plan_turn(number)
 
     # --- the medium ---
 
-    def _send(self, message: Message, to: int, sender: Sender) -> None:
-        self.sent += 1
-        self.on_send(message)
-        link, scheduler = self._link, self.scheduler
+    def _send(self, letters: list[Letter], number: int) -> None:
+        """All at one moment; where nothing is left to chance they are one event."""
+        if not letters:
+            return
+        self.sent += len(letters)
+        self.on_send(letters)
+        link, sender, scheduler = self._link, self._senders[number], self.scheduler
         if self._is_plain:
-            scheduler.at(scheduler.time_ms + link.delay_ms, self._arrive, to, message, sender)
+            scheduler.at(scheduler.time_ms + link.delay_ms, self._arrive, letters, sender)
             return
-        if self._chance.random() < link.loss:
-            self.lost += 1
-            return
-        if self._through_codec:
-            message = decode(encode(message))
-        copies = 2 if self._chance.random() < link.duplication else 1
-        for _ in range(copies):
-            delay_ms = link.delay_ms + self._chance.random() * link.jitter_ms
-            scheduler.after(delay_ms, self._arrive, to, message, sender)
+        for message, to in letters:
+            if self._chance.random() < link.loss:
+                self.lost += 1
+                continue
+            if self._through_codec:
+                message = decode(encode(message))
+            copies = 2 if self._chance.random() < link.duplication else 1
+            for _ in range(copies):
+                delay_ms = link.delay_ms + self._chance.random() * link.jitter_ms
+                scheduler.after(delay_ms, self._arrive, [(message, to)], sender)
 
-    def _arrive(self, to: int, message: Message, sender: Sender) -> None:
-        if to in self._dead:
-            return
-        machine = self.machines[to]
-        machine.handle(message, sender, self.scheduler.now)
-        if machine.outbox or machine.effects:
-            self._empty(to)
-        if type(message) not in _PLAN_NOTHING:
-            self._plan_tick(to)
+    def _arrive(self, letters: list[Letter], sender: Sender) -> None:
+        now = self.scheduler.now
+        dead, machines = self._dead, self.machines
+        for message, (_broker, number) in letters:
+            if number in dead:
+                continue
+            machine = machines[number]
+            machine.handle(message, sender, now)
+            if self._outbox:
+                self._empty(number)
+            if type(message) not in _PLAN_NOTHING:
+                self._plan_turn(number)
 
 
 def _nobody(message: Message, to: Address) -> None:
     """Nobody listens to what clients are told."""
 
 
-def _uncounted(message: Message) -> None:
+def _uncounted(letters: Sequence[Letter]) -> None:
     """Nobody counts."""

@@ -26,6 +26,7 @@ from rapport.context.simulation.run import run_load
 from rapport.context.table import TableLimits
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
+from rapport.kernel.simulation import without_collector
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.overlay.topology import Topology, mesh, random_regular, ring, waxman
 from rapport.transport.simulated import Link
@@ -133,8 +134,9 @@ def make_network(point: SearchPoint) -> SimulatedNetwork:
         limits=BrokerLimits(searches=100_000, within_ms=600_000),
     )
     link = Link(delay_ms=point.delay_ms, loss=point.loss)
-    network = SimulatedNetwork(make_topology(point), settings, link=link, seed=point.seed)
-    network.run(network.scheduler.time_ms + 1.5 * settings.membership.period_ms)
+    with without_collector():
+        network = SimulatedNetwork(make_topology(point), settings, link=link, seed=point.seed)
+        network.run(network.scheduler.time_ms + 1.5 * settings.membership.period_ms)
     return network
 
 

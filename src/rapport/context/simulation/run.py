@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from rapport.context.messages import (
     PROCESSED,
@@ -22,7 +22,7 @@ from rapport.context.messages import (
 )
 from rapport.context.simulation.asked import ASKS, HEARD, PROBES, RETURNS, Asked
 from rapport.context.simulation.load import Load, Moments, plan_homes, plan_requests, plan_updates
-from rapport.context.simulation.network import SimulatedNetwork
+from rapport.context.simulation.network import Letter, SimulatedNetwork
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.kernel.simulation import Scheduler, without_collector
 from rapport.transport.base import Address, Sender
@@ -30,6 +30,8 @@ from rapport.transport.base import Address, Sender
 CONSUMER: Final = "consumer"
 SCOPE: Final = "status"
 _FOREVER_MS: Final = 1 << 50
+_NOBODYS: Final = [0, 0, 0, 0]
+"""Where messages are counted of which nobody knows whose they are."""
 _COUNTED: Final[dict[type, int]] = {
     Ask: ASKS,
     Found: RETURNS,
@@ -144,22 +146,29 @@ class _Running:
 
     # --- both ---
 
-    def _count(self, message: Message) -> None:
-        place = _COUNTED.get(type(message))
-        if place is None:
-            return
-        search: int = message.search  # type: ignore[union-attr]
-        counts = self._searches.get(search)
+    def _count(self, letters: Sequence[Letter]) -> None:
+        last, counts = -1, _NOBODYS
+        for message, _to in letters:
+            place = _COUNTED.get(type(message))
+            if place is None:
+                continue
+            search: int = message.search  # type: ignore[union-attr]
+            if search != last:  # most of what goes out at once is of one search
+                last = search
+                counts = self._searches.get(search) or self._begin_counting(message)
+            counts[place] += 1
+
+    def _begin_counting(self, message: Any) -> list[int]:
+        """The first message of a search is sent while its request is handed over, or names its
+        consumer.
+        """
+        counts = self._asking
+        if counts is None and isinstance(message, Ask):
+            counts = self.asked.counts[message.path[0][1]]
         if counts is None:
-            # The first message of a search is sent while its request is handed over, or names
-            # its consumer.
-            counts = self._asking
-            if counts is None and isinstance(message, Ask):
-                counts = self.asked.counts[message.path[0][1]]
-            if counts is None:
-                return
-            self._searches[search] = counts
-        counts[place] += 1
+            return _NOBODYS
+        self._searches[message.search] = counts
+        return counts
 
     def _at(self, moments: Moments, number: int, call: Callable[[int], None]) -> None:
         due_ms = self._begin_ms + float(moments.times_ms[number])

@@ -1,4 +1,4 @@
-"""Waking a machine when something of it is due. [CX-2]"""
+"""Waking a machine when something of it is due. [CX-2, EN-10]"""
 
 from __future__ import annotations
 

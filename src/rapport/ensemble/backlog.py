@@ -1,0 +1,190 @@
+"""Readings that wait on a device until their node has them: bounded, safe for threads, kept in a
+file where there is one. [EN-14]
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from rapport.core.errors import Corrupt, InvalidInput, TooLarge
+from rapport.kernel.chance import Chance
+from rapport.kernel.paths import sync_path
+
+MOST_BYTES = 4_096
+"""Of the data of one reading, as JSON."""
+_LINES_TO_SPARE = 1_000
+
+
+class Reading(msgspec.Struct, frozen=True, array_like=True):
+    """Something that a device saw."""
+
+    number: int
+    """Counts from 1 within a life of the backlog."""
+    time_ms: int
+    """When it was seen, by the device's wall clock."""
+    data: str
+    """What was seen, as JSON."""
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """What a node has of a device's readings: all up to this number."""
+
+    life: str = ""
+    number: int = 0
+
+
+class _Line(msgspec.Struct, array_like=True, omit_defaults=True):
+    """Of the file: a life begins, a reading was noted, or readings up to a number are done with."""
+
+    life: str = ""
+    reading: Reading | None = None
+    done: int = 0
+
+
+class Backlog:
+    """The readings that nobody has confirmed, in order. May be called from any thread.
+
+    A reading is on disk when `note` returns, where there is a file; else a restart forgets what was
+    not confirmed and begins a new life, so that no two readings ever have the same name.
+    """
+
+    def __init__(self, path: Path | None = None, *, most: int = 10_000, life: str = "") -> None:
+        """`most`: readings that are kept; for more the oldest are dropped, and counted. Raises
+        Corrupt for a file that is none of ours, OSError where it cannot be written.
+        """
+        self.life = life or Chance.from_machine().randbytes(8).hex()
+        self.last = 0
+        """The number of the last reading."""
+        self.dropped = 0
+        """Readings of this process that were given up, as there were too many."""
+        self._most = max(1, most)
+        self._waiting: deque[Reading] = deque()
+        self._change = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._path, self._lines = path, 0
+        if path is not None:
+            self._restore(path)
+            self._rewrite(path)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def note(self, data: Any, time_ms: int) -> Reading:
+        """Takes in what was seen; raises InvalidInput for what is not JSON, TooLarge, OSError."""
+        text = _as_json(data)
+        with self._change:
+            reading = Reading(self.last + 1, time_ms, text)
+            self._write(_Line(reading=reading))
+            self._append(reading)
+            return reading
+
+    def confirm(self, receipt: Receipt) -> None:
+        """Lets go of what a node has; what is said of another life means nothing."""
+        with self._change:
+            if receipt.life != self.life or receipt.number > self.last:
+                return
+            before = len(self._waiting)
+            while self._waiting and self._waiting[0].number <= receipt.number:
+                self._waiting.popleft()
+            if len(self._waiting) != before:
+                self._write(_Line(done=receipt.number))
+                self._tidy_up()
+
+    def first(self, most: int, most_bytes: int) -> list[Reading]:
+        """The oldest readings, as many as fit; at least one where there is one."""
+        with self._change:
+            chosen: list[Reading] = []
+            for reading in self._waiting:
+                most_bytes -= len(reading.data.encode()) + 16
+                if chosen and (most_bytes < 0 or len(chosen) >= most):
+                    break
+                chosen.append(reading)
+            return chosen
+
+    def _append(self, reading: Reading) -> None:
+        self.last = reading.number
+        self._waiting.append(reading)
+        while len(self._waiting) > self._most:
+            self._waiting.popleft()
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Lets the file go."""
+        with self._change:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    # --- the file ---
+
+    def _restore(self, path: Path) -> None:
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        for number, raw in enumerate(lines):
+            try:
+                self._take(msgspec.json.decode(raw, type=_Line))
+            except msgspec.DecodeError:
+                if number == len(lines) - 1:
+                    return  # written when the power went; nobody was told that it was kept
+                raise Corrupt(
+                    f"line {number + 1} of {path} cannot be read",
+                    code="ensemble.bad_backlog",
+                    hint="move the file away: its readings are given up then",
+                ) from None
+
+    def _take(self, line: _Line) -> None:
+        if line.life:
+            self.life = line.life
+        if line.reading is not None:
+            self._append(line.reading)
+        if line.done:
+            self.last = max(self.last, line.done)
+        while self._waiting and self._waiting[0].number <= line.done:
+            self._waiting.popleft()
+
+    def _rewrite(self, path: Path) -> None:
+        """Makes the file anew with what waits; the old or the new is there after a crash."""
+        done = self._waiting[0].number - 1 if self._waiting else self.last
+        lines = [_Line(life=self.life, done=done), *(_Line(reading=one) for one in self._waiting)]
+        beside = path.with_name(path.name + ".new")
+        with beside.open("wb") as file:
+            file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        if self._file is not None:
+            self._file.close()
+        os.replace(beside, path)
+        sync_path(path.parent)
+        self._file, self._lines = path.open("ab"), len(lines)
+
+    def _write(self, line: _Line) -> None:
+        if self._file is not None:
+            self._file.write(msgspec.json.encode(line) + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._lines += 1
+
+    def _tidy_up(self) -> None:
+        if self._path is not None and self._lines > 2 * len(self._waiting) + _LINES_TO_SPARE:
+            self._rewrite(self._path)
+
+
+def _as_json(data: Any) -> str:
+    try:
+        raw = msgspec.json.encode(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(
+            f"a reading is JSON, and this is not: {error}"[:300], code="ensemble.bad_reading"
+        ) from None
+    if len(raw) > MOST_BYTES:
+        raise TooLarge(
+            f"a reading has {len(raw)} bytes, more than {MOST_BYTES}",
+            code="ensemble.reading_too_large",
+            hint="readings travel with gossip; send large things another way",
+        )
+    return raw.decode()

@@ -1,0 +1,124 @@
+"""What ensembles say about spreading: how far knowledge goes, and in which groups. [EN-6, EN-7]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from rapport.ensemble.calls import RAISED
+from rapport.ensemble.component import Component, scratch
+from rapport.ensemble.ensemble import EnsemblePlan
+from rapport.ensemble.evaluation import odd_answer
+from rapport.ensemble.faults import Fault, fault_of
+from rapport.ensemble.reading import Reading
+from rapport.ensemble.role import RoleType, is_named
+from rapport.ensemble.views import NodeKnowledge, View
+
+LONGEST_GROUP = 256
+_GROUP_PARTS = (str, int, float, bool)
+
+
+class Boundaries:
+    """The boundaries and groups of a host's ensembles."""
+
+    def __init__(
+        self,
+        plans: Sequence[EnsemblePlan],
+        node: NodeKnowledge,
+        tell: Callable[[Fault], None],
+    ) -> None:
+        self._plans, self._node, self._tell = plans, node, tell
+        self._any = any(plan.boundary is not None for plan in plans)
+        self._grouping = [plan for plan in plans if plan.group is not None]
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether everything is passed on, whatever it says."""
+        return not self._any
+
+    def allow(self, reading: Reading, now_ms: int) -> bool:
+        """Whether knowledge may be passed on: some ensemble that it has a role in says so or has no
+        boundary, or it has a role in none.
+        """
+        concerned = False
+        for plan in self._plans:
+            if plan.boundary is None:
+                if _says(reading, plan.member) or _says(reading, plan.coordinator):
+                    return True
+                continue
+            for role in plan.boundary_roles:
+                shape = reading.as_role(role)
+                if shape is not None:
+                    concerned = True
+                    if self._asked(plan, plan.boundary, View(reading, role, shape, now_ms)):
+                        return True
+                    break
+        return not concerned
+
+    def groups_of(self, component: Component, now_ms: int) -> tuple[str, ...]:
+        """The groups that ensembles put the component into."""
+        if not self._grouping:
+            return ()
+        found: list[str] = []
+        for plan in self._grouping:
+            if isinstance(component, plan.group_role):
+                text = self._group(plan, component, now_ms)
+                if text:
+                    found.append(text)
+        return tuple(found)
+
+    def _asked(self, plan: EnsemblePlan, boundary: Callable[[Any, Any], bool], seen: View) -> bool:
+        """What cannot judge does not hold up: a boundary only saves messages."""
+        try:
+            answer = boundary(seen, self._node)
+        except RAISED as error:
+            hint = "knowledge is passed on as if there were no boundary"
+            self._tell(fault_of(error, "ensemble.boundary_raised", name=plan.name, hint=hint))
+            return True
+        if type(answer).__name__ in ("bool", "bool_"):
+            return bool(answer)
+        self._tell(odd_answer(plan.name, "boundary", answer))
+        return True
+
+    def _group(self, plan: EnsemblePlan, component: Component, now_ms: int) -> str:
+        assert plan.group is not None
+        try:
+            value = plan.group(scratch(component.__dict__.copy(), type(component), now_ms))
+        except RAISED as error:
+            self._tell(
+                fault_of(
+                    error,
+                    "ensemble.group_raised",
+                    component=component.id,
+                    name=plan.name,
+                    hint="it is in no group of this ensemble",
+                )
+            )
+            return ""
+        if value is None:
+            return ""
+        text = _group_text(plan.name, value)
+        if not text:
+            self._tell(odd_answer(plan.name, "group", value))
+        return text
+
+
+def _says(reading: Reading, role: RoleType) -> bool:
+    return not is_named(role) or role.__name__ in reading.roles
+
+
+def _group_text(name: str, value: Any) -> str:
+    """The same on every node for the same value; empty: it cannot name a group."""
+    is_plain = isinstance(value, _GROUP_PARTS) or (
+        isinstance(value, tuple) and all(isinstance(part, _GROUP_PARTS) for part in value)
+    )
+    if not is_plain:
+        return ""
+    try:
+        shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        text = f"{name}:{shown}"
+        return text if len(text.encode()) <= LONGEST_GROUP else ""
+    except (TypeError, ValueError):
+        return ""

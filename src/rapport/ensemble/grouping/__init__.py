@@ -1,0 +1,1 @@
+"""Groups: nodes that talk only to those whose knowledge concerns them. [EN-7]"""

@@ -1,0 +1,254 @@
+"""What lives on one node, and what it knows of others: a pure machine. [EN-1, EN-2, EN-6]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
+from rapport.core.knowledge import Knowledge
+from rapport.ensemble.boundaries import Boundaries
+from rapport.ensemble.calls import Call, Outcome, checked_values, failed, run_call
+from rapport.ensemble.component import Component
+from rapport.ensemble.ensemble import Ensemble, EnsemblePlan, plan_of_ensemble
+from rapport.ensemble.faults import Fault, Faults, fault_of
+from rapport.ensemble.host_settings import HostSettings
+from rapport.ensemble.host_trace import tell_outcome
+from rapport.ensemble.messages import Published
+from rapport.ensemble.reading import Reading
+from rapport.ensemble.replicas import Replica, Replicas
+from rapport.ensemble.snapshots import Snapshot, snapshot_of
+from rapport.ensemble.trace import Tracing
+from rapport.ensemble.views import NodeKnowledge
+from rapport.ensemble.work import Work
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Now
+
+
+class Host:
+    """What lives on one node.
+
+    `tick` gives calls to run: at once (`run`), or in threads. Their outcomes come back by
+    `finished`, from the same thread that ticks. No call here raises because of what components,
+    ensembles or replicas do; see `faults`.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        ensembles: Sequence[type[Ensemble]],
+        chance: Chance,
+        settings: HostSettings | None = None,
+        *,
+        trace: Tracing | None = None,
+    ) -> None:
+        """Raises InvalidInput for an ensemble that cannot be meant."""
+        self.node, self.settings = node, settings or HostSettings()
+        self.faults = Faults()
+        self.formed: dict[str, tuple[tuple[str, str], ...]] = {}
+        """For each ensemble the coordinators and members that its last evaluation found."""
+        self.pairs = 0
+        """How many pairs were looked at so far."""
+        self.ensembles = plans = _plans(ensembles)
+        self._components: dict[str, Component] = {}
+        asked_for = [role for plan in plans for role in (plan.coordinator, plan.member)]
+        self._replicas = Replicas(asked_for, self.settings.most_replicas)
+        self._boundaries = Boundaries(plans, NodeKnowledge(node, self._components), self._note)
+        self._work = Work(
+            plans,
+            self._components,
+            self._replicas,
+            chance,
+            self.settings,
+            self._note,
+            is_traced=trace is not None,
+        )
+        self._snapshots: dict[str, Snapshot] = {}
+        self._judged: tuple[object, Reading] | None = None
+        """What was judged last, and as what."""
+        self._trace = trace
+        self._last = Now(0, 0.0)
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        """Those of this node, by id."""
+        return MappingProxyType(self._components)
+
+    @property
+    def replicas(self) -> Mapping[str, Replica]:
+        """What is believed of others, by component id."""
+        return self._replicas
+
+    # Components
+
+    def add(self, component: Component, now: Now) -> None:
+        """A component lives here from now on; raises InvalidInput, DuplicateName."""
+        self._last = now
+        if not isinstance(component, Component) or type(component) is Component:
+            raise InvalidInput(
+                f"{component!r:.60} is not a component",
+                code="ensemble.not_a_component",
+                hint="class Mine(Component, SomeRole): ...",
+            )
+        if component.id in self._components:
+            raise DuplicateName(
+                f"there is a component {component.id!r} on {self.node} already",
+                code="ensemble.duplicate_component",
+                hint="ids are unique in the whole system",
+            )
+        self._work.add(component, now)
+        self._components[component.id] = component
+        self._replicas.remove(component.id)
+
+    def remove(self, component_id: str) -> None:
+        """It lives here no more; what its processes still do is not taken."""
+        if self._components.pop(component_id, None) is not None:
+            self._snapshots.pop(component_id, None)
+            self._work.remove(component_id)
+            self.faults.forget(component_id)
+            for name, pairs in self.formed.items():
+                self.formed[name] = tuple(pair for pair in pairs if component_id not in pair)
+
+    def assign(self, component_id: str, values: Mapping[str, Any], now: Now) -> None:
+        """Sets fields of a component from outside, in one piece; processes that wait for a change
+        run at the next tick. Raises InvalidInput, UnknownName.
+        """
+        self._last = now
+        component = self._components.get(component_id)
+        if component is None:
+            raise UnknownName(
+                "component", component_id, list(self._components), code="ensemble.unknown_component"
+            )
+        self._work.assign(component_id, checked_values(type(component), values))
+
+    def snapshot(self, component_id: str) -> Snapshot | None:
+        """What the component publishes now: the last that could be, none if none ever could."""
+        component = self._components.get(component_id)
+        if component is None:
+            return None
+        groups = self._boundaries.groups_of(component, self._last.wall_ms)
+        settings = self.settings
+        try:
+            self._snapshots[component_id] = snapshot_of(
+                component,
+                groups,
+                most_bytes=settings.most_bytes,
+                most_levels=settings.most_levels,
+            )
+        except InvalidInput as error:
+            self._note(fault_of(error, error.code, component=component_id))
+        return self._snapshots.get(component_id)
+
+    # Replicas
+
+    def replace(self, knowledge: Knowledge | Published, now: Now) -> bool:
+        """Takes a newer version of another node's component; False: it was none, or cannot be."""
+        self._last = now
+        component = knowledge.component
+        if component in self._components:
+            self._note(_is_local(component, knowledge.node))
+            return False
+        judged = self._judged
+        is_judged = judged is not None and judged[0] is knowledge
+        reading = judged[1] if judged is not None and is_judged else Reading(knowledge)
+        taken = self._replicas.put(reading, now.steady_ms)
+        if not taken and component not in self._replicas:
+            self._note(_is_full(self.settings.most_replicas))
+        return taken
+
+    def drop_stale(self, now: Now) -> list[str]:
+        """Forgets replicas that were not renewed for `replica_ms`; costs as many as there are."""
+        return self._replicas.drop_before(now.steady_ms - self.settings.replica_ms)
+
+    def forget_node(self, node: str) -> list[str]:
+        """Drops and names the replicas of a node that is known to be dead."""
+        dead = [name for name, held in self._replicas.items() if held.reading.node == node]
+        for name in dead:
+            self._replicas.remove(name)
+        return dead
+
+    def may_pass_on(self, knowledge: Knowledge | Published) -> bool:
+        """Whether the boundaries let it be passed on here; see `Boundaries.allow`."""
+        if self._boundaries.is_unbounded:
+            return True
+        reading = Reading(knowledge)
+        self._judged = (knowledge, reading)  # most often `replace` is told of the same one next
+        return self._boundaries.allow(reading, self._last.wall_ms)
+
+    # Work
+
+    def tick(self, now: Now) -> list[Call]:
+        """What is to be run now; each call has to come back by `finished`, however late."""
+        self._last = now
+        return self._work.tick(now)
+
+    def run(self, now: Now) -> int:
+        """Runs whatever is to be run, here and now, with all that follows from it: for simulators
+        and tests. How many calls it took.
+        """
+        count = 0
+        for _round in range(self.settings.longest_cascade + self.settings.most_retries + 2):
+            calls = self.tick(now)
+            if not calls:
+                break
+            for call in calls:
+                self.finished(call, run_call(call), now)
+            count += len(calls)
+        return count
+
+    def next_due_ms(self) -> float | None:
+        """The steady time of the next tick; none: nothing to do before something changes."""
+        return self._last.steady_ms if self._work.is_waiting else self._work.next_due_ms()
+
+    def finished(self, call: Call, outcome: Outcome | BaseException, now: Now) -> None:
+        """Takes over what a call found, in one piece for each component, unless it hung, its
+        component is gone, or somebody else wrote to the same fields meanwhile: then it is made
+        again.
+        """
+        self._last = now
+        found = failed(call, outcome) if isinstance(outcome, BaseException) else outcome
+        if not self._work.ended(call):
+            return
+        for fault in found.faults:
+            self._note(fault)
+        if self._trace is not None:
+            tell_outcome(self.node, call, found, self._trace)
+        if not call.component:
+            self.pairs += found.pairs
+            self.formed[call.name] = found.formed
+        self._work.take_over(call, found)
+
+    def _note(self, fault: Fault) -> None:
+        self.faults.add(fault, self._last.wall_ms)
+
+
+def _plans(ensembles: Sequence[type[Ensemble]]) -> tuple[EnsemblePlan, ...]:
+    plans: dict[str, EnsemblePlan] = {}
+    for ensemble in ensembles:
+        plan = plan_of_ensemble(ensemble)
+        if plan.name in plans:
+            raise DuplicateName(
+                f"there are two ensembles {plan.name!r}",
+                code="ensemble.duplicate_ensemble",
+                hint="an ensemble is known by its name on all nodes",
+            )
+        plans[plan.name] = plan
+    return tuple(plans.values())
+
+
+def _is_local(component: str, node: str) -> Fault:
+    return Fault(
+        code="ensemble.equal_ids",
+        message=f"the node {node!r} says it has the component {component!r}, which lives here",
+        hint="ids are unique in the whole system; its knowledge is not taken",
+        component=component,
+    )
+
+
+def _is_full(most: int) -> Fault:
+    return Fault(
+        code="ensemble.too_many_replicas",
+        message=f"{most} components of other nodes are known; others are not taken",
+        hint="raise most_replicas, or bound how far knowledge goes",
+    )

@@ -1,0 +1,210 @@
+"""One node, whole and pure: its components and ensembles, its gossip, its groups. The simulator and
+the real runtime run this very machine; only clock and media differ. [EN-5, EN-6, EN-7, EN-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rapport.ensemble.calls import Call, Outcome
+from rapport.ensemble.component import Component
+from rapport.ensemble.faults import Fault
+from rapport.ensemble.gossip.machine import GossipMachine, Offer
+from rapport.ensemble.gossip.own_components import Double
+from rapport.ensemble.gossip.recipients import Askers, RandomRecipients, Recipients
+from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.strategies import Strategy
+from rapport.ensemble.grouping.client import GroupClient, GroupsOf, is_of_groupers
+from rapport.ensemble.grouping.machine import GrouperMachine
+from rapport.ensemble.host import Host
+from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.trace import Tracing
+from rapport.kernel.chance import Chance
+from rapport.transport.base import Address, Now, Sender
+
+Grouping = GroupClient | GrouperMachine
+
+
+class NodeMachine:
+    """A host and what it says to others.
+
+    After each call the shell sends what is in `outbox`, may look at `changed`, and empties both;
+    it calls `tick` when `next_due_ms` has come, and brings back what the calls found by
+    `finished`. No call raises because of what messages or components do.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        settings: GossipSettings,
+        chance: Chance,
+        *,
+        strategy: Strategy | None = None,
+        address: Address | None = None,
+        known: Sequence[Address] = (),
+        grouping: Callable[[GroupsOf], Grouping] | None = None,
+        at_once: bool = False,
+        trace: Tracing | None = None,
+        start_ms: float = 0.0,
+    ) -> None:
+        """`known`: other nodes on IP; `grouping`: makes the grouper or client of this node from
+        the function that tells a component's groups; `at_once`: calls are run by `tick` itself, as
+        simulators want it, instead of being returned.
+        """
+        self.node, self.host, self.address = host.node, host, address
+        askers = Askers(most=settings.askers)
+        self._drawing = RandomRecipients(
+            settings.fan_out, chance, known=known, own=address, askers=askers
+        )
+        self._groups: dict[str, tuple[str, ...]] = {}
+        self.grouping = grouping(self.groups_of) if grouping is not None else None
+        recipients: Recipients = self.grouping or self._drawing
+        has_boundary = any(plan.boundary is not None for plan in host.ensembles)
+        self.gossip = GossipMachine(
+            host.node,
+            settings,
+            chance,
+            source=self,
+            strategy=strategy,
+            boundary=host.may_pass_on if has_boundary else None,
+            recipients=recipients,
+            address=address,
+            askers=askers,
+            trace=trace,
+            on_double=self._note_double,
+            start_ms=start_ms,
+        )
+        self._at_once, self._stopped = at_once, False
+        self._last = Now(0, 0.0)
+        self.outbox: list[Outgoing] = self.gossip.outbox
+        """What to send, in order; the shell empties this very list."""
+        self.changed: list[Published] = []
+        """Versions that became replicas; the shell empties this very list."""
+        for component in host.components:
+            self.gossip.adopt(component)
+
+    # Components
+
+    def add(self, component: Component, now: Now) -> None:
+        """A component lives here from now on; raises InvalidInput, DuplicateName."""
+        self.host.add(component, now)
+        self.gossip.adopt(component.id)
+
+    def remove(self, component_id: str) -> None:
+        """It lives here no more."""
+        self.host.remove(component_id)
+        self.gossip.disown(component_id)
+        self._groups.pop(component_id, None)
+
+    def publish_now(self, component_id: str, now: Now) -> bool:
+        """Publishes a component out of turn; false when it does not live here."""
+        return self.gossip.publish_now(component_id, now)
+
+    def published(self, now: Now) -> Iterable[Offer]:
+        """What the components have to say: the source of the gossip machine."""
+        self._last = now
+        offers = []
+        for component in self.host.components:
+            found = self.host.snapshot(component)
+            if found is not None:
+                self._groups[component] = found.groups
+                offers.append(Offer(component, found.roles, found.body, found.groups))
+        return offers
+
+    def groups_of(self, component_id: str) -> tuple[str, ...]:
+        """The groups of a component, as it last published them."""
+        return self._groups.get(component_id, ())
+
+    # Other nodes
+
+    def know(self, nodes: Sequence[Address]) -> None:
+        """These are the other nodes on IP from now on."""
+        self._drawing.know(nodes)
+
+    def node_gone(self, node: str, address: Address, now: Now) -> list[str]:
+        """The membership knows that a node is dead: its replicas are dropped, and named."""
+        self._last = now
+        if self.grouping is not None:
+            self.grouping.gone(address)
+        return self.host.forget_node(node)
+
+    # Messages and time
+
+    def handle(self, message: Message, sender: Sender, now: Now) -> None:
+        """Acts on a message."""
+        if self.grouping is not None and type(message) is Published and is_of_groupers(message):
+            self.grouping.received(message, sender, now)
+            self._send_of_grouping()
+            return
+        gossip = self.gossip
+        gossip.handle(message, sender, now)
+        if gossip.changed:
+            self._take_over(sender, now)
+
+    def tick(self, now: Now) -> list[Call]:
+        """Does what is due; returns the calls to be run, none if it ran them itself."""
+        self._last = now
+        host = self.host
+        host.drop_stale(now)
+        calls: list[Call] = []
+        if self._at_once:
+            host.run(now)
+        else:
+            calls = host.tick(now)
+        self.gossip.tick(now)
+        if isinstance(self.grouping, GrouperMachine):
+            self.grouping.tick(now)
+            self._send_of_grouping()
+        return calls
+
+    def finished(self, call: Call, outcome: Outcome | BaseException, now: Now) -> None:
+        """Takes over what a call found."""
+        self.host.finished(call, outcome, now)
+
+    def next_due_ms(self) -> float | None:
+        """The steady time of the earliest thing to do; none: nothing before a message."""
+        if self._stopped:
+            return None
+        due = self.gossip.next_due_ms()
+        of_host = self.host.next_due_ms()
+        if of_host is not None and (due is None or of_host < due):
+            due = of_host
+        if isinstance(self.grouping, GrouperMachine):
+            of_grouping = self.grouping.next_due_ms()
+            if due is None or of_grouping < due:
+                due = of_grouping
+        return due
+
+    def stop(self, now: Now) -> None:
+        """Says good-bye where somebody counts on it; nothing is due any more."""
+        self._stopped = True
+        self.gossip.stop()
+        if isinstance(self.grouping, GrouperMachine):
+            self.grouping.leave(now)
+            self._send_of_grouping()
+
+    def _take_over(self, sender: Sender, now: Now) -> None:
+        for message in self.gossip.changed:
+            if self.host.replace(message, now):
+                self.changed.append(message)
+            if self.grouping is not None:
+                self.grouping.received(message, sender, now)
+        self.gossip.changed.clear()
+        self._send_of_grouping()
+
+    def _send_of_grouping(self) -> None:
+        if isinstance(self.grouping, GrouperMachine) and self.grouping.outbox:
+            self.outbox += self.grouping.outbox
+            self.grouping.outbox.clear()
+
+    def _note_double(self, double: Double) -> None:
+        self.host.faults.add(
+            Fault(
+                code="ensemble.equal_ids",
+                message=f"the node {double.node!r} at {double.address} says it has the component "
+                f"{double.component!r}, which lives here",
+                hint="ids are unique in the whole system; its knowledge is not taken",
+                component=double.component,
+            ),
+            self._last.wall_ms,
+        )

@@ -1,0 +1,252 @@
+"""The thin shell around a node's machines: it decodes and encodes, calls them, sends what they want
+sent, runs their calls in threads, and wakes them in time. [EN-10]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from rapport.core.errors import InvalidInput, TooLarge
+from rapport.core.knowledge import Knowledge
+from rapport.ensemble.calls import Call, Outcome
+from rapport.ensemble.codec import VERSION, decode, encode, values_of
+from rapport.ensemble.messages import Message, Published
+from rapport.ensemble.node import NodeMachine
+from rapport.ensemble.runtime.control import (
+    CONTROL,
+    SWIM,
+    SWIM_BYTE,
+    AskStatus,
+    StatusAnswer,
+    decode_control,
+    encode_control,
+)
+from rapport.ensemble.runtime.recording import Recording
+from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.ensemble.runtime.threads import Threads
+from rapport.kernel.alarm import Alarm
+from rapport.kernel.clock import Clock, Now
+from rapport.kernel.tasks import Tasks
+from rapport.kernel.telemetry import get_logger
+from rapport.overlay import swim_messages
+from rapport.overlay.swim import Swim
+from rapport.transport.addresses import format_address
+from rapport.transport.base import Address, Sender
+from rapport.transport.station import Station
+
+_log = get_logger(__name__)
+
+Told = Callable[[Knowledge], None]
+"""Is told of a newer version, on the loop; must not wait."""
+
+
+class NodeShell:
+    """Machines that run. After each call of a machine, `settle`."""
+
+    def __init__(
+        self,
+        station: Station,
+        machine: NodeMachine,
+        swim: Swim | None,
+        clock: Clock,
+        settings: RuntimeSettings,
+        recording: Recording | None = None,
+    ) -> None:
+        self.station, self.machine, self.swim, self.clock = station, machine, swim, clock
+        self.counts: Counter[str] = Counter()
+        self.tasks = Tasks(clock)
+        self.threads = Threads(
+            self._finished, clock, hangs_ms=settings.host.process_ms, at_once=settings.threads
+        )
+        self.tell_changed: Told | None = None
+        """Gets what came from other nodes."""
+        self.tell_published: Told | None = None
+        """Gets what this node published, each version once."""
+        self.tell_status: Callable[[], str] = lambda: ""
+        self.recording = recording
+        self._alarm = Alarm(clock, self.next_due_ms, self._tick)
+        self._published: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Hears and acts from now on."""
+        self.station.receive(self._take)
+        self.tasks.start("ensemble alarm", self._alarm.run)
+        self.settle(self.now())
+
+    async def close(self) -> None:
+        """Sends what is to be sent, then hears no more; calls that hang are left alone."""
+        self._send_all(self.now())
+        self.threads.close()
+        await self.tasks.stop()
+        await self.station.close()
+
+    def now(self) -> Now:
+        """This moment."""
+        return Now(self.clock.now_ms(), self.clock.steady_ns() / 1e6)
+
+    def next_due_ms(self) -> float | None:
+        """When something is due."""
+        due_ms = self.machine.next_due_ms()
+        swim_ms = self.swim.next_due_ms() if self.swim is not None else None
+        if due_ms is None or swim_ms is None:
+            return swim_ms if due_ms is None else due_ms
+        return min(due_ms, swim_ms)
+
+    def settle(self, now: Now) -> None:
+        """Does what the machines want done, and looks when they are due."""
+        if self.swim is not None and self.swim.changes:
+            self._members_changed(now)
+        if self.machine.changed:
+            self._tell_changed()
+        self._send_all(now)
+        self._alarm.look()
+
+    # --- what comes in ---
+
+    def _take(self, data: bytes, sender: Sender) -> None:
+        kind = data[0] if data else 0
+        try:
+            if kind == CONTROL:
+                self._take_control(data[1:], sender)
+            elif sender.kind != "network":
+                self.counts["not_a_member"] += 1  # clients ask; they do not take part
+            elif kind == VERSION:
+                self._take_message(decode(data), sender)
+            elif kind == SWIM:
+                self._take_membership(data[1:], sender)
+            else:
+                self.counts["not_understood"] += 1
+        except InvalidInput:
+            self.counts["not_understood"] += 1
+
+    def _take_message(self, message: Message, sender: Sender) -> None:
+        now = self.now()
+        if self.recording is not None:
+            self.recording.received(message, sender, now)
+        self.machine.handle(message, sender, now)
+        self.settle(now)
+
+    def _take_membership(self, data: bytes, sender: Sender) -> None:
+        if self.swim is not None:
+            now = self.now()
+            self.swim.handle(swim_messages.decode(data), sender.address, now)
+            self.settle(now)
+
+    def _take_control(self, data: bytes, sender: Sender) -> None:
+        message = decode_control(data)
+        if isinstance(message, AskStatus):
+            answer = StatusAnswer(message.id, self.tell_status())
+            self.station.send(encode_control(answer), sender.address)
+
+    # --- what is due, what was run ---
+
+    def _tick(self) -> None:
+        now = self.now()
+        calls = self.machine.tick(now)
+        if self.swim is not None:
+            self.swim.tick(now)
+        if calls:
+            self.threads.run(calls)
+        else:
+            self.threads.look()
+        self.settle(now)
+
+    def _finished(self, call: Call, outcome: Outcome) -> None:
+        now = self.now()
+        self.machine.finished(call, outcome, now)
+        self.settle(now)
+
+    # --- what goes out ---
+
+    def _send_all(self, now: Now) -> None:
+        outbox = self.machine.outbox
+        if outbox:
+            last: Message | None = None
+            data = b""
+            for outgoing in outbox:
+                if outgoing.message is not last:
+                    last, data = outgoing.message, self._encoded(outgoing.message)
+                if not data:
+                    continue
+                if self.recording is not None:
+                    self.recording.sent(outgoing, now)
+                self._send(data, outgoing.to)
+            outbox.clear()
+        if self.swim is not None and self.swim.outbox:
+            for message, to in self.swim.outbox:
+                self.station.send(SWIM_BYTE + swim_messages.encode(message), to)
+            self.swim.outbox.clear()
+
+    def _encoded(self, message: Message) -> bytes:
+        """The bytes, once for all recipients; none for what cannot be sent."""
+        if type(message) is Published and message.node == self.machine.node:
+            self._note_published(message)
+        try:
+            return encode(message)
+        except InvalidInput as error:
+            self.counts["not_sendable"] += 1
+            _log.warning("a message cannot be sent", error=error.message)
+            return b""
+
+    def _send(self, data: bytes, to: Address | None) -> None:
+        try:
+            if to is None:
+                self.station.broadcast(data)
+            else:
+                self.station.send(data, to)
+        except (InvalidInput, TooLarge) as error:
+            self.counts["not_sendable"] += 1
+            _log.warning("a message cannot be sent", error=error.message)
+
+    # --- who is told ---
+
+    def _note_published(self, message: Published) -> None:
+        if self.tell_published is None:
+            return
+        if message.version > self._published.get(message.component, 0):
+            self._published[message.component] = message.version
+            self._tell(self.tell_published, message)
+
+    def _tell_changed(self) -> None:
+        changed = self.machine.changed
+        self.counts["versions_received"] += len(changed)
+        if self.tell_changed is not None:
+            for message in changed:
+                self._tell(self.tell_changed, message)
+        changed.clear()
+
+    def _tell(self, told: Told, message: Published) -> None:
+        """Whoever is told may fail; the node goes on."""
+        try:
+            told(knowledge_of(message))
+        except Exception as error:
+            self.counts["not_told"] += 1
+            _log.error(
+                "knowledge could not be handed on", component=message.component, error=repr(error)
+            )
+
+    def _members_changed(self, now: Now) -> None:
+        assert self.swim is not None
+        for change in self.swim.changes:
+            self.counts[f"members_{change.kind}"] += 1
+            where = format_address(change.address)
+            _log.info("member " + change.kind, node=change.name, address=where)
+            if change.kind in ("failed", "left") and not self.swim.roster.namesakes(change.name):
+                self.machine.node_gone(change.name, change.address, now)
+        self.swim.changes.clear()
+        self.machine.know(self.swim.present)
+        if self.recording is not None:
+            self.recording.members(self.swim.present, now)
+
+
+def knowledge_of(message: Published) -> Knowledge:
+    """What a message says, as programs see it; raises InvalidInput when it cannot be read."""
+    return Knowledge(
+        component=message.component,
+        node=message.node,
+        roles=message.roles,
+        version=message.version,
+        created_ms=message.created_ms,
+        values=values_of(message.body),
+    )

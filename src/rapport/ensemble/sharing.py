@@ -1,0 +1,157 @@
+"""Texts shared by gossip: every node offers what it has by digest, and tells a text only while
+somebody wants it. [EN-14, ME-12]
+
+Of two versions of one name the later one counts everywhere: by the time since which it holds where
+it arose, then by digest. So nodes come to agree, whatever way and in whatever order they hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from rapport.core.errors import InvalidInput
+from rapport.core.ids import content_id
+from rapport.ensemble.component import Component
+from rapport.ensemble.ensemble import Ensemble
+from rapport.ensemble.fields import Local
+from rapport.ensemble.processes import process
+from rapport.ensemble.role import Role
+
+MOST_BYTES = 32_768
+"""Of the texts that a node tells at a time."""
+MOST_OFFERS = 200
+"""That a node makes; some 100 bytes each, in every publication."""
+_ASKED_MS = 60_000
+"""So long after somebody last wanted it a text is told."""
+_TURN_MS = 10_000
+"""Texts that do not fit together take turns of this length."""
+
+
+class Offer(msgspec.Struct, frozen=True, array_like=True):
+    """A text that somebody has."""
+
+    name: str
+    digest: str
+    since_ms: int
+    """Since when it holds where it arose."""
+    origin: str
+    """The node where it arose."""
+    version: str = ""
+    """How it is called where it is offered."""
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Of two offers of a name the greater counts."""
+        return self.since_ms, self.digest
+
+
+class Sharing(Role):
+    """Who has texts, and wants others'."""
+
+    offers: list[Offer]
+    wanted: list[str]
+    """Digests."""
+    told: dict[str, str]
+    """Texts by digest: those that somebody wants."""
+
+
+class Wishing(Ensemble, every="1 s", writes="coordinator"):
+    """Lets who has a text know that it is wanted."""
+
+    coordinator: Sharing
+    member: Sharing
+
+    def membership(coordinator: Any, member: Any) -> bool:
+        offered = {offer.digest for offer in coordinator.offers}
+        return coordinator.id != member.id and not offered.isdisjoint(member.wanted)
+
+    def exchange(coordinator: Any, member: Any) -> None:
+        offered = {offer.digest for offer in coordinator.offers}
+        coordinator.asked |= {
+            digest: coordinator.now_ms for digest in member.wanted if digest in offered
+        }
+
+
+class Shelf(Component, Sharing):
+    """What a node shares. Its node puts in offers, texts and what it wants."""
+
+    offers: list[Offer] = []  # noqa: RUF012 - a field: each component has its own
+    wanted: list[str] = []  # noqa: RUF012
+    told: dict[str, str] = {}  # noqa: RUF012
+    asked: dict[str, int] = {}  # noqa: RUF012
+    """When somebody last wanted a text."""
+    texts: Local[dict[str, str]] = {}  # noqa: RUF012
+    """All by digest; replaced, never changed."""
+
+    @process(every="2 s", on_change="asked", reads="offers", writes=("asked", "told"))
+    def tell(self) -> None:
+        """Tells what is wanted, as much as fits."""
+        offered = {offer.digest for offer in self.offers}
+        self.asked = {
+            digest: when
+            for digest, when in self.asked.items()
+            if digest in offered and when > self.now_ms - _ASKED_MS
+        }
+        texts = {one: self.texts[one] for one in sorted(self.asked) if one in self.texts}
+        self.told = fitting(texts, self.now_ms // _TURN_MS)
+
+
+def fitting(texts: Mapping[str, str], turn: int) -> dict[str, str]:
+    """Those that fit together, beginning with another one at each turn; at least one.
+
+    >>> fitting({"a": "x" * 20_000, "b": "y" * 20_000}, 1).keys()
+    dict_keys(['b'])
+    """
+    names = list(texts)
+    first = turn % len(names) if names else 0
+    chosen: dict[str, str] = {}
+    left = MOST_BYTES
+    for name in (*names[first:], *names[:first]):
+        left -= len(texts[name].encode())
+        if chosen and left < 0:
+            break
+        chosen[name] = texts[name]
+    return chosen
+
+
+def digest_of(text: str) -> str:
+    """What names a text, whoever has it."""
+    return content_id("shared text", text)
+
+
+def newer_of(
+    offers: Iterable[Offer], own: Mapping[str, Offer], *, before_ms: int
+) -> dict[str, Offer]:
+    """By name the best of others' offers where it is later than one's own; those whose time lies
+    ahead of `before_ms` do not count, as a wrong clock would win for ever.
+    """
+    found: dict[str, Offer] = {}
+    for offer in offers:
+        known = found.get(offer.name) or own.get(offer.name)
+        if known is not None and known.digest == offer.digest:
+            continue
+        if offer.since_ms <= before_ms and (known is None or offer.rank > known.rank):
+            found[offer.name] = offer
+    return found
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What a version of a shelf's knowledge says."""
+
+    offers: tuple[Offer, ...] = ()
+    told: dict[str, str] = {}
+
+
+def shared_by(values: Mapping[str, Any]) -> Shared:
+    """Reads the knowledge of a shelf; texts that are not what their digest says are left out.
+    Raises InvalidInput.
+    """
+    try:
+        read = msgspec.convert(dict(values), Shared)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"this is no shelf: {error}", code="ensemble.bad_shelf") from None
+    true = {digest: text for digest, text in read.told.items() if digest_of(text) == digest}
+    return Shared(read.offers[:MOST_OFFERS], true)

@@ -1,0 +1,1 @@
+"""Ensembles on simulated time: streets, movement, radio, IP network, and a world of nodes."""

@@ -1,0 +1,246 @@
+"""Readings carried by gossip: each arrives once and in order, whatever is lost, doubled or killed.
+[EN-14]
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.core.errors import Corrupt, InvalidInput
+from rapport.core.knowledge import Knowledge
+from rapport.ensemble.backlog import Backlog, Receipt
+from rapport.ensemble.carrying import (
+    WINDOW,
+    WINDOW_BYTES,
+    Collector,
+    Confirming,
+    Reader,
+    fresh_of,
+    reading_id,
+    told_by,
+)
+from rapport.ensemble.host import Host
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Now
+
+
+class Line:
+    """A device and a node that hear of each other only what is let through."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.time_ms, self.version = path, 1_000, 0
+        self.noted: list[int] = []
+        self.log: dict[str, int] = {}
+        """What the node's channel holds: by id, each once, as channels do."""
+        self.missing = 0
+        self.held: list[Knowledge] = []
+        self.start_device()
+        self.start_node(keeps=False)
+
+    def start_device(self) -> None:
+        self.reader = Reader(id="door", backlog=Backlog(self.path, most=200))
+        self.device = self._host(self.reader)
+
+    def start_node(self, *, keeps: bool) -> None:
+        receipts = self.collector.receipts if keeps else {}
+        self.collector = Collector(id="hall", receipts=receipts)
+        self.node = self._host(self.collector)
+
+    def _host(self, component: Any) -> Host:
+        host = Host(component.id, [Confirming], Chance(1))
+        host.add(component, self.now())
+        return host
+
+    def now(self) -> Now:
+        return Now(self.time_ms, float(self.time_ms))
+
+    def note(self) -> None:
+        self.noted.append(len(self.noted) + 1)
+        self.reader.note({"n": self.noted[-1]}, self.time_ms)
+
+    def run(self) -> None:
+        self.time_ms += 600
+        self.device.run(self.now())
+        assert len(self.reader.readings) <= WINDOW
+
+    def say(self, host: Host, component: str) -> Knowledge:
+        self.version += 1
+        told = host.snapshot(component)
+        assert told is not None
+        return Knowledge(component, host.node, told.roles, self.version, self.time_ms, told.values)
+
+    def to_node(self, knowledge: Knowledge) -> None:
+        if not self.node.replace(knowledge, self.now()):
+            return
+        told = told_by(knowledge.values)
+        fresh = fresh_of(told, self.collector.receipts.get("door", Receipt()))
+        for one in fresh.readings:
+            id = reading_id("door", told.life, one.number)
+            self.log.setdefault(id, told_number(one.data))
+        self.missing += fresh.missing
+        if fresh.readings:
+            receipts = {**self.collector.receipts, "door": fresh.receipt}
+            self.node.assign("hall", {"receipts": receipts}, self.now())
+
+    def heal(self) -> None:
+        for _ in range(2 * len(self.noted) // WINDOW + 4):
+            self.run()
+            self.to_node(self.say(self.device, "door"))
+            self.device.replace(self.say(self.node, "hall"), self.now())
+        self.run()
+
+
+def told_number(data: str) -> int:
+    return int(data.split(":")[1].rstrip("}"))
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            "note",
+            "note",
+            "arrives",
+            "lost",
+            "twice",
+            "held",
+            "released",
+            "confirmed",
+            "device restarts",
+            "node restarts",
+            "node forgets",
+        ]
+    ),
+    max_size=60,
+)
+
+
+def step(line: Line, what: str) -> None:
+    match what:
+        case "note":
+            line.note()
+        case "arrives" | "twice":
+            line.run()
+            told = line.say(line.device, "door")
+            for _ in range(1 + (what == "twice")):
+                line.to_node(told)
+        case "lost":
+            line.run()
+            line.say(line.device, "door")
+        case "held":
+            line.held.append(line.say(line.device, "door"))
+        case "released" if line.held:
+            line.to_node(line.held.pop(0))
+        case "confirmed":
+            line.device.replace(line.say(line.node, "hall"), line.now())
+        case "device restarts":
+            line.reader.backlog.close()
+            line.start_device()
+        case "node restarts" | "node forgets":
+            line.start_node(keeps=what == "node restarts")
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_every_reading_arrives_once_and_in_order_whatever_happens(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        line = Line(Path(folder) / "backlog")
+        for what in steps:
+            step(line, what)
+        line.heal()
+        assert list(line.log.values()) == line.noted
+        assert (len(line.reader.backlog), line.reader.readings) == (0, [])
+        line.reader.backlog.close()
+
+
+def test_a_device_without_a_file_begins_a_new_life_and_doubles_no_name() -> None:
+    line = Line(None)
+    for what in ("note", "arrives", "note", "device restarts", "note"):
+        step(line, what)
+    line.heal()
+    assert list(line.log.values()) == [1, 3]  # the second was only in the memory that is gone
+
+
+def test_a_backlog_is_bounded_and_what_is_dropped_is_counted_on_both_sides() -> None:
+    line = Line(None)
+    for _ in range(250):
+        line.note()
+    line.heal()
+    assert list(line.log.values()) == line.noted[50:]
+    assert (line.reader.dropped, line.missing) == (50, 50)
+    assert line.reader.noted == 250
+
+
+def test_what_travels_at_a_time_is_bounded_in_bytes() -> None:
+    backlog = Backlog(life="l")
+    for number in range(20):
+        backlog.note({"n": number, "text": "x" * 3_000}, number)
+    chosen = backlog.first(WINDOW, WINDOW_BYTES)
+    assert [one.number for one in chosen] == [1, 2, 3, 4, 5]
+
+
+def test_a_torn_last_line_is_forgotten_and_a_torn_other_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "backlog"
+    first = Backlog(path)
+    for number in range(3):
+        first.note({"n": number}, number)
+    first.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    again = Backlog(path)
+    assert (again.life, again.last, len(again)) == (first.life, 2, 2)
+    again.close()
+    path.write_bytes(whole.replace(b"[1,0", b"[x,0"))
+    with pytest.raises(Corrupt) as refused:
+        Backlog(path)
+    assert refused.value.code == "ensemble.bad_backlog"
+
+
+def test_a_file_that_was_confirmed_often_stays_small(tmp_path: Path) -> None:
+    path = tmp_path / "backlog"
+    backlog = Backlog(path)
+    backlog._lines = 10_000  # as if so much had been written
+    backlog.confirm(Receipt(backlog.life, backlog.note({"n": 1}, 1).number))
+    backlog.close()
+    assert len(path.read_bytes().splitlines()) == 1
+    again = Backlog(path)
+    assert again.last == 1
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"life": "", "readings": [[1, 1, "{}"]]},
+        {"life": "a", "readings": [[2, 1, "{}"], [1, 1, "{}"]]},
+        {"life": "a", "readings": [[1, 1, "{}"], [1, 1, "{}"]]},
+        {"life": "a", "readings": [[-1, 1, "{}"]]},
+        {"life": "a", "readings": [[2**60, 1, "{}"]]},
+        {"life": "a", "readings": [["1", 1, "{}"]]},
+        {"life": "a"},
+        {},
+    ],
+    ids=["no life", "disorder", "doubled", "negative", "endless", "text", "none", "empty"],
+)
+def test_knowledge_that_says_nothing_sensible_of_readings_is_refused(
+    values: dict[str, Any],
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        told_by(values)
+    assert refused.value.code == "ensemble.bad_readings"
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [({"x": object()}, "ensemble.bad_reading"), ("x" * 5_000, "ensemble.reading_too_large")],
+    ids=["no JSON", "too large"],
+)
+def test_readings_that_cannot_travel_are_refused_where_they_are_noted(data: Any, code: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Backlog().note(data, 0)
+    assert refused.value.code == code
