@@ -38,7 +38,7 @@ from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 20
+ROUNDS = [8, pytest.param(20, marks=pytest.mark.long)]
 PUBLISHERS = 3
 SECONDS_BETWEEN_POSTS = 0.02
 GUARDS = ("mail:ana@example.org", "mail:ben@example.org")
@@ -299,8 +299,9 @@ def play(
     asyncio.run(scenario())
 
 
-def test_twenty_kills_of_a_node_under_load_lose_and_repeat_nothing(
-    prepare: Callable[[LocalMailServer], Path],
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_kills_of_a_node_under_load_lose_and_repeat_nothing(
+    prepare: Callable[[LocalMailServer], Path], rounds: int
 ) -> None:
     def story(site: Path, mailbox: LocalMailServer) -> None:
         chance = Chance(20260302)
@@ -308,7 +309,7 @@ def test_twenty_kills_of_a_node_under_load_lose_and_repeat_nothing(
             publishers, guard = make_publishers(node, chance), Guard(node, mailbox)
             with at_work(guard):
                 with at_work(*publishers):
-                    for _ in range(ROUNDS):
+                    for _ in range(rounds):
                         node.start()
                         wait_for_more(publishers, chance.randint(5, 50))
                         assert node.kill() == -signal.SIGKILL
@@ -322,7 +323,7 @@ def test_twenty_kills_of_a_node_under_load_lose_and_repeat_nothing(
         check_detections(written, site)
         check_deliveries(written, mailbox)
         check_answers(written, guard.answered)
-        assert len(written.detections()) >= ROUNDS
+        assert len(written.detections()) >= rounds
 
     play(prepare, story)
 
