@@ -3,7 +3,6 @@ import xml.etree.ElementTree as ElementTree
 import pyarrow as pa
 import pytest
 
-from rapport.bench.context_plot import Axis, curves_plot
 from rapport.bench.context_simulated import (
     scale_point,
     study_lines,
@@ -12,6 +11,7 @@ from rapport.bench.context_simulated import (
 )
 from rapport.context.simulation.point import SearchPoint, run_point
 from rapport.context.simulation.study import study_points
+from rapport.pipeline.drawing.curves import Axis, curves_plot
 
 
 @pytest.fixture(scope="module")

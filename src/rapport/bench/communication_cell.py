@@ -181,7 +181,9 @@ async def _lines(room: Room) -> tuple[Counter[str], Counter[str]]:
         for stored in page:
             event = stored.event
             if event.type == MESSAGE:
-                lines[event.payload_as(_Fate).fate] += 1
+                said = event.payload_as(_Fate)
+                lines[said.fate] += 1
+                lines["answered"] += bool(said.answered)
             else:
                 state = event.type.removeprefix(DELIVERY_PREFIX)
                 lines[state] += 1
@@ -192,6 +194,8 @@ async def _lines(room: Room) -> tuple[Counter[str], Counter[str]]:
 
 class _Fate(msgspec.Struct):
     fate: str
+    answered: int = 0
+    """The event of an answer stands for the ledger's line about it."""
 
 
 def _must(holds: bool, otherwise: str) -> None:

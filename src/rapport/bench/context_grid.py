@@ -18,12 +18,12 @@ import msgspec
 from rapport.bench.context_broker_process import resident_kb
 from rapport.bench.context_load import Asked, Crowd, consume, providing
 from rapport.bench.context_network import brokers_at_work
-from rapport.bench.context_plot import Axis, Series, curves_plot
 from rapport.bench.context_published import MAIN_POINT, Configuration
 from rapport.bench.context_subject import Keys, fresh_keys
 from rapport.bench.results import Result, limit, share
 from rapport.context.broker.settings import BrokerSettings, ReplicationSettings
 from rapport.kernel.chance import Chance
+from rapport.pipeline.drawing.curves import Axis, Series, curves_plot
 from rapport.transport.base import Address
 
 MACHINES = 5

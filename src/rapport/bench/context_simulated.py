@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow as pa
 
-from rapport.bench.context_plot import Axis, Series, curves_plot
 from rapport.bench.results import Result, limit, rate
 from rapport.context.broker.settings import ReplicationSettings
 from rapport.context.simulation.formulas import expected_success
@@ -20,6 +19,7 @@ from rapport.context.simulation.point import SearchPoint, make_load, make_networ
 from rapport.context.simulation.run import run_load
 from rapport.context.simulation.study import study_points
 from rapport.kernel.clock import SystemClock
+from rapport.pipeline.drawing.curves import Axis, Series, curves_plot
 from rapport.pipeline.grids import run_grid
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _scaled(point: SearchPoint, how: str) -> list[Result]:
         limit(f"{what}, one core", seconds, "s", goal),
         rate(f"{what}, found", float(found) * 100, "%"),
         limit(f"{what}, messages a request", network.sent / point.requests, "messages"),
-        rate(f"{what}, events of the simulation", network.scheduler.ran / seconds, "events/s"),
+        rate(f"{what}, messages of the simulation", network.sent / seconds, "messages/s"),
     ]
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from rapport.context.broker.machine import BrokerMachine
 from rapport.context.broker.settings import BrokerSettings, ReplicationSettings, SearchSettings
 from rapport.context.messages import NOT_FOUND, PROCESSED
 from rapport.context.simulation.load import Load
@@ -106,3 +107,45 @@ def test_asking_for_the_next_turn_after_every_message_changes_nothing(monkeypatc
     saving = rows()
     monkeypatch.setattr("rapport.context.simulation.network._PLAN_NOTHING", frozenset())
     assert rows() == saving
+
+
+def test_no_broker_has_anything_to_do_before_the_time_it_says_it_wakes(monkeypatch):
+    asked_for = 0
+    handle, tick = BrokerMachine.handle, BrokerMachine.tick
+
+    def check(machine):
+        nonlocal asked_for
+        agenda = machine.agenda
+        said = agenda.wake_ms, agenda.others_ms
+        due_ms = machine.next_due_ms()
+        # The wall clock, by which records end, has whole milliseconds.
+        assert said[0] <= (float("inf") if due_ms is None else due_ms + 1)
+        assert said[1] <= agenda.others_ms + 1
+        agenda.wake_ms, agenda.others_ms = said
+        asked_for += 1
+
+    def checked_handle(machine, message, sender, now):
+        handle(machine, message, sender, now)
+        check(machine)
+
+    def checked_tick(machine, now):
+        tick(machine, now)
+        check(machine)
+
+    monkeypatch.setattr(BrokerMachine, "handle", checked_handle)
+    monkeypatch.setattr(BrokerMachine, "tick", checked_tick)
+    point = SearchPoint(
+        part="test",
+        brokers=40,
+        loss=0.2,
+        look_ahead="probe",
+        replication="path",
+        update_every_ms=300.0,
+        valid_for_ms=6_000.0,
+        requests=300,
+        within_ms=2_000,
+    )
+    network = make_network(point)
+    network.kill(3)
+    run_load(network, make_load(point))
+    assert asked_for > 10_000

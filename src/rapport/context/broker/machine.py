@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Final
 
 from rapport.context.broker.agenda import NEVER
 from rapport.context.broker.answering import Answering
@@ -19,6 +17,7 @@ from rapport.context.broker.neighbourhood import Neighbourhood
 from rapport.context.broker.requests import Requests
 from rapport.context.broker.settings import BrokerSettings
 from rapport.context.broker.standing import MachineStatus, NeighbourStatus
+from rapport.context.broker.takers import PLANNED_AS_THEY_COME, TAKERS
 from rapport.context.broker.updates import Updates
 from rapport.context.broker.walking import Walking
 from rapport.context.broker.watching import Watching
@@ -26,27 +25,19 @@ from rapport.context.broker.workplace import Allows, Workplace, everybody_may
 from rapport.context.messages import (
     Ask,
     Command,
-    Departed,
     Found,
-    Have,
     Heard,
     Hop,
-    Join,
     Message,
-    Notice,
     Noticed,
-    Outdated,
     Ping,
-    Pong,
     Probe,
     Put,
     Question,
     Refused,
     Request,
-    Status,
     Unwatch,
     Watch,
-    Welcome,
 )
 from rapport.context.table import Outcome, Records, key_of
 from rapport.core.context_record import ContextRecord
@@ -56,33 +47,6 @@ from rapport.transport.base import Address, Now, Sender
 CLIENTS_MAY = frozenset((Put, Request, Watch, Unwatch, Noticed, Ping, Command))
 """What is taken from a sender of kind `client`."""
 
-_PLANNED_AS_THEY_COME = frozenset((Ask, Found, Refused, Probe, Have, Request))
-"""Most messages are these, and what they give to do later is on the agenda at once."""
-_TAKERS: Final[dict[type[Message], Callable[[BrokerMachine], Callable[..., None]]]] = {
-    Put: attrgetter("_updates.put"),
-    Request: attrgetter("_requests.request"),
-    Ask: attrgetter("_walking.asked"),
-    Found: attrgetter("_answering.found"),
-    Refused: attrgetter("_answering.refused"),
-    Heard: attrgetter("_hopping.heard"),
-    Probe: attrgetter("_looking.probed"),
-    Have: attrgetter("_looking.have"),
-    Ping: attrgetter("_neighbourhood.pinged"),
-    Pong: attrgetter("_neighbourhood.ponged"),
-    Join: attrgetter("_neighbourhood.join_asked"),
-    Welcome: attrgetter("_neighbourhood.welcomed"),
-    Departed: attrgetter("_neighbourhood.departed"),
-    Command: attrgetter("_neighbourhood.commanded"),
-    Watch: attrgetter("_watching.watch"),
-    Unwatch: attrgetter("_watching.unwatch"),
-    Noticed: attrgetter("_watching.noticed"),
-    Notice: attrgetter("_following.noticed_change"),
-    Status: attrgetter("_following.answered"),
-    Outdated: attrgetter("_updates.outdated"),
-}
-"""Which part takes what. One table for all machines: ten thousand of them have no room for theirs
-in a processor's cache.
-"""
 _SWEEP_MS = 1_000.0
 _SWEEP_ON_MS = 10.0
 _SWEPT_AT_ONCE = 2_000
@@ -190,12 +154,12 @@ class BrokerMachine:
         if type(message) is Heard:
             self._hopping.heard(message, sender, now)
             return
-        taker = _TAKERS.get(kind)
+        taker = TAKERS.get(kind)
         if taker is None:
             self.counts["not_for_brokers"] += 1
             return
         taker(self)(message, sender, now)
-        if kind not in _PLANNED_AS_THEY_COME:
+        if kind not in PLANNED_AS_THEY_COME:
             self.next_due_ms()
 
     def tick(self, now: Now) -> None:
