@@ -53,15 +53,21 @@ def _incomplete(index: TraceIndex) -> Iterator[Breach]:
         event = index.events[last[way]]
         if len(indices) == event.entries[0][1] or _ended(index, last[way]):
             continue
-        if not _was_put(index, last[way]) or _asked_for_parts(index, way):
-            continue  # an answer to who asked for parts, which rule 8 looks at
+        if indices <= _asked_for(index, way) or not _was_put(index, last[way]):
+            continue  # answers only, or what rule 8 finds
         yield Breach(5, f"only {len(indices)} of {event.entries[0][1]} parts were sent", (event,))
 
 
-def _asked_for_parts(index: TraceIndex, way: tuple[Version, str, str]) -> bool:
-    version, _medium, other = way
-    pulls = index.of_version(Kind.PART_PULL_RECEIVED, version)
-    return bool(other) and any(index.events[at].other == other for at in pulls)
+def _asked_for(index: TraceIndex, way: tuple[Version, str, str]) -> set[int]:
+    """The parts of a version that were pulled from a node over a medium, by one node on IP."""
+    version, medium, other = way
+    pulls = (index.events[at] for at in index.of_version(Kind.PART_PULL_RECEIVED, version))
+    return {
+        int(number)
+        for pull in pulls
+        if pull.medium == medium and (not other or pull.other == other)
+        for number, _zero in pull.entries
+    }
 
 
 def _was_put(index: TraceIndex, position: int) -> bool:
