@@ -519,6 +519,11 @@ def test_while_nobody_says_who_is_in_a_collective_others_are_told(tmp_path, note
         message = await communication.send(task(Identifier("collective", "crew")))
         await communication.send(task(BEN))
         await until(lambda: [one.peer for one in sent] == ["ben"])
+        # What ben is told waits for nothing, not even for the line about the crew.
+        async with asyncio.timeout(10):
+            while communication.ledger.message(message) is None:
+                await SystemClock().sleep(10)
+                await communication.ledger.refresh()
         happened = await communication.ledger.timeline(message)
         assert ("held", "people.directory_failed") in [(one.state, one.reason) for one in happened]
 

@@ -18,6 +18,7 @@ from rapport.communication.adapters.incoming.build_inputs import (
     web_inputs_of,
 )
 from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.mail.care import AskedByMail
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.adapters.outgoing.outputs import Outputs
@@ -47,7 +48,7 @@ from rapport.communication.sharing.shares import ShareSettings
 from rapport.communication.sharing.working import Sharing
 from rapport.communication.templates import Facts, nothing_known
 from rapport.core.event import Event
-from rapport.core.message import Identifier
+from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
@@ -152,6 +153,9 @@ class Assembly:
             unknown=partial(self.directory.unknown, "peer"),
         )
         self.people.changed.append(self.logins.peer_changed)
+        self.services = MessageServices(
+            channels, records, clock, services or ServicesDeclared(), send=self._say
+        )
         self.arrivals = Arrivals(
             channels,
             records,
@@ -159,18 +163,20 @@ class Assembly:
             self.authenticating,
             secret=self.secret,
             settings=entrance.arriving,
+            contents=self.services.infos,
         )
         self.inputs = Inputs(self.arrivals.publish, channels, records, clock)
+        self.asked_by_mail = AskedByMail()
+        """Knows open questions once it is given the ledger."""
         self._site_inputs = SiteInputs(
             self.inputs,
             declared.inputs,
-            InputSurroundings(channels, clock, AllPeople(self.directory), self.secret),
+            InputSurroundings(
+                channels, clock, AllPeople(self.directory), self.secret, self.asked_by_mail
+            ),
         )
         self.web_inputs = web_inputs_of(self._site_inputs)
         """Inputs by HTTP, by name: the web room opens a door for each."""
-        self.services = MessageServices(
-            channels, records, clock, services or ServicesDeclared(), send=self.arrivals.send
-        )
         self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
         make_engine = partial(
             CommunicationEngine,
@@ -214,6 +220,10 @@ class Assembly:
         assert isinstance(self.engine, CommunicationEngine), "shares report for themselves"
         await self.engine.opened.wait()
         await self.engine.take_outcomes(outcomes)
+
+    async def _say(self, messages: Sequence[Message]) -> None:
+        """Sends messages of the node itself."""
+        await self.arrivals.send(messages)
 
     def _is_decided(self, message: str, peer: str) -> bool:
         return self.engine.is_decided(message, peer)

@@ -18,6 +18,8 @@ SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
 """Ledger lines are of type `rapport.delivery.<state>`."""
 ANSWER_REFUSED = "rapport.answer.refused"
+LONGEST_ANSWER = 2_000
+"""Of what a person answers the ledger shows this much; the whole is the message itself."""
 UNMAPPED = "action.unmapped"
 """Begins the reason of a line that has no message: the site maps the phrase to nothing."""
 CONTROL_PREFIX = "rapport.control."

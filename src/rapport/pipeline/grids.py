@@ -34,19 +34,26 @@ def run_grid(
     *,
     folder: Path,
     name: str,
+    processes: int = 1,
 ) -> pa.Table:
     """The rows of all points, in their order; those that `folder` has already are not made again.
 
     `work` depends on its point alone (its seed is in it) and is a function of a module, which
     Spark's workers import. A new `name` for a changed experiment makes everything anew. Without
-    Spark the points are made one after the other here, with the same rows. On a cluster the folder
-    must be shared.
+    Spark the points are made here, in so many processes, with the same rows; points that cost most
+    should come first. On a cluster the folder must be shared.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = {part_of(folder, name, point): point for point in points}
     missing = [(part, point) for part, point in parts.items() if not part.exists()]
-    spread(spark, partial(_make_part, work), missing, doing=f"running {name}")
+    doing = f"running {name}"
+    spread(spark, partial(_make_part, work), missing, doing=doing, processes=processes)
     return pa.concat_tables([_read(part_of(folder, name, point)) for point in points])
+
+
+def count_made(folder: Path, name: str, points: Sequence[msgspec.Struct]) -> int:
+    """How many of the points are made, also while `run_grid` runs elsewhere."""
+    return sum(part_of(folder, name, point).exists() for point in points)
 
 
 def part_of(folder: Path, name: str, point: msgspec.Struct) -> Path:

@@ -10,15 +10,16 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rapport.core.errors import Unavailable
+from rapport.kernel.clock import Clock
+from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import end_firmly
-from rapport.node.node import Node
 
 MOST_HEAD_BYTES = 64 * 1024
 """Request line and headers."""
@@ -38,6 +39,22 @@ class Patience(msgspec.Struct, frozen=True):
     def is_over(self, waited_seconds: float, received: int) -> bool:
         """Whether a request that began so long ago should have come by now."""
         return waited_seconds > self.grace_seconds + received / self.bytes_per_second
+
+
+class Served(Protocol):
+    """Whose doors they are: a node, or a page of its own."""
+
+    @property
+    def settings(self) -> NodeSettings:
+        """Where to listen, and how large a body may be."""
+
+    @property
+    def clock(self) -> Clock:
+        """By which the pace is measured."""
+
+    @property
+    def doors_close(self) -> asyncio.Event:
+        """Is set when the doors close, so that streams end."""
 
 
 class DoorProtocol(HttpToolsProtocol):
@@ -101,7 +118,7 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def listening(
-    app: Callable[..., Any], node: Node, patience: Patience | None = None
+    app: Callable[..., Any], node: Served, patience: Patience | None = None
 ) -> AsyncIterator[str]:
     """Serves an ASGI application at the node's address while the block runs; gives the base URL.
 
@@ -127,7 +144,7 @@ async def listening(
         listener.close()
 
 
-def _configuration(app: Callable[..., Any], node: Node) -> uvicorn.Config:
+def _configuration(app: Callable[..., Any], node: Served) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=DoorProtocol,
@@ -145,7 +162,7 @@ def _configuration(app: Callable[..., Any], node: Node) -> uvicorn.Config:
     )
 
 
-async def _sweep(server: uvicorn.Server, node: Node, patience: Patience) -> None:
+async def _sweep(server: uvicorn.Server, node: Served, patience: Patience) -> None:
     """Looks at all connections now and then: cheaper than a timer for each request."""
     while True:
         await node.clock.sleep(patience.sweep_ms)

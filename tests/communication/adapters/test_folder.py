@@ -21,6 +21,7 @@ from rapport.communication.adapters.files.settings import (
     FolderInputSettings,
     FolderSettings,
 )
+from rapport.communication.arriving.sorting import Arrived
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -201,11 +202,11 @@ def test_a_refused_message_goes_to_bad_and_one_too_fast_stays(tmp_path):
         (tmp_path / "a.json").write_bytes(MESSAGE)
         source = an_input(tmp_path)
         found = await source.pull()
-        fast = [SimpleNamespace(id="", accepted=False, reason="message.too_fast")]
+        fast = [Arrived(accepted=False, reason="message.too_fast")]
         await source.pulled(found, fast)
         assert (tmp_path / "a.json").exists()
         found = await source.pull()
-        await source.pulled(found, [SimpleNamespace(id="", accepted=False, reason="no.right")])
+        await source.pulled(found, [Arrived(accepted=False, reason="no.right")])
         assert (tmp_path / "bad" / "a.json.why").read_text() == "no.right"
 
     asyncio.run(scenario())

@@ -9,15 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.mqtt.client import Arrived
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
 from rapport.communication.adapters.incoming.input_base import AdapterState
-from rapport.communication.adapters.mqtt.incoming import MqttInput
-from rapport.communication.adapters.mqtt.messages import REMEMBERED, Remembered, read_packet
+from rapport.communication.adapters.mqtt.incoming import ASIDE_RATE, MOST_ASIDE, MqttInput
+from rapport.communication.adapters.mqtt.messages import (
+    REMEMBERED,
+    Remembered,
+    read_packet,
+    unusable_packet,
+)
 from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
+from rapport.communication.adapters.unusable import (
+    SHOWN_TEXT,
+    SetAside,
+    bury_unusable,
+    only_counted,
+)
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.tasks import Tasks
 from rapport.store.memory import MemoryRecordStore
 from rapport.testing.mqtt import Device
@@ -27,8 +40,9 @@ from rapport.testing.nats import NatsServer
 class Taken:
     """What became of one message."""
 
-    def __init__(self, id: str) -> None:
-        self.id, self.accepted, self.reason = id, True, ""
+    def __init__(self, id: str, reason: str = "") -> None:
+        self.id, self.accepted, self.reason = id, not reason, reason
+        self.why, self.fault = reason, None
 
 
 class Channel:
@@ -38,6 +52,7 @@ class Channel:
         self.name = name
         self.state = AdapterState(name, MemoryRecordStore())
         self.stored: dict[str, Message] = {}
+        self.refused: dict[str, str] = {}
         self.failures = 0
         self._tasks = Tasks(SystemClock())
         self._grew = asyncio.Event()
@@ -47,9 +62,10 @@ class Channel:
             self.failures -= 1
             raise Unavailable("the disk is full")
         for message in messages:
-            self.stored.setdefault(message.id, message)
+            if message.content not in self.refused:
+                self.stored.setdefault(message.id, message)
         self._grew.set()
-        return [Taken(message.id) for message in messages]
+        return [Taken(one.id, self.refused.get(one.content, "")) for one in messages]
 
     __call__ = publish
 
@@ -88,8 +104,10 @@ async def until(condition: Callable[[], bool], *, seconds: int = 20) -> None:
     raise AssertionError("it did not come about")
 
 
-async def started(settings: MqttInputSettings, channel: Channel) -> MqttInput:
-    adapter = MqttInput(settings)
+async def started(
+    settings: MqttInputSettings, channel: Channel, set_aside: SetAside = only_counted
+) -> MqttInput:
+    adapter = MqttInput(settings, set_aside=set_aside)
     await adapter.start(channel)
     await until(lambda: not adapter.trouble)
     await asyncio.sleep(0.2)  # the broker's answer to the subscription
@@ -124,6 +142,68 @@ def test_messages_and_plain_words_of_a_topic_arrive(mqtt_broker, mqtt_name):
 
     with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
         asyncio.run(scenario(device))
+
+
+def test_what_is_no_message_or_is_refused_becomes_a_dead_letter_with_the_reason(
+    mqtt_broker, mqtt_name
+):
+    async def scenario(device: Device):
+        channels = open_memory(SystemClock())
+        channel = Channel("panels")
+        channel.refused = {"heavy": "message.bad_content: it weighs too much"}
+        aside = bury_unusable("panels", channels, SystemClock())
+        adapter = await started(settings_for(mqtt_broker, mqtt_name), channel, aside)
+        device.publish(f"{mqtt_name}/messages", b"not a message")
+        device.publish(f"{mqtt_name}/ben/said/m8", b"\xff")
+        device.publish(f"{mqtt_name}/messages", said("heavy"))
+        device.publish(f"{mqtt_name}/messages", said("last"))
+        await channel.wait_for(1)
+        await until(lambda: adapter.refused == 3)
+        letters = await channels.channel("dead_letters").read_after(0)
+        failures = [one.event.payload() for one in letters]
+        assert [one["code"] for one in failures] == [
+            "message.not_a_message",
+            "message.not_a_message",
+            "input.not_accepted",
+        ]
+        assert {one["reader"] for one in failures} == {"input.panels"}
+        first, _second, third = [one["event"]["data"] for one in failures]
+        assert (first["subject"], first["text"]) == (f"{mqtt_name}/messages", "not a message")
+        assert 'a message needs "type"' in first["reason"]
+        assert third["reason"] == "message.bad_content: it weighs too much"
+        await ended(adapter, channel)
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+def test_a_packet_that_is_no_message_has_one_dead_letter_however_often_it_comes():
+    error = InvalidInput("no", code="message.not_a_message")
+    kept = Packet(topic="t", payload=b"x", number=0, retained=True)
+    assert unusable_packet(kept, "a", error) == unusable_packet(kept, "b", error)
+    sent = Packet(topic="t", payload=b"x" * 5_000, number=1)
+    assert unusable_packet(sent, "a", error) != unusable_packet(sent, "b", error)
+    assert len(unusable_packet(sent, "a", error).text) == SHOWN_TEXT
+
+
+def test_a_flood_of_nonsense_fills_no_disk():
+    async def scenario():
+        kept, clock = [], ManualClock(0)
+
+        async def keep(found):
+            kept.append(found)
+
+        nowhere = MqttInputSettings(broker=Broker(host="h", port=1883), client="c")
+        adapter = MqttInput(nowhere, clock, keep)
+        adapter._intake = Channel("panels")
+        packets = [Packet(topic="t", payload=b"?", number=one) for one in range(3_000)]
+        await adapter._take([Arrived(packet, 1) for packet in packets])
+        assert (adapter.refused, len(kept)) == (3_000, MOST_ASIDE)
+        await clock.advance(1_000)
+        await adapter._take([Arrived(packet, 1) for packet in packets])
+        assert len(kept) == MOST_ASIDE + ASIDE_RATE
+
+    asyncio.run(scenario())
 
 
 def test_what_comes_while_we_are_away_waits_at_the_broker(mqtt_broker, mqtt_name):

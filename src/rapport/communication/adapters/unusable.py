@@ -37,6 +37,10 @@ SetAside = Callable[[Unusable], Awaitable[None]]
 """Durable when it returns; may be called again for the same thing."""
 
 
+async def only_counted(_found: Unusable) -> None:
+    """For an input without a place to keep things aside."""
+
+
 def bury_unusable(name: str, channels: Channels, clock: Clock) -> SetAside:
     """Keeps what the input `name` could not use in `dead_letters`."""
 

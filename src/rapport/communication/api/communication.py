@@ -42,7 +42,7 @@ class Communication:
     ) -> None:
         """`application`: who adds rules, information and inputs, as the log shows it."""
         self._assembly, self._application = assembly, application
-        self.ledger = ledger
+        self.ledger = assembly.asked_by_mail.ledger = ledger
         """Who was told, how, when, and who answered."""
         self.people = assembly.people
         """Adds, changes and removes peers and collectives while it runs."""

@@ -24,6 +24,7 @@ from rapport.communication.arriving.sorting import (
     asks_for_session,
 )
 from rapport.communication.aside import run_aside
+from rapport.communication.contents.rules import AnyContent, Contents
 from rapport.communication.delivering.telling import ADAPTER
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, with_wishes
 from rapport.communication.sessions.authenticating import Authenticating
@@ -49,13 +50,18 @@ class Arrivals:
         *,
         secret: bytes,
         settings: ArrivalSettings | None = None,
+        contents: Contents | None = None,
     ) -> None:
-        """`secret`: that of answer links (`answer_secret`)."""
+        """`secret`: that of answer links (`answer_secret`). `contents`: what contents of messages
+        must be like; None = any.
+        """
         self._channels, self._clock, self._authenticating = channels, clock, authenticating
         self.settings = settings or ArrivalSettings()
         self._proofs = Proofs(authenticating.sessions, secret, clock)
         self._held = HeldMessages(records, self.settings)
-        self._sorting = Sorting(self.settings, Ids(clock, Chance.from_machine()).new)
+        self._contents = contents or AnyContent()
+        new_id = Ids(clock, Chance.from_machine()).new
+        self._sorting = Sorting(self.settings, new_id, self._contents)
         self._forget_at_ms = 0
         authenticating.after_login.append(self.release)
         authenticating.after_ending.append(self.drop)
@@ -70,8 +76,10 @@ class Arrivals:
         """Takes messages of the node's own applications, all or none, and returns their ids;
         durable when it returns. Ids that are given are kept; `wishes` are asked of every delivery.
 
-        Raises InvalidInput for one that cannot be sent.
+        Raises InvalidInput for one that cannot be sent; `message.bad_content` when it does not fit
+        the JSON Schema of its type.
         """
+        await self._contents.refresh()
         now_ms = self._clock.now_ms()
         events = [self._sorting.own(message, adapter, now_ms) for message in messages]
         if wishes != NO_WISHES:
@@ -154,6 +162,7 @@ class Arrivals:
     async def _take(
         self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
     ) -> list[Arrived]:
+        await self._contents.refresh()
         faults = [self._sorting.form_fault(message) for message in messages]
         well = [one for one, fault in zip(messages, faults, strict=True) if not fault]
         proven = iter(await self._proofs.of(well, trusted) if well else ())

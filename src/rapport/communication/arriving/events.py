@@ -76,11 +76,13 @@ def renew_event(known: Proven, now_ms: int, *, may_hold: bool) -> Event:
     return _event(told, told.id, COMPONENT.name, headers, now_ms)
 
 
-def refused_event(message: Message, adapter: str, reason: str, id: str, now_ms: int) -> Event:
+def refused_event(
+    message: Message, adapter: str, reason: str, id: str, now_ms: int, *, place: str = ""
+) -> Event:
     """The line of `log` about a message that did not get in. It has no content: a refused message
-    is nobody's to read.
+    is nobody's to read; `place` is where in it the fault is.
     """
-    return _line(REFUSED, message, adapter, id, now_ms, reason=reason)
+    return _line(REFUSED, message, adapter, id, now_ms, reason=reason, place=place)
 
 
 def held_event(event: Event, message: Message, adapter: str, id: str, now_ms: int) -> Event:

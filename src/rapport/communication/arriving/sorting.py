@@ -25,6 +25,7 @@ from rapport.communication.arriving.limits import (
     shape_fault,
 )
 from rapport.communication.arriving.proving import EXPIRED, Proof, Proven
+from rapport.communication.contents.rules import AnyContent, ContentFault, Contents
 from rapport.communication.sessions.sealing import FRESH_MS
 from rapport.communication.sessions.tokens import INVALID
 from rapport.core.errors import InvalidInput
@@ -44,10 +45,17 @@ class Arrived(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     proof: Proof = "none"
     reason: str = ""
     """A code for the outside: whatever is wrong with a token, it is `session.invalid`."""
+    fault: ContentFault | None = None
+    """Where and why the content does not fit the schema of its type."""
     held: bool = False
     """Not in `input` yet: it waits for its peer to log in again."""
     reply: Message | None = None
     """The answer to an AUTH REQUEST, for its asker alone."""
+
+    @property
+    def why(self) -> str:
+        """The reason for who reads it later."""
+        return f"{self.reason}: {self.fault.message}" if self.fault is not None else self.reason
 
     def __repr__(self) -> str:
         return f"Arrived(id={self.id!r}, accepted={self.accepted}, reason={self.reason!r})"
@@ -68,8 +76,15 @@ class Work(msgspec.Struct):
 class Sorting:
     """Holds what senders may still send, and the seals that came lately."""
 
-    def __init__(self, settings: ArrivalSettings, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        settings: ArrivalSettings,
+        new_id: Callable[[], str],
+        contents: Contents | None = None,
+    ) -> None:
+        """`contents`: None = any content of any type is taken."""
         self._settings, self._new_id = settings, new_id
+        self._contents = contents or AnyContent()
         self._allowances = Allowances(settings.rate, settings.burst)
         # A clock ahead by as much as is allowed makes a seal last twice as long.
         self._seals = SeenSeals(2 * FRESH_MS)
@@ -108,6 +123,10 @@ class Sorting:
         if fault and not is_expired:
             work.lines.append(self.refused(known.message, adapter, fault, now_ms))
             return Arrived(accepted=False, reason=_told(fault))
+        if misfit := self._contents.fault(known.message):
+            line = self.refused(known.message, adapter, misfit.code, now_ms, misfit)
+            work.lines.append(line)
+            return Arrived(accepted=False, reason=misfit.code, fault=misfit)
         event = arrived_event(known, adapter, self._new_id, now_ms)
         if too_large := event_fault(event):
             work.lines.append(self.refused(known.message, adapter, too_large, now_ms))
@@ -150,9 +169,17 @@ class Sorting:
         for id in work.sealed:
             self._seals.note(id, now_ms)
 
-    def refused(self, message: Message, adapter: str, fault: str, now_ms: int) -> Event:
+    def refused(
+        self,
+        message: Message,
+        adapter: str,
+        fault: str,
+        now_ms: int,
+        misfit: ContentFault | None = None,
+    ) -> Event:
         """The line of `log` about a message that did not get in."""
-        return refused_event(message, adapter, fault, self._new_id(), now_ms)
+        place = misfit.place if misfit is not None else ""
+        return refused_event(message, adapter, fault, self._new_id(), now_ms, place=place)
 
     def own(self, message: Message, adapter: str, now_ms: int) -> Event:
         """The event of an application's message; raises InvalidInput for what cannot be sent."""
@@ -165,6 +192,8 @@ class Sorting:
         fault = shape_fault(message, self._settings)
         if fault is not None:
             raise fault
+        if misfit := self._contents.fault(message):
+            raise misfit.as_error()
         event = own_event(message, adapter, self._new_id, now_ms)
         if code := event_fault(event):
             raise InvalidInput(

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import ANSWERING, FORWARDED, Route, handle
+from rapport.communication.delivering.handling import ANSWERING, FORWARDED, Route
 from rapport.communication.delivering.plain import PlainLane
-from rapport.communication.delivering.receiving import FATE, LONGEST_ANSWER, answered_line, fate_end
-from rapport.communication.delivering.steps import Answer
+from rapport.communication.delivering.receiving import FATE, answered_end, fate_end
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import may_have_wishes
 from rapport.communication.ledger import SOURCE
 from rapport.core.event import Event, StoredEvent
-from rapport.core.message import AUTH, MESSAGE, RECENT, Message
+from rapport.core.message import AUTH, MESSAGE, RECENT, Identifier, Message
 
 
 class _Row(msgspec.Struct):
@@ -30,6 +29,20 @@ class _Row(msgspec.Struct):
     now_ms: int
     log: list[Event]
     outputs: dict[str, list[Event]]
+    ends: dict[tuple[Identifier, bool | None], bytes] = {}
+
+    def end(self, receiver: Identifier, declined: bool | None) -> bytes:
+        """How the event of a message to a component ends in `log`; `declined` is None for one that
+        answers nothing.
+        """
+        found = self.ends.get((receiver, declined))
+        if found is None:
+            if declined is None:
+                found = fate_end("notified", (receiver,))
+            else:
+                found = answered_end("notified", (receiver,), declined, self.now_ms)
+            self.ends[receiver, declined] = found
+        return found
 
 
 class PlainTaking:
@@ -70,7 +83,7 @@ class PlainTaking:
         if receiver is None or message.type == AUTH:
             return False
         if receiver.kind == "component":
-            return self._take_told(message, event, row)
+            return self._take_told(message, receiver, event, row)
         is_answer = message.refers_to and message.sender.kind == "peer"
         if receiver.kind != "peer" or is_answer or message.ttl or may_have_wishes(event):
             return False
@@ -93,35 +106,30 @@ class PlainTaking:
 
     # --- messages to applications ---
 
-    def _take_told(self, message: Message, event: Event, row: _Row) -> bool:
+    def _take_told(self, message: Message, receiver: Identifier, event: Event, row: _Row) -> bool:
         """A message that callbacks are told of; perhaps it answers a plain one."""
         if (message.type, message.subtype) in FORWARDED or self._route(message):
             return False
-        line: Event | None = None
+        declined: bool | None = None
         if message.refers_to and message.sender.kind == "peer":
             asked = self._lane.recent.about(message.refers_to)
             if asked is None:
                 return False  # there may be a case that waits for it
-            line = self._answered(message, asked, event, row.now_ms)
-        told = self._told(message, event)
-        if line is not None:
-            row.log.append(line)
-        row.log.append(told)
+            if _is_proven(message, asked, event):
+                declined = self._declines.says(message.content, message.subtype)
+        row.log.append(self._told(message, event, row.end(receiver, declined)))
         return True
 
-    def _answered(self, message: Message, asked: str, event: Event, now_ms: int) -> Event | None:
-        """The ledger's line, if it is proven who answers and that they were asked."""
-        proof, peer = event.headers.get(PROOF, "none"), message.sender.name
-        if proof not in ANSWERING or (proof != "answer" and asked != peer):
-            return None
-        declined = self._declines.says(message.content, message.subtype)
-        answer = Answer(peer, message.content[:LONGEST_ANSWER], declined)
-        return answered_line(message.refers_to, answer, event.id, now_ms)
-
-    def _told(self, message: Message, event: Event) -> Event:
+    def _told(self, message: Message, event: Event, end: bytes) -> Event:
         if event.headers is not self._headers:
             self._headers, self._told_headers = event.headers, event.headers | {FATE: "notified"}
-        data = event.data[:-1] + fate_end("notified", handle(message).receivers)
+        data = event.data[:-1] + end
         RECENT.note(data, message)
         id = message.id or event.id
         return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, self._told_headers)
+
+
+def _is_proven(message: Message, asked: str, event: Event) -> bool:
+    """Whether it is proven who answers, and that they were asked."""
+    proof = event.headers.get(PROOF, "none")
+    return proof in ANSWERING and (proof == "answer" or asked == message.sender.name)

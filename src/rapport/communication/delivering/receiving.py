@@ -22,6 +22,7 @@ from rapport.communication.delivering.tracking import Retry, Tracking
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, wishes_of
 from rapport.communication.ledger import (
+    LONGEST_ANSWER,
     SOURCE,
     LedgerLine,
     MessageFate,
@@ -35,8 +36,6 @@ from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Mes
 
 FATE = "fate"
 """Header of a message's event in `log` when callbacks are to be told of it."""
-LONGEST_ANSWER = 2_000
-"""Of what a person answers the ledger shows this much; the whole is the message itself."""
 
 
 class Receiving:
@@ -62,17 +61,24 @@ class Receiving:
         message = Message.from_event(event)
         id = message.id or event.id
         proof = event.headers.get(PROOF, "none")
+        answer: Answer | None = None
         if message.refers_to and message.sender.kind == "peer":
-            self._hear_answer(message, event.id, proof, now_ms)
+            answer = self._hear_answer(message, event.id, proof, now_ms)
         routed = self._route(message)
+        handled = handle(message, routed)
+        is_told_only = handled.tracked is None and not handled.routed and not handled.forward
+        if answer is not None and not is_told_only:
+            line = answered_line(message.refers_to, answer, event.id, now_ms)
+            self._transaction.emit_early("log", line)
         wishes = wishes_of(event) if proof == "application" else NO_WISHES
         if not routed and wishes is NO_WISHES and self._take_plainly(message, id, event, now_ms):
             return
-        handled = handle(message, routed)
         if handled.forward:
             self._forward(message, id, event, handled)
-        elif handled.tracked is None and not handled.routed:
+        elif is_told_only:
             logged = self._logged(id, event, handled, handled.fate, message)
+            if answer is not None:
+                logged = _with_answer(logged, message, handled, answer, now_ms)
             self._transaction.emit_early("log", logged)
         elif handled.tracked is None or self._cases.records.case(id) is None:
             # The same message again says nothing new.
@@ -223,8 +229,11 @@ class Receiving:
 
     # --- answers ---
 
-    def _hear_answer(self, message: Message, cause: str, proof: str, now_ms: int) -> None:
-        """A peer's message that refers to one they were sent is their answer, if it is proven."""
+    def _hear_answer(self, message: Message, cause: str, proof: str, now_ms: int) -> Answer | None:
+        """A peer's message that refers to one they were sent is their answer, if it is proven.
+
+        Returns the answer to a message of which nothing is kept: the ledger has still to be told.
+        """
         sent, peer = message.refers_to, message.sender.name
         told = self._lane.recent.about(sent)
         is_plain = told is not None
@@ -234,15 +243,14 @@ class Receiving:
                 reason = "nothing proves who sent it"
                 line = refused_answer_event(sent, peer, reason, cause=cause, now_ms=now_ms)
                 self._transaction.emit("log", line)
-            return
+            return None
         is_declined = self._declines.says(message.content, message.subtype)
         answer = Answer(peer, message.content[:LONGEST_ANSWER], is_declined)
         if not is_plain and self._cases.hear_answer(sent, answer, now_ms=now_ms, cause=cause):
-            return
+            return None
         # Nothing is kept of what it answers. That they were asked is proven by an answer token, or
         # by our memory of messages of late.
-        if proof == "answer" or told == peer:
-            self._transaction.emit_early("log", answered_line(sent, answer, cause, now_ms))
+        return answer if proof == "answer" or told == peer else None
 
 
 @lru_cache(maxsize=4_096)
@@ -250,6 +258,27 @@ def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
     """The end of a message's event in `log`."""
     said = {"fate": fate, "receivers": [str(each) for each in receivers]}
     return b"," + msgspec.json.encode(said)[1:]
+
+
+def answered_end(
+    fate: MessageFate, receivers: tuple[Identifier, ...], declined: bool, now_ms: int
+) -> bytes:
+    """As `fate_end` of a message that is also an answer: its own event stands for the line that
+    says so (`history/rows.py`), which saves an event for each answer.
+    """
+    said = b',"answered":%d' % now_ms + (b',"declined":true}' if declined else b"}")
+    return fate_end(fate, receivers)[:-1] + said
+
+
+def _with_answer(
+    logged: Event, message: Message, handled: Handled, answer: Answer, now_ms: int
+) -> Event:
+    plain_end = fate_end(handled.fate, handled.receivers)
+    end = answered_end(handled.fate, handled.receivers, answer.declined, now_ms)
+    data = logged.data[: -len(plain_end)] + end
+    if handled.notify:
+        RECENT.note(data, message)
+    return msgspec.structs.replace(logged, data=data)
 
 
 def answered_line(message: str, answer: Answer, cause: str, now_ms: int) -> Event:

@@ -81,7 +81,7 @@ class LedgerIndex:
 
     def take_in(self, page: Sequence[StoredEvent], before: int) -> bool:
         """Takes in the events after position `before`; False when somebody else was faster."""
-        said = [found for stored in page if (found := read_said(stored)) is not None]
+        said = [found for stored in page for found in read_said(stored)]
         fold = self._loaded(said)
         for each in said:
             fold.take(each)

@@ -9,6 +9,7 @@ long the log is.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from functools import partial
 
 import msgspec
@@ -127,9 +128,9 @@ class Ledger:
         lines = []
         for position in positions:
             for stored in await self._log.read_after(position - 1, limit=1):
-                said = read_said(stored)
-                if said is not None and said.message == message:
-                    lines += _timeline_lines(said)
+                for said in read_said(stored):
+                    if said.message == message:
+                        lines += _timeline_lines(said)
         return lines
 
     # --- as it was at the last refresh ---
@@ -157,9 +158,15 @@ class Ledger:
 
     def inbox(self, peer: str) -> list[MessageRow]:
         """Open messages in this peer's inbox that they have not answered, newest first."""
+        return self.open_to(peer, IN_INBOX)
+
+    def open_to(self, peer: str, adapters: Collection[str]) -> list[MessageRow]:
+        """Messages that one of these media took for this peer, on which nothing is decided yet and
+        which they have not answered, newest first.
+        """
         rows = self._index.rows(Question(peer=peer, limit=_INBOX_LOOK))
         answered = {row.message for row in rows if not row.address and row.state == "answered"}
-        waiting = [row.message for row in rows if row.adapter in IN_INBOX and row.state in TAKEN]
+        waiting = [row.message for row in rows if row.adapter in adapters and row.state in TAKEN]
         found = [self._index.message(each) for each in dict.fromkeys(waiting)]
         still = [
             row

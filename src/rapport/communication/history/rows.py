@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
+from rapport.communication.ledger import DELIVERY_PREFIX, LONGEST_ANSWER, LedgerLine
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE
@@ -111,6 +111,21 @@ class _Written(
     line that says so (`plain.py`)."""
     address: str = ""
     adapter: str = ""
+    answered: int = 0
+    """When its sender answered by it what it refers to: this event stands for the line that says
+    so, too (`receiving.answered_end`)."""
+    declined: bool = False
+
+    def answer(self) -> LedgerLine | None:
+        """The line about another message that this one's own event stands for, if it does."""
+        if not self.answered:
+            return None
+        return LedgerLine(
+            message=self.refers_to,
+            peer=self.sender.removeprefix("peer:"),
+            answer=self.content[:LONGEST_ANSWER],
+            declined=self.declined,
+        )
 
     def queued(self, message: str) -> LedgerLine | None:
         """The line that the message's own event stands for, if it does."""
@@ -147,28 +162,37 @@ class Said(msgspec.Struct, frozen=True):
         return ((*person[:2], self.line.address), person) if self.line.address else (person,)
 
 
-def read_said(stored: StoredEvent) -> Said | None:
-    """What an event of `log` says to the ledger; None for what says nothing about deliveries."""
+def read_said(stored: StoredEvent) -> tuple[Said, ...]:
+    """What an event of `log` says to the ledger; nothing when it is not about deliveries. That of a
+    message may answer another one.
+    """
     event = stored.event
     try:
         if event.type == MESSAGE:
-            written: _Written = event.payload_as(_Written)
-            line = written.queued(event.id)
-            state = "queued" if line else ""
-            return Said(event.id, state, line, written, event.time, stored.position)
+            return _read_message(event, stored.position)
         if event.type.startswith(DELIVERY_PREFIX):
-            return _read_line(event, stored.position)
+            return (_read_line(event, stored.position),)
     except InvalidInput:
-        return None  # `log` is shared: what is no ledger line says nothing about deliveries
-    return None
+        return ()  # `log` is shared: what is no ledger line says nothing about deliveries
+    return ()
 
 
 def read_line(stored: StoredEvent) -> LedgerRow | None:
     """One line alone, as a row; None for what is none about a person."""
-    said = read_said(stored)
-    if said is None or said.line is None or not said.line.peer:
-        return None
-    return _row(said.line, said, said.position)
+    for said in read_said(stored):
+        if said.line is not None and said.line.peer:
+            return _row(said.line, said, said.position)
+    return None
+
+
+def _read_message(event: Event, position: int) -> tuple[Said, ...]:
+    written: _Written = event.payload_as(_Written)
+    line, answer = written.queued(event.id), written.answer()
+    state = "queued" if line else ""
+    own = Said(event.id, state, line, written, event.time, position)
+    if answer is None:
+        return (own,)
+    return own, Said(answer.message, "answered", answer, None, written.answered, position)
 
 
 def _read_line(event: Event, position: int) -> Said:

@@ -1,4 +1,6 @@
-"""The message info service: asked by type or by message, changed at run time, durable. [CO-14]"""
+"""The message info service: asked by type or by message, changed at run time, durable; also what
+the door asks whether a content fits the schema of its type. [CO-14]
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.aside import run_aside
+from rapport.communication.contents.rules import ContentFault, ContentRules
 from rapport.communication.services.info import (
     InformationFound,
     Kind,
@@ -19,16 +22,22 @@ from rapport.communication.services.info import (
     check_kind,
 )
 from rapport.communication.services.info_predefined import PREDEFINED
+from rapport.communication.services.info_schema import check_schema
 from rapport.communication.services.told_changes import ToldChanges
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event
 from rapport.core.message import MESSAGE, Message
+from rapport.core.message import PREDEFINED as RESERVED
 from rapport.kernel.clock import Clock
+from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Delete, Put, RecordStore
 
 CHANGED = "rapport.info.changed"
 SOURCE = "message info"
 TABLE = "communication.info"
+LOOK_EVERY_MS = 5_000
+"""A schema that another node with the same records added holds at this door so much later."""
+_log = get_logger(__name__)
 
 
 class MessageInfoService:
@@ -50,6 +59,8 @@ class MessageInfoService:
         self._guard = threading.Lock()
         """Held while records are loaded: what is added meanwhile is added to those."""
         self._catalogue = self._layers()
+        self._rules = self._judged()
+        self._looked_ms = 0
 
     async def open(self) -> None:
         """Loads what was added at run time."""
@@ -97,7 +108,7 @@ class MessageInfoService:
             await self._kept.keep(Put(TABLE, self._key(type, subtype), value), event)
             with self._guard:
                 self._added[type, subtype] = information
-                self._catalogue = self._layers()
+                self._put_together()
             await self._kept.tell(event)
 
     async def remove_message_info(self, type: str, subtype: str = "", *, by: str = "") -> bool:
@@ -113,9 +124,20 @@ class MessageInfoService:
             await self._kept.keep(Delete(TABLE, self._key(type, subtype)), event)
             with self._guard:
                 self._added.pop((type, subtype), None)
-                self._catalogue = self._layers()
+                self._put_together()
             await self._kept.tell(event)
             return True
+
+    async def refresh(self) -> None:
+        """Takes in, now and then, the schemas that another node added; see `Contents`."""
+        now_ms = self._clock.now_ms()
+        if abs(now_ms - self._looked_ms) >= LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            await run_aside(self._refresh)
+
+    def fault(self, message: Message) -> ContentFault | None:
+        """Why the content of a message does not fit the schema of its type; see `Contents`."""
+        return self._rules.fault(message)
 
     async def _message(self, id: str) -> Message:
         for _channel, stored in await self._channels.find_event(id):
@@ -140,6 +162,20 @@ class MessageInfoService:
             [("shipped", PREDEFINED), ("site", self._of_site), ("added", self._added)]
         )
 
+    def _put_together(self) -> None:
+        self._catalogue, self._rules = self._layers(), self._judged()
+
+    def _judged(self) -> ContentRules:
+        """The schemas of applications' types; what the node itself says is read by its own code."""
+        told = self._of_site | self._added
+        return ContentRules(
+            {
+                kind: each.schema if _is_sound(kind, each) else None
+                for kind, each in told.items()
+                if kind[0] not in RESERVED
+            }
+        )
+
     def _refresh(self) -> None:
         """Takes in what another node with the same records added."""
         if self._kept.has_changed():
@@ -149,7 +185,7 @@ class MessageInfoService:
         with self._guard:
             kept = [msgspec.msgpack.decode(raw, type=_Kept) for _name, raw in self._kept.entries()]
             self._added = {(each.type, each.subtype): each.information for each in kept}
-            self._catalogue = self._layers()
+            self._put_together()
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -158,6 +194,20 @@ class _Kept(msgspec.Struct, frozen=True):
     type: str
     subtype: str
     information: MessageInformation
+
+
+def _is_sound(kind: Kind, told: MessageInformation) -> bool:
+    """Whether contents can be judged by its schema: one that was kept by an earlier version may
+    not pass any more, which must not stop the messages.
+    """
+    if not told.schema:
+        return False
+    try:
+        check_schema(told.schema)
+    except InvalidInput as error:
+        _log.error("contents are not checked", type=kind[0], subtype=kind[1], why=error.message)
+        return False
+    return True
 
 
 def shown_information(found: InformationFound) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Whether a JSON Schema is one: every keyword known, every value of its kind. Pure. [CO-14]
 
-Looks at the form (draft 2020-12), resolves local references, and judges no content by it.
+Looks at the form (draft 2020-12) and follows local references; contents are judged by what passes
+here (`contents/fitting.py`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class _Check:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
+        self._followed: set[str] = set()
 
     def schema(self, place: str, value: Any, depth: int) -> None:
         if isinstance(value, bool):
@@ -60,7 +62,7 @@ class _Check:
         elif keyword in _BY_NAME:
             self._by_name(place, keyword, value, depth)
         elif keyword == "$ref":
-            self._reference(place, value)
+            self._reference(place, value, depth)
         elif keyword in _PLAIN:
             fits, wanted = _PLAIN[keyword]
             if not fits(value):
@@ -78,7 +80,7 @@ class _Check:
                 raise _fault(place, f"{name[:40]!r} is no regular expression")
             self.schema(f"{place}/{name}", each, depth)
 
-    def _reference(self, place: str, value: Any) -> None:
+    def _reference(self, place: str, value: Any, depth: int) -> None:
         if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
             raise _fault(
                 place, "a reference leads into the schema itself", 'such as "#/$defs/name"'
@@ -92,6 +94,10 @@ class _Check:
                 found = found[name]
             else:
                 raise _fault(place, f"the reference {value[:60]!r} leads nowhere")
+        if value not in self._followed:
+            # It may lead to where no keyword does, such as below an own one.
+            self._followed.add(value)
+            self.schema(value.removeprefix("#"), found, depth)
 
 
 def _is_pattern(value: Any) -> bool:

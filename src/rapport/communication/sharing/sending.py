@@ -20,6 +20,7 @@ from rapport.communication.adapters.base import (
     OutputAdapter,
     is_repeatable,
 )
+from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.sharing.leases import HeldShare
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import end_firmly
@@ -50,7 +51,8 @@ class Sends:
             work.close()
             raise
         self._under_way += 1
-        sending = asyncio.ensure_future(work)
+        held = Contained(lambda: work)
+        sending = asyncio.ensure_future(held)
         watching = asyncio.ensure_future(self._until_lost())
         try:
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -58,7 +60,8 @@ class Sends:
         finally:
             self._under_way -= 1
             self._ended_ns = self._clock.steady_ns()
-            await end_firmly(sending, watching)
+            await end_firmly(watching)
+            await end_contained(sending, held)
 
     async def _until_lost(self) -> None:
         while left_ms := self._held.valid_for_ms():

@@ -16,25 +16,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The event of a message with one delivery names whom that was queued for, and stands for the line
-# that would say so.
+# that would say so; that of an answer to a message of which nothing is kept says when it was given.
 _LEDGER = f"""
-SELECT CASE WHEN type = 'rapport.message' THEN id ELSE coalesce(nullif(line.message, ''), subject)
-         END AS message, coalesce(line.peer, '') AS peer,
+SELECT CASE WHEN line.answered > 0 THEN line.`refers-to` WHEN type = 'rapport.message' THEN id
+            ELSE coalesce(nullif(line.message, ''), subject) END AS message,
+       CASE WHEN line.answered > 0 THEN regexp_replace(line.sender, '^peer:', '')
+            ELSE coalesce(line.peer, '') END AS peer,
        coalesce(line.address, '') AS address, coalesce(line.adapter, '') AS adapter,
        coalesce(line.policy, '') AS policy, coalesce(line.detection, '') AS detection,
-       CASE WHEN type = 'rapport.message' THEN 1 ELSE coalesce(line.attempt, 0) END AS attempt,
+       CASE WHEN line.peer <> '' AND type = 'rapport.message' THEN 1
+            ELSE coalesce(line.attempt, 0) END AS attempt,
        coalesce(line.until, 0) AS until,
        coalesce(line.result, '') AS result,
        startswith(coalesce(line.reason, ''), '{UNMAPPED}') AS unmapped,
        CASE WHEN type = 'rapport.delivery.escalated' THEN coalesce(line.receiver, '') ELSE '' END
          AS asked, coalesce(line.queued, 0) AS queued,
-       CASE WHEN type = 'rapport.message' THEN 'queued'
-            ELSE replace(type, 'rapport.delivery.', '') END AS state, time, position
+       CASE WHEN line.answered > 0 THEN 'answered' WHEN type = 'rapport.message' THEN 'queued'
+            ELSE replace(type, 'rapport.delivery.', '') END AS state,
+       CASE WHEN line.answered > 0 THEN line.answered ELSE time END AS time, position
 FROM (SELECT *, from_json(data, 'message STRING, peer STRING, address STRING, adapter STRING,
                 policy STRING, detection STRING, attempt BIGINT, until BIGINT, result STRING,
-                reason STRING, receiver STRING, queued BIGINT') AS line
+                reason STRING, receiver STRING, queued BIGINT, sender STRING,
+                `refers-to` STRING, answered BIGINT') AS line
       FROM {{log}} WHERE type LIKE 'rapport.delivery.%' OR type = 'rapport.message')
-WHERE type <> 'rapport.message' OR line.peer <> ''
+WHERE type <> 'rapport.message' OR line.peer <> '' OR line.answered > 0
 """
 
 _WRITTEN = """

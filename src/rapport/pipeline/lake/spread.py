@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from rapport.core.errors import Unavailable
 from rapport.pipeline.faults import spark_faults
 
 if TYPE_CHECKING:
@@ -23,10 +27,13 @@ def spread(
     tasks: Sequence[Task],
     *,
     doing: str,
+    processes: int = 1,
 ) -> list[Result]:
-    """The results in the order of the tasks; one Spark task each. Without Spark, or for a single
-    task, the work is done here.
+    """The results in the order of the tasks; one Spark task each. Without Spark in so many
+    processes of this machine; with one of them, or for a single task, the work is done here.
     """
+    if spark is None and processes > 1 and len(tasks) > 1:
+        return _spread_here(work, tasks, doing, min(processes, len(tasks)))
     if spark is None or len(tasks) < 2:
         return [work(task) for task in tasks]
 
@@ -45,3 +52,22 @@ def spread(
         found = frame.mapInArrow(run, "number INT, result BINARY").toArrow()
     results = dict(zip(found["number"].to_pylist(), found["result"].to_pylist(), strict=True))
     return [pickle.loads(results[number]) for number in range(len(tasks))]
+
+
+def _spread_here(
+    work: Callable[[Task], Result], tasks: Sequence[Task], doing: str, processes: int
+) -> list[Result]:
+    """Over fresh processes, which import what the work is made of; the first task that fails ends
+    it, those that run are finished.
+    """
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        try:
+            return list(pool.map(work, tasks))
+        except BrokenProcessPool as broken:
+            raise Unavailable(
+                f"a process was ended while {doing}",
+                code="grid.process_ended",
+                hint="is there enough memory? run it again, it goes on where it was",
+            ) from broken
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -14,6 +14,7 @@ import msgspec
 from litestar import Request, Response, post
 
 from rapport.communication.arriving.sorting import TOO_FAST, Arrived
+from rapport.communication.contents.rules import ContentFault
 from rapport.communication.sessions.tokens import INVALID
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast, TooLarge
 from rapport.core.message import AUTH, Message
@@ -33,6 +34,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str = ""
     accepted: bool
     reason: str = ""
+    fault: ContentFault | None = None
     held: bool = False
     reply: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -93,6 +95,7 @@ def _told(arrived: Arrived) -> Told:
         id=arrived.id,
         accepted=arrived.accepted,
         reason=arrived.reason,
+        fault=arrived.fault,
         held=arrived.held,
         reply=msgspec.Raw(reply.to_json()) if reply is not None else msgspec.UNSET,
     )
@@ -106,4 +109,6 @@ def _fault(arrived: Sequence[Arrived]) -> InvalidInput | TooFast:
         return NotAuthenticated("the session is not good any more", code=reason, hint="log in")
     if reason in _NOT_ALLOWED:
         return NotAllowed("a peer cannot say this", code=reason)
+    if arrived[0].fault is not None:
+        return arrived[0].fault.as_error()
     return InvalidInput("the message was refused", code=reason)

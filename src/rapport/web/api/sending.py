@@ -99,6 +99,8 @@ async def _one(node: Node, message: Message, wishes: Wishes) -> str:
         return arrived.id
     if arrived.reason == _TOO_FAST:
         raise TooFast(f"{message.sender} sends too much", code=_TOO_FAST)
+    if arrived.fault is not None:
+        raise arrived.fault.as_error()
     raise NotAllowed(
         f"the message of {message.sender} is refused: {arrived.reason}",
         code=arrived.reason,

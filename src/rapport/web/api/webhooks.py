@@ -44,7 +44,7 @@ async def take_messages(
     events = read_cloudevents(request.headers, body, now_ms) if _has_events(request) else None
     arrivals = await door.take(request.headers, body, events, caller=caller)
     check_taken(arrivals)
-    told = [{"id": one.id, "accepted": one.accepted, "reason": one.reason} for one in arrivals]
+    told = [_told(one) for one in arrivals]
     return Response(
         msgspec.json.encode({"messages": told}), status_code=202, media_type="application/json"
     )
@@ -60,7 +60,14 @@ def check_taken(arrivals: Sequence[Arrival]) -> None:
         raise TooFast("messages come too fast", code=reason, retry_after_seconds=1, hint=hint)
     if reason in _NO_PROOF:
         raise NotAllowed("it is not proven who sends this", code=reason)
+    if arrivals[0].fault is not None:
+        raise arrivals[0].fault.as_error()
     raise InvalidInput("the message was refused", code=reason or "message.refused")
+
+
+def _told(arrival: Arrival) -> dict[str, object]:
+    told = {"id": arrival.id, "accepted": arrival.accepted, "reason": arrival.reason}
+    return told | ({"fault": arrival.fault} if arrival.fault is not None else {})
 
 
 def _caller(

@@ -66,7 +66,7 @@ class FolderInput:
         for name, arrival in zip(taken, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
                 continue  # taken with a later look
-            folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.reason)
+            folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
             await run_aside(partial(move_aside, self._directory, name, folder, why))
 
     def _read_all(self, files: Sequence[SeenFile]) -> list[tuple[SeenFile, Message]]:

@@ -108,7 +108,7 @@ class FtpInput:
             if arrival.reason == TOO_FAST:
                 continue  # taken with a later look
             if not arrival.accepted:
-                await self._set_aside(not_accepted(message, arrival.reason))
+                await self._set_aside(not_accepted(message, arrival.why))
             (good if arrival.accepted else bad).append(file)
         await self._end(good, self._settings.move_to)
         await self._end(bad, BAD)

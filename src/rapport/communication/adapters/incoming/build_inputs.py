@@ -14,6 +14,8 @@ from rapport.channel.channel import Channels
 from rapport.communication.adapters.incoming.declare_inputs import InputDeclared
 from rapport.communication.adapters.incoming.input_base import InputAdapter, InputPullAdapter, never
 from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.mail.care import AskedByMail
+from rapport.communication.adapters.unusable import bury_unusable
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.peers import Peer
@@ -52,6 +54,7 @@ class InputSurroundings(msgspec.Struct, frozen=True):
     people: AllPeople
     secret: bytes
     """That of answer tokens."""
+    asked: AskedByMail
 
 
 class SiteInputs:
@@ -120,7 +123,8 @@ def _any_peer(message: Message) -> bool:
 def _mqtt(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
     from rapport.communication.adapters.mqtt.incoming import MqttInput
 
-    return MqttInput(declared.settings, around.clock)
+    set_aside = bury_unusable(declared.name, around.channels, around.clock)
+    return MqttInput(declared.settings, around.clock, set_aside)
 
 
 def _webhook(declared: InputDeclared, _around: InputSurroundings) -> InputAdapter:
@@ -132,8 +136,9 @@ def _mail(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
     from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
 
     book = AddressBook(around.people, around.clock)
-    known = mail_knowledge(around.secret, book)
-    care = mail_care(declared.name, around.channels, book, around.clock)
+    asked, vouched = around.asked, declared.trusted
+    known = mail_knowledge(around.secret, book, asked=asked, vouched=vouched)
+    care = mail_care(declared.name, around.channels, book, around.clock, asked)
     if declared.adapter == "imap":
         return ImapInput(declared.settings, known, care)
     return ImapPushInput(declared.settings, known, care)
@@ -147,7 +152,6 @@ def _folder(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
 
 def _ftp(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
     from rapport.communication.adapters.files.ftp import FtpInput
-    from rapport.communication.adapters.unusable import bury_unusable
 
     set_aside = bury_unusable(declared.name, around.channels, around.clock)
     return FtpInput(declared.settings, around.clock, set_aside)

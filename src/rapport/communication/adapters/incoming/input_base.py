@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from rapport.communication.aside import run_aside
+from rapport.communication.contents.rules import ContentFault
 from rapport.core.message import Message
 from rapport.store.base import Change, Delete, Put, RecordStore
 
@@ -38,7 +39,15 @@ class Arrival(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it was not accepted."""
+        """Why it was not accepted, as a code."""
+
+    @property
+    def fault(self) -> ContentFault | None:
+        """Where and why its content does not fit the schema of its type."""
+
+    @property
+    def why(self) -> str:
+        """The same in words where there are some: what is wrong, and where."""
 
 
 class Publish(Protocol):

@@ -24,7 +24,12 @@ from rapport.communication.adapters.incoming.input_base import (
 )
 from rapport.communication.adapters.incoming.pull_inputs import PULL_WITHIN_MS, PullInput
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan
-from rapport.communication.adapters.incoming.push_inputs import PublishAs, PushInput
+from rapport.communication.adapters.incoming.push_inputs import (
+    STOP_WITHIN_MS,
+    PublishAs,
+    PushInput,
+    within,
+)
 from rapport.communication.adapters.incoming.requests import PullRequest
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
 from rapport.core.message import Identifier
@@ -189,7 +194,7 @@ class Inputs:
             await entry.stop()
         else:
             await self._tasks.stop(f"input.{name}")
-            await _close(entry)
+            await self._close(entry)
         return entry.adapter
 
     async def remove_of(self, owner: str) -> list[str]:
@@ -219,7 +224,18 @@ class Inputs:
         await entry.run()
         if self._inputs.get(entry.name) is entry:
             del self._inputs[entry.name]
-            await _close(entry)
+            await self._close(entry)
+
+    async def _close(self, entry: PullInput) -> None:
+        if left := entry.left_over():
+            _log.error(
+                "pulled but not taken", input=entry.name, messages=left[:20], count=len(left)
+            )
+        if isinstance(entry.adapter, Closes):
+            try:
+                await within(self._clock, STOP_WITHIN_MS, entry.adapter.close)
+            except Exception as error:
+                _log.error("input not closed", input=entry.name, error=repr(error))
 
     def _publish_as(self, name: str, trusted: Trusted) -> PublishAs:
         return partial(self._publish, adapter=name, trusted=trusted)
@@ -233,16 +249,6 @@ class Inputs:
                 f"there is an input named {name!r} already", code="input.registered"
             )
         return name
-
-
-async def _close(entry: PullInput) -> None:
-    if left := entry.left_over():
-        _log.error("pulled but not taken", input=entry.name, messages=left[:20], count=len(left))
-    if isinstance(entry.adapter, Closes):
-        try:
-            await entry.adapter.close()
-        except Exception as error:
-            _log.error("input not closed", input=entry.name, error=repr(error))
 
 
 def _status(entry: PushInput | PullInput) -> InputStatus:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.reserved import REQUEST as REQUEST_PREFIX
+from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,
     InputPullAdapter,
@@ -20,7 +22,12 @@ from rapport.communication.adapters.incoming.input_base import (
     RemembersPlace,
 )
 from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
-from rapport.communication.adapters.incoming.push_inputs import InputCounts, PublishAs, surely
+from rapport.communication.adapters.incoming.push_inputs import (
+    InputCounts,
+    PublishAs,
+    surely,
+    within,
+)
 from rapport.communication.adapters.incoming.requests import (
     REQUEST,
     OpenRequests,
@@ -117,21 +124,25 @@ class PullInput:
             return await surely(self._hand_in(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
-        pulling = asyncio.ensure_future(self.adapter.pull())
-        taking = asyncio.ensure_future(self._take(pulling))
+        held = Contained(self.adapter.pull)
+        pulling = asyncio.ensure_future(held)
+        taking = asyncio.ensure_future(self._take(pulling, held))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
-            await end_firmly(pulling)
+            await end_contained(pulling, held)
             await asyncio.gather(taking, return_exceptions=True)
             raise
 
-    async def _take(self, pulling: asyncio.Future[list[Message]]) -> bool:
+    async def _take(
+        self, pulling: asyncio.Future[list[Message]], held: Contained[list[Message]]
+    ) -> bool:
         """Waits for what the adapter gives, not for ever, and hands it in."""
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._within_ms))
         waits: set[asyncio.Future[Any]] = {pulling, deadline}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await end_firmly(pulling, deadline)
+        await end_firmly(deadline)
+        await end_contained(pulling, held)
         if pulling.cancelled():
             raise Unavailable(
                 f"no answer within {format_duration(self._within_ms)}", code="input.no_answer"
@@ -149,7 +160,8 @@ class PullInput:
             raise
         self.counts.take(arrivals)
         if isinstance(self.adapter, NotesPulled):
-            await self.adapter.pulled(messages, arrivals)
+            settle = partial(self.adapter.pulled, messages, arrivals)
+            await within(self._clock, self._within_ms, settle)
         return any(arrival.accepted for arrival in arrivals)
 
     def _note_failure(self, error: Exception, pause_ms: int) -> None:
@@ -165,7 +177,7 @@ class PullInput:
         settled = msgspec.msgpack.decode(kept, type=list[int]) if kept else []
         self._requests = OpenRequests(self._subscription.position, settled)
         if not self._is_open and isinstance(self.adapter, RemembersPlace):
-            await self.adapter.open(self._state)
+            await within(self._clock, self._within_ms, partial(self.adapter.open, self._state))
         self._is_open = True
 
     async def _read_requests(self) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
+from rapport.communication.adapters import contained
+from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.communication.adapters.incoming.input_base import (
     AdapterState,
     Arrival,
@@ -22,6 +25,7 @@ from rapport.kernel.tasks import Tasks, end_firmly
 from rapport.kernel.telemetry import get_logger
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000
+_CUT_AGAIN_SECONDS = 0.2
 T = TypeVar("T")
 PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[Arrival]]]
 """Publishes in the name of one input."""
@@ -65,30 +69,34 @@ class PushInput:
         self._publish, self._clock = publish, clock
         self._tasks = Tasks(clock)
         self._scheduled = 0
-        self._ended = False
+        self._working: dict[str, Contained[None]] = {}
+        """The scheduled work that runs now, by the name of its task."""
+        self._ended = self._is_ending = False
 
     async def start(self) -> None:
         """Starts the adapter. Raises what it raises, or Unavailable when that is no error of ours;
         then nothing of it runs.
         """
         try:
-            await _within(self._clock, START_WITHIN_MS, self.adapter.start(self))
+            await within(self._clock, START_WITHIN_MS, partial(self.adapter.start, self))
         except RapportError:
-            await self._tasks.stop()
+            await self._end_scheduled()
             raise
         except Exception as error:
-            await self._tasks.stop()
+            await self._end_scheduled()
             raise Unavailable(
                 f"the input {self.name!r} could not start: {type(error).__name__}: {error}",
                 code="input.cannot_start",
             ) from error
 
     async def stop(self) -> None:
-        """Cancels scheduled work, then stops the adapter; what that raises is logged."""
+        """Cancels scheduled work, then stops the adapter; what that raises is logged. Work that
+        swallows its cancellation is cut off after some seconds.
+        """
         self._ended = True
-        await self._tasks.stop()
+        await self._end_scheduled()
         try:
-            await _within(self._clock, STOP_WITHIN_MS, self.adapter.stop())
+            await within(self._clock, STOP_WITHIN_MS, self.adapter.stop)
         except Exception as error:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
@@ -108,11 +116,38 @@ class PushInput:
     def schedule(self, work: Work, *, name: str = "") -> None:
         """See Intake."""
         self._scheduled += 1
-        self._tasks.start(f"input.{self.name}.{name or 'task'}.{self._scheduled}", work)
+        task = f"input.{self.name}.{name or 'task'}.{self._scheduled}"
+        self._tasks.start(task, partial(self._work_once, task, work))
 
     def unwell(self) -> list[str]:
         """Scheduled work that keeps failing."""
         return self._tasks.unwell()
+
+    async def _work_once(self, task: str, work: Work) -> None:
+        """Until the work ends or fails; whoever cares for the task calls it again then."""
+        running = self._working[task] = Contained(work)
+        try:
+            await running
+        except Exception as error:
+            self.counts.errors += 1
+            self.counts.trouble = f"{type(error).__name__}: {error}"[:500]
+            if not self._is_ending:  # what fails instead of being cancelled has ended as well
+                raise
+        finally:
+            del self._working[task]
+
+    async def _end_scheduled(self) -> None:
+        self._is_ending = True
+        ending = asyncio.ensure_future(self._tasks.stop())
+        try:
+            await asyncio.wait({ending}, timeout=contained.PATIENCE_SECONDS)
+        finally:
+            while self._working and not ending.done():
+                _log.error("input does not end its work; it is cut off", input=self.name)
+                for running in list(self._working.values()):
+                    running.cut()
+                await asyncio.wait({ending}, timeout=_CUT_AGAIN_SECONDS)
+        await ending
 
 
 async def surely(work: Coroutine[Any, Any, T]) -> T:
@@ -125,8 +160,10 @@ async def surely(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def _within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, None]) -> None:
-    doing = asyncio.ensure_future(work)
+async def within(clock: Clock, limit_ms: int, work: Work) -> None:
+    """Awaits an adapter's work, not for ever; raises TimeoutError, or what it raises."""
+    held = Contained(work)
+    doing = asyncio.ensure_future(held)
     deadline = asyncio.ensure_future(clock.sleep(limit_ms))
     try:
         await asyncio.wait({doing, deadline}, return_when=asyncio.FIRST_COMPLETED)
@@ -134,4 +171,5 @@ async def _within(clock: Clock, limit_ms: int, work: Coroutine[Any, Any, None]) 
             raise TimeoutError(f"no answer within {format_duration(limit_ms)}")
         doing.result()
     finally:
-        await end_firmly(doing, deadline)
+        await end_firmly(deadline)
+        await end_contained(doing, held)

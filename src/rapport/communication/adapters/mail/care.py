@@ -12,17 +12,19 @@ from typing import Protocol
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.mail.imap import MailCare
-from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge
+from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, OpenQuestion
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
 from rapport.communication.adapters.unusable import bury_unusable
 from rapport.communication.arriving.answers import is_answer_token
 from rapport.communication.delivering.steps import LATEST_ATTEMPT
+from rapport.communication.history.ledger import Ledger
 from rapport.communication.peers import Peer, shown_address
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
 
-_MAIL = "mail:"
+ADAPTER = "mail"
+_MAIL = f"{ADAPTER}:"
 _BOOK_LIFE_NS = 60_000_000_000
 
 
@@ -69,24 +71,64 @@ class AddressBook:
         return found
 
 
+class AskedByMail:
+    """What people were asked by mail, by the ledger; nothing as long as there is none."""
+
+    def __init__(self) -> None:
+        self.ledger: Ledger | None = None
+
+    async def catch_up(self) -> None:
+        """Brings the ledger up to date."""
+        if self.ledger is not None:
+            await self.ledger.refresh()
+
+    def open_to(self, peer: str) -> list[OpenQuestion]:
+        """What the mail took for this peer and they have not answered, as of `catch_up`; blocks."""
+        rows = self.ledger.open_to(peer, (ADAPTER,)) if self.ledger is not None else []
+        return [OpenQuestion(row.message, row.time, row.conversation) for row in rows]
+
+
 def mail_knowledge(
-    secret: bytes, book: AddressBook, conversation_of: Callable[[str], str] | None = None
+    secret: bytes,
+    book: AddressBook,
+    conversation_of: Callable[[str], str] | None = None,
+    *,
+    asked: AskedByMail | None = None,
+    vouched: bool = False,
 ) -> MailKnowledge:
-    """What reading mails needs, from the node's secret for answers and its directory."""
-    proves = partial(is_answer_token, secret)
-    if conversation_of is None:
-        return MailKnowledge(proves, book.peer_of)
-    return MailKnowledge(proves, book.peer_of, conversation_of)
+    """What reading mails needs, from the node's secret for answers, its directory and ledger."""
+    return MailKnowledge(
+        partial(is_answer_token, secret),
+        book.peer_of,
+        conversation_of or _unknown,
+        asked.open_to if asked is not None else _nothing_asked,
+        vouched,
+    )
 
 
-def mail_care(name: str, channels: Channels, book: AddressBook, clock: Clock) -> MailCare:
+def _unknown(_message: str) -> str:
+    return ""
+
+
+def _nothing_asked(_peer: str) -> list[OpenQuestion]:
+    return []
+
+
+def mail_care(
+    name: str,
+    channels: Channels,
+    book: AddressBook,
+    clock: Clock,
+    asked: AskedByMail | None = None,
+) -> MailCare:
     """Bounces go to `control`, unusable mails to `dead_letters`; `name` is the input's."""
+    asked = asked or AskedByMail()
 
     async def bounced(mail: Bounced) -> None:
         event = bounce_event(mail, book.address_of(mail), now_ms=clock.now_ms())
         await channels.channel("control").append([event])
 
-    return MailCare(bounced, bury_unusable(name, channels, clock))
+    return MailCare(bounced, bury_unusable(name, channels, clock), asked.catch_up)
 
 
 def bounce_event(mail: Bounced, address: str, *, now_ms: int) -> Event:

@@ -21,6 +21,7 @@ from rapport.communication.adapters.mail.imap_mailbox import REFUSED, Mailbox
 from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.reply import (
     Bounced,
+    Doubtful,
     MailKnowledge,
     MailMeaning,
     meaning_of,
@@ -50,6 +51,10 @@ class MailPlace(msgspec.Struct, frozen=True):
     uid: int = 0
 
 
+async def _nothing() -> None:
+    """For a room in which nobody is asked."""
+
+
 class MailCare(msgspec.Struct, frozen=True):
     """What is done with mails that are no messages; both are durable when they return, and may be
     called again for the same mail.
@@ -57,6 +62,8 @@ class MailCare(msgspec.Struct, frozen=True):
 
     bounced: Callable[[Bounced], Awaitable[None]]
     set_aside: SetAside
+    catch_up: Callable[[], Awaitable[None]] = _nothing
+    """Called before mails are read: what they may answer is known from then on."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -89,6 +96,8 @@ class MailReader:
         place = self._place_in(session.mailbox, await self._kept())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
         uids, messages = new[: self.settings.most_mails], list[Message]()
+        if uids:
+            await self._care.catch_up()
         for uid in uids:
             meaning = await session.run(partial(self._read, session.mailbox, uid))
             if isinstance(meaning, Message):
@@ -97,6 +106,9 @@ class MailReader:
                 await self._care.bounced(meaning)
             elif isinstance(meaning, Unusable):
                 await self._care.set_aside(meaning)
+            elif isinstance(meaning, Doubtful):
+                await self._care.set_aside(meaning.aside)
+                messages.append(meaning.message)
         return Look(MailPlace(place.validity, uids[-1] if uids else place.uid), messages, uids)
 
     async def settle(
@@ -110,7 +122,7 @@ class MailReader:
             if arrival.reason == TOO_FAST:
                 return  # all of it comes again with the next look, what is known is dropped
             if not arrival.accepted:
-                await self._care.set_aside(not_accepted(message, arrival.reason))
+                await self._care.set_aside(not_accepted(message, arrival.why))
         if look.uids and session is not None:
             await session.run(partial(session.mailbox.settle, look.uids))
         if look.place != await self._kept():

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import codecs
 import re
+from datetime import UTC
 from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message as ParsedMail
 from email.parser import BytesParser
 from email.policy import compat32
+from email.utils import parsedate_to_datetime
 
 import msgspec
 
@@ -47,6 +49,8 @@ class ReadMail(msgspec.Struct, frozen=True, kw_only=True):
     """The ids that it answers or refers to, the nearest first, without brackets."""
     text: str
     language: str = ""
+    written_ms: int = 0
+    """When it was written, by its own word, ms UTC; 0 = it does not say."""
     automatic: str = ""
     """How it is known that no person wrote it; empty = one may have."""
     cut: bool = False
@@ -75,6 +79,7 @@ def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> Rea
         references=references_of(tree, limits),
         text=text,
         language=_language(header(tree, "Content-Language", limits)),
+        written_ms=_written_ms(header(tree, "Date", limits)),
         automatic=_automatic(tree, limits),
         cut=cut,
     )
@@ -132,6 +137,14 @@ def decoded_text(part: ParsedMail, limits: MailLimits) -> str:
 
 
 # --- parts of a mail ---
+
+
+def _written_ms(date: str) -> int:
+    try:
+        written = parsedate_to_datetime(date)
+        return int(written.replace(tzinfo=written.tzinfo or UTC).timestamp() * 1_000)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0
 
 
 def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:

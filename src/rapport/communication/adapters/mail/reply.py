@@ -5,7 +5,7 @@ Pure. [CO-5, CO-11, CO-16]
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import unquote
 
 import msgspec
@@ -25,6 +25,16 @@ ANSWER, MAIL = "ANSWER", "MAIL"
 
 _LINK = re.compile(r"/answer/([^/\s<>\"]{1,300})/([^/\s<>\"]{1,300})/([0-9a-f]{40})(?![0-9a-f])")
 _MOST_LINKS = 20
+_MOST_NAMED = 5
+_CLOCKS_DIFFER_MS = 120_000
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """A message that waits for a peer's answer."""
+
+    message: str
+    sent_ms: int
+    conversation: str = ""
 
 
 class MailKnowledge(msgspec.Struct, frozen=True):
@@ -36,6 +46,10 @@ class MailKnowledge(msgspec.Struct, frozen=True):
     """The peer with that mail address (small letters), if there is exactly one."""
     conversation_of: Callable[[str], str] = lambda _message: ""
     """The conversation of a message; empty when unknown."""
+    open_questions: Callable[[str], Sequence[OpenQuestion]] = lambda _peer: ()
+    """What a peer was asked by mail and has not answered yet."""
+    vouched: bool = False
+    """Whether the mailbox vouches for senders: then an address alone proves a peer."""
 
 
 class Bounced(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +66,16 @@ class Bounced(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-MailMeaning = Message | Bounced | Unusable
+class Doubtful(msgspec.Struct, frozen=True):
+    """A mail that may be an answer, and why it does not count as one: it goes in as any mail, and
+    is kept aside for who can ask.
+    """
+
+    message: Message
+    aside: Unusable
+
+
+MailMeaning = Message | Bounced | Unusable | Doubtful
 
 
 def meaning_of(
@@ -103,6 +126,35 @@ def _message(mail: ReadMail, known: MailKnowledge) -> MailMeaning:
         return _unusable(mail, "mail.unknown_sender", "no peer has this address, and no proof")
     if named:
         return _answer(mail, named[0].message, peer, known)
+    return _unnamed(mail, peer, known)
+
+
+def _unnamed(mail: ReadMail, peer: str, known: MailKnowledge) -> Message | Doubtful:
+    """A peer's mail that names nothing of ours: the answer to the only open question there is, if
+    the mailbox vouches for its sender. Of several none is guessed.
+    """
+    waiting = [one for one in known.open_questions(peer) if _may_answer(mail, one)]
+    if not waiting:
+        return _mail(mail, peer)
+    if len(waiting) == 1 and known.vouched:
+        answer = _answer(mail, waiting[0].message, peer, known)
+        conversation = answer.conversation or waiting[0].conversation
+        return msgspec.structs.replace(answer, conversation=conversation)
+    names = ", ".join(one.message for one in waiting[:_MOST_NAMED])
+    if len(waiting) == 1:
+        code, why = "mail.unproven_answer", "nothing proves who sent it"
+    else:
+        code, why = "mail.ambiguous_answer", f"{len(waiting)} questions to {peer} are open"
+    reason = f"the mail may answer {names}, but names none of our mails, and {why}"
+    return Doubtful(_mail(mail, peer), _unusable(mail, code, reason))
+
+
+def _may_answer(mail: ReadMail, question: OpenQuestion) -> bool:
+    """Whether the mail was written after the question, as far as clocks agree."""
+    return not mail.written_ms or mail.written_ms + _CLOCKS_DIFFER_MS >= question.sent_ms
+
+
+def _mail(mail: ReadMail, peer: str) -> Message:
     content = f"{mail.subject}\n\n{reply_of(mail.text)}".strip("\n")
     return Message(
         type=MAIL,

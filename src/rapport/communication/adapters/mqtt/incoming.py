@@ -1,7 +1,8 @@
 """MQTT in: a push adapter that acknowledges to the broker only what is durable here. [CO-16, CO-5]
 
 The broker keeps what it has under way until we acknowledge, over restarts of both sides. A packet
-that comes again gets the id it had, so that the channel drops it.
+that comes again gets the id it had, so that the channel drops it. What is no message, or is refused
+for good, becomes a dead letter with the reason before it is acknowledged.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ from typing import TypeVar
 
 import msgspec
 
+from rapport.channel.access_rates import full_bucket, take
 from rapport.channel.mqtt.client import Arrived, BrokerClient
 from rapport.communication.adapters.incoming.input_base import Intake
-from rapport.communication.adapters.mqtt.messages import Remembered, read_packet
+from rapport.communication.adapters.mqtt.messages import Remembered, read_packet, unusable_packet
 from rapport.communication.adapters.mqtt.settings import MqttInputSettings
+from rapport.communication.adapters.unusable import (
+    TOO_FAST,
+    SetAside,
+    Unusable,
+    not_accepted,
+    only_counted,
+)
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.message import Message
 from rapport.kernel.chance import Chance, Ids
@@ -28,7 +37,8 @@ T = TypeVar("T")
 MOST_TOGETHER = 500
 MOST_TRIES = 600
 """Seconds for which a sender that is too fast makes the others wait; then its messages go."""
-TOO_FAST = "message.too_fast"
+ASIDE_RATE, MOST_ASIDE = 10, 1_000
+"""Dead letters a second in the long run, and at once: a broken device shall not fill the disk."""
 _PLACE = "packets"
 _PAUSE_MS = 1_000
 
@@ -38,8 +48,16 @@ class MqttInput:
 
     name = "mqtt"
 
-    def __init__(self, settings: MqttInputSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: MqttInputSettings,
+        clock: Clock | None = None,
+        set_aside: SetAside = only_counted,
+    ) -> None:
+        """`set_aside` keeps what is no message, and why."""
         self._settings, self._clock = settings, clock or SystemClock()
+        self._set_aside = set_aside
+        self._aside = full_bucket(MOST_ASIDE, self._clock.now_ms())
         self._ids = Ids(self._clock, Chance.from_machine())
         self._client: BrokerClient | None = None
         self._remembered = Remembered()
@@ -82,19 +100,25 @@ class MqttInput:
         """Durable or refused when it returns; tries again as long as it is neither, for the broker
         waits.
         """
-        messages = [message for one in arrived if (message := self._read(one)) is not None]
-        if not messages:
-            return
+        found = [self._read(one) for one in arrived]
         # The ids are on disk before their messages are: a packet that comes again finds its.
         kept = self._remembered.to_bytes()
         await self._surely(partial(self._intake.state.put, _PLACE, kept))
+        for unusable in found:
+            if isinstance(unusable, Unusable):
+                await self._refuse(unusable)
+        messages = [one for one in found if isinstance(one, Message)]
+        if messages:
+            await self._hand_in(messages)
+
+    async def _hand_in(self, messages: list[Message]) -> None:
         for _ in range(MOST_TRIES):
             messages = await self._publish(messages)
             if not messages:
                 return
             await self._clock.sleep(_PAUSE_MS)
-        self.refused += len(messages)
-        _log.error("messages refused: too fast", input=self._intake.name, count=len(messages))
+        for message in messages:
+            await self._refuse(not_accepted(message, TOO_FAST))
 
     async def _publish(self, messages: list[Message]) -> list[Message]:
         """Those that have to be tried again, as their sender is too fast."""
@@ -105,10 +129,24 @@ class MqttInput:
                 again.append(message)
                 continue
             self.taken += arrival.accepted
-            self.refused += not arrival.accepted
             if not arrival.accepted:
-                _log.warning("message refused", input=self._intake.name, why=arrival.reason)
+                await self._refuse(not_accepted(message, arrival.why))
         return again
+
+    async def _refuse(self, unusable: Unusable) -> None:
+        """Counts it and keeps it aside, durably; of very many only some."""
+        self.refused += 1
+        now_ms = self._clock.now_ms()
+        is_kept = not take(self._aside, 1, rate=ASIDE_RATE, burst=MOST_ASIDE, now_ms=now_ms)
+        _log.warning(
+            "not taken",
+            input=self._intake.name,
+            topic=unusable.subject,
+            why=unusable.reason,
+            kept=is_kept,
+        )
+        if is_kept:
+            await self._surely(partial(self._set_aside, unusable))
 
     async def _surely(self, work: Callable[[], Awaitable[T]]) -> T:
         """Tries again until the store is there, however long it takes: the broker waits."""
@@ -119,17 +157,13 @@ class MqttInput:
                 _log.warning("messages wait", input=self._intake.name, why=error.message)
                 await self._clock.sleep(_PAUSE_MS)
 
-    def _read(self, arrived: Arrived) -> Message | None:
-        """The message; None for what is none: kept by the broker it would block all behind it."""
+    def _read(self, arrived: Arrived) -> Message | Unusable:
+        """The message, or why there is none: kept by the broker it would block all behind it."""
         packet = arrived.packet
         try:
             message = read_packet(packet, self._settings.topics)
         except InvalidInput as error:
-            self.refused += 1
-            _log.warning(
-                "not a message", input=self._intake.name, topic=packet.topic, why=error.message
-            )
-            return None
+            return unusable_packet(packet, self._remembered.id_for(packet, self._ids.new()), error)
         if message.id:
             return message
         return msgspec.structs.replace(message, id=self._remembered.id_for(packet, self._ids.new()))

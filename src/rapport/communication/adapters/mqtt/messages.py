@@ -10,7 +10,9 @@ import msgspec
 from rapport.channel.mqtt.mapping import Packet
 from rapport.channel.mqtt.topics import matches
 from rapport.communication.adapters.mqtt.settings import TopicPattern
+from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable
 from rapport.core.errors import InvalidInput
+from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 
 REMEMBERED = 1_024
@@ -26,6 +28,22 @@ def read_packet(packet: Packet, topics: Sequence[TopicPattern]) -> Message:
         raise InvalidInput("nobody asked for this topic", code="input.strange_topic")
     told = pattern.told_by(packet.topic)
     return _as_text(packet, pattern, told) if pattern.is_text else _as_json(packet, told)
+
+
+def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> Unusable:
+    """What is kept of a packet that is no message. One that the broker retains is the same however
+    often it is told.
+    """
+    if packet.retained:
+        digest = hashlib.blake2b(packet.payload, digest_size=16).hexdigest()
+        id = content_id("mqtt retained", packet.topic, digest)
+    return Unusable(
+        id=id,
+        code=error.code,
+        reason=f"{error.message} ({error.hint})" if error.hint else error.message,
+        subject=packet.topic[:200],
+        text=packet.payload[:SHOWN_TEXT].decode("utf-8", "replace"),
+    )
 
 
 def _as_text(packet: Packet, pattern: TopicPattern, told: dict[str, str]) -> Message:

@@ -18,6 +18,7 @@ from rapport.communication.adapters.base import (
     OutputAdapter,
     Sent,
 )
+from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import end_firmly
@@ -26,7 +27,6 @@ from rapport.kernel.telemetry import get_logger
 T = TypeVar("T")
 LONGEST_REASON = 1_000
 """Of what an adapter says about a delivery this many characters are kept."""
-_LAST_PATIENCE_SECONDS = 2.0
 _log = get_logger(__name__)
 
 
@@ -73,7 +73,8 @@ class Sending:
 
     async def _within(self, work: Callable[[], Awaitable[T]]) -> T | Failed:
         """What the work gives; a failure when it raises or takes too long, then it is cancelled."""
-        sending = asyncio.ensure_future(_call(work))
+        held = Contained(work)
+        sending = asyncio.ensure_future(held)
         try:
             # Much is done at once: what need not wait needs no deadline either.
             await self._clock.sleep(0)
@@ -82,23 +83,13 @@ class Sending:
                     return Failed("the adapter gave up", retry=True)
                 return sending.result()
         except asyncio.CancelledError:
-            await self._end(sending)
+            await end_contained(sending, held)
             raise
         except Exception as error:
             _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
             return Failed(f"the adapter failed: {type(error).__name__}", retry=True)
-        await self._end(sending)
+        await end_contained(sending, held)
         return Failed(f"no answer within {format_duration(self._deadline_ms)}", retry=True)
-
-    async def _end(self, sending: asyncio.Future[Any]) -> None:
-        """Cancels it firmly; what will not be cancelled is left behind, so that nobody has to wait
-        for it.
-        """
-        ending = asyncio.ensure_future(end_firmly(sending))
-        done, _ = await asyncio.wait({ending}, timeout=_LAST_PATIENCE_SECONDS)
-        if not done:
-            ending.cancel()
-            _log.error("adapter does not end its sending", adapter=self._adapter.name)
 
     async def _ends_in_time(self, sending: asyncio.Future[Any]) -> bool:
         deadline: asyncio.Future[Any] = asyncio.ensure_future(self._clock.sleep(self._deadline_ms))
@@ -107,16 +98,6 @@ class Sending:
             return sending.done()
         finally:
             await end_firmly(deadline)
-
-
-async def _call(work: Callable[[], Awaitable[T]]) -> T:
-    """Raises what the adapter raised, also before there was anything to await; an adapter may not
-    end the process.
-    """
-    try:
-        return await work()
-    except SystemExit as error:
-        raise RuntimeError("the adapter wanted to end the process") from error
 
 
 def checked(outcome: object) -> Outcome:

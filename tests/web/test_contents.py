@@ -1,0 +1,85 @@
+"""A message whose content does not fit its type's JSON Schema is refused at the doors. [CO-14]"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+SITE = """
+[sessions]
+memory_kib = 19456
+passes = 2
+lanes = 1
+
+[messages.TASK.REQUEST]
+text = "Please check a machine."
+schema = { type = "object", required = ["machine"], properties = { load = { maximum = 5 } } }
+"""
+TASK = {"type": "TASK", "subtype": "REQUEST", "sender": "component:planner", "receiver": "ana"}
+
+
+def with_content(content: object, **fields: str) -> dict[str, str]:
+    return {**TASK, **fields, "content": json.dumps(content)}
+
+
+def test_an_application_is_told_the_place_and_where_the_schema_is(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=SITE) as doors:
+            good = with_content({"machine": "m-1", "load": 5})
+            assert (await doors.ask("POST", "/messages", good)).status == 202
+            bad = with_content({"machine": "m-1", "load": 6})
+            refused = await doors.ask("POST", "/messages", bad)
+            told = refused.json()
+            assert (refused.status, told["title"]) == (400, "message.bad_content")
+            assert " at /load: at most 5 is wanted" in told["detail"]
+            assert "GET /messages/info/TASK/REQUEST" in told["hint"]
+            both = await doors.ask("POST", "/messages", [good, bad])
+            assert both.status == 400
+            assert len(await doors.node.channels.channel("input").read_after(0)) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_schema_that_is_put_at_run_time_holds_from_then_on(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=SITE) as doors:
+            said = with_content({"machine": 1})
+            assert (await doors.ask("POST", "/messages", said)).status == 202
+            stricter = {"text": "x", "schema": {"properties": {"machine": {"type": "string"}}}}
+            path = "/messages/info/TASK/REQUEST"
+            assert (await doors.ask("PUT", path, stricter)).status == 200
+            assert (await doors.ask("POST", "/messages", said)).status == 400
+            assert (await doors.ask("DELETE", path)).status == 200
+            assert (await doors.ask("POST", "/messages", said)).status == 202
+
+    asyncio.run(scenario())
+
+
+def test_of_a_peers_messages_the_fitting_ones_are_taken_and_the_others_explained(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=SITE) as doors:
+            opened = await doors.node.authenticating.sessions.begin("ana")
+            session = {"Authorization": f"Session {opened.token}"}
+            bad = with_content({}, sender="peer:ana", receiver="component:planner")
+            good = with_content({"machine": "m"}, sender="peer:ana", receiver="component:planner")
+            path = "/sessions/messages"
+            answer = await doors.ask("POST", path, [bad, good], session)
+            assert answer.status == 202
+            first, second = answer.json()["messages"]
+            assert (first["reason"], second["accepted"]) == ("message.bad_content", True)
+            assert '"machine" is missing' in first["fault"]["message"]
+            alone = await doors.ask("POST", path, bad, session)
+            assert (alone.status, alone.json()["title"]) == (400, "message.bad_content")
+            lines = await doors.node.channels.channel("log").read_after(0)
+            refused = [one for one in lines if one.event.type == "rapport.arriving.refused"]
+            assert [one.event.payload()["reason"] for one in refused] == ["message.bad_content"] * 2
+
+    asyncio.run(scenario())
