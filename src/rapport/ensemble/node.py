@@ -13,9 +13,10 @@ from rapport.ensemble.gossip.machine import GossipMachine, Offer
 from rapport.ensemble.gossip.own_components import Double
 from rapport.ensemble.gossip.recipients import Askers, RandomRecipients, Recipients
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.gossip.strategies import Strategy
+from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf, is_of_groupers
 from rapport.ensemble.grouping.machine import GrouperMachine
+from rapport.ensemble.grouping.retransmission import BesideGroups
 from rapport.ensemble.host import Host
 from rapport.ensemble.messages import Message, Outgoing, Published
 from rapport.ensemble.trace import Tracing
@@ -58,6 +59,8 @@ class NodeMachine:
         )
         self._groups: dict[str, tuple[str, ...]] = {}
         self.grouping = grouping(self.groups_of) if grouping is not None else None
+        if self.grouping is not None and not settings.radio:
+            strategy = BesideGroups(strategy or Probabilistic(settings.probability, chance))
         recipients: Recipients = self.grouping or self._drawing
         has_boundary = any(plan.boundary is not None for plan in host.ensembles)
         self.gossip = GossipMachine(
@@ -194,7 +197,12 @@ class NodeMachine:
 
     def _send_of_grouping(self) -> None:
         if isinstance(self.grouping, GrouperMachine) and self.grouping.outbox:
-            self.outbox += self.grouping.outbox
+            for outgoing in self.grouping.outbox:
+                message, to = outgoing.message, outgoing.to
+                if type(message) is Published and to is not None and not is_of_groupers(message):
+                    self.gossip.send(message, to)
+                else:  # tables and announcements are made to fit, and their parts nobody collects
+                    self.outbox.append(outgoing)
             self.grouping.outbox.clear()
 
     def _note_double(self, double: Double) -> None:

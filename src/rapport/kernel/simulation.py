@@ -19,6 +19,10 @@ from rapport.kernel.clock import Now, settle
 Planned = list[Any]
 """What `at` and `after` return, for `cancel` only: due time, number, call, arguments."""
 
+_DAYS_PER_MS: Final = 0.125
+"""Of the days that calls are kept by: long enough that one holds some calls, short enough that few
+are planned within the present one. A power of two, so that nothing is rounded to another day.
+"""
 _DUE: Final = 0
 _CALL: Final = 2
 _ARGUMENTS: Final = 3
@@ -32,21 +36,21 @@ class Scheduler:
 
     Time is in ms from `start_ms`, stands still within a call and jumps between calls, so a run
     depends on nothing but what was planned. About a million calls per second: calls are kept by
-    the whole millisecond they are due in and sorted when it begins, which is little since most are
-    in order; only those planned within their millisecond are in a heap.
+    the day of 8 ms they are due in and sorted when it begins, which is little since most are in
+    order; only those planned within their day are in a heap.
     """
 
     def __init__(self, start_ms: float = 0.0, *, wall_ms: int = 1_700_000_000_000) -> None:
         self.time_ms = start_ms
         """The simulated steady time."""
         self.ran = 0
-        """How many calls were made; within a run up to the present millisecond."""
+        """How many calls were made; within a run up to the present day."""
         self._wall_offset_ms = wall_ms - start_ms
         self._number = 0
         self._cancelled = 0
-        self._day = int(start_ms)
+        self._day = int(start_ms * _DAYS_PER_MS)
         self._today: list[Planned] = []
-        """Those of the present millisecond, the next one last."""
+        """Those of the present day, the next one last."""
         self._soon: list[Planned] = []
         """Those that were planned for it since it began: a heap."""
         self._later: dict[int, list[Planned]] = {}
@@ -77,21 +81,33 @@ class Scheduler:
             time_ms = self.time_ms
         planned = [time_ms, self._number, call, arguments]
         self._number += 1
-        day = int(time_ms)
+        day = int(time_ms * _DAYS_PER_MS)
         if day <= self._day:
             heappush(self._soon, planned)
-            return planned
-        others = self._later.get(day)
-        if others is None:
+        elif (others := self._later.get(day)) is not None:
+            others.append(planned)
+        else:
             self._later[day] = [planned]
             heappush(self._later_days, day)
-        else:
-            others.append(planned)
         return planned
 
     def after(self, delay_ms: float, call: Callable[..., object], *arguments: Any) -> Planned:
         """Plans a call for so much later than now."""
-        return self.at(self.time_ms + delay_ms, call, *arguments)
+        # As `at`, written out: to hand the arguments on would take a fifth more of the time.
+        time_ms = self.time_ms
+        if delay_ms > 0:
+            time_ms += delay_ms
+        planned = [time_ms, self._number, call, arguments]
+        self._number += 1
+        day = int(time_ms * _DAYS_PER_MS)
+        if day <= self._day:
+            heappush(self._soon, planned)
+        elif (others := self._later.get(day)) is not None:
+            others.append(planned)
+        else:
+            self._later[day] = [planned]
+            heappush(self._later_days, day)
+        return planned
 
     def cancel(self, planned: Planned) -> bool:
         """Takes a planned call back; false when it was made or taken back before."""
@@ -151,7 +167,7 @@ class Scheduler:
         """Whether a call is due by the limit, in what is now today."""
         if not self._today and not self._soon:
             days = self._later_days
-            if not days or days[0] > limit:
+            if not days or days[0] > limit * _DAYS_PER_MS:
                 return False
             self._day = heappop(days)
             self._today = self._later.pop(self._day)

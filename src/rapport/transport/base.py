@@ -29,6 +29,8 @@ class Sender(NamedTuple):
     """The owner of the key that sealed it; empty where nothing is sealed."""
     kind: str = "network"
     """`network`: a member of the network; `client`: one that only talks to members."""
+    to_all: bool = False
+    """It was said to all in range; false where that is not known."""
 
 
 class Endpoint(Protocol):

@@ -221,11 +221,22 @@ def test_a_file_that_was_confirmed_often_stays_small(tmp_path: Path) -> None:
         {"life": "a", "readings": [[1, 1, "{}"], [1, 1, "{}"]]},
         {"life": "a", "readings": [[-1, 1, "{}"]]},
         {"life": "a", "readings": [[2**60, 1, "{}"]]},
+        {"life": "a", "readings": [[1, 2**60, "{}"]]},
         {"life": "a", "readings": [["1", 1, "{}"]]},
         {"life": "a"},
         {},
     ],
-    ids=["no life", "disorder", "doubled", "negative", "endless", "text", "none", "empty"],
+    ids=[
+        "no life",
+        "disorder",
+        "doubled",
+        "negative",
+        "endless",
+        "no time",
+        "text",
+        "none",
+        "empty",
+    ],
 )
 def test_knowledge_that_says_nothing_sensible_of_readings_is_refused(
     values: dict[str, Any],

@@ -118,8 +118,9 @@ class Net:
 
     def _arrive(self, name: str, message: Message, sender: str, medium: str) -> None:
         if name in self.nodes:
-            self.recorder.received(name, message, sender, medium, self.scheduler.now)
-            self.nodes[name].handle(message, Sender(self.address(sender)), self.scheduler.now)
+            now, who = self.scheduler.now, Sender(self.address(sender), to_all=medium == RADIO)
+            self.recorder.received(name, message, sender, medium, now)
+            self.nodes[name].handle(message, who, now)
             self._after(name)
 
 

@@ -35,7 +35,8 @@ def test_a_flood_of_names_fills_no_memory(net: Any) -> None:
     assert len(machine._strategy._heard) <= 151
     assert machine.incomplete <= 20
     assert len(machine._pulling._answered) <= 8_192
-    assert len(machine._parts._answered) <= 8_192
+    assert len(machine._parts._answers._answered) <= 8_192
+    assert len(machine._parts._answers._waiting) <= 1_024
     assert not machine.doubles
 
 

@@ -17,7 +17,6 @@ from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender
 from rapport.transport.simulated import Link, SimulatedMedium
 
-PERIOD_MS = 30_000
 HOUR_MS = 3_600_000
 NODES = [(f"n{number:02}", 7) for number in range(20)]
 
@@ -32,6 +31,7 @@ class Node:
         address: Address,
         ip: bool,
         newest: dict[str, int],
+        period_ms: int,
     ) -> None:
         self.scheduler, self.address, self.name = scheduler, address, address[0]
         self.held: dict[str, int] = {}
@@ -39,11 +39,11 @@ class Node:
         self.had_newest: set[str] = set()
         chance = Chance(self.name)
         settings = GossipSettings(
-            knowledge_ms=PERIOD_MS,
-            header_ms=PERIOD_MS,
-            pull_ms=PERIOD_MS,
-            local_ms=2 * PERIOD_MS,
-            global_ms=4 * PERIOD_MS,
+            knowledge_ms=period_ms,
+            header_ms=period_ms,
+            pull_ms=period_ms,
+            local_ms=2 * period_ms,
+            global_ms=4 * period_ms,
             probability=0.5,
             radio=not ip,
             ip=ip,
@@ -96,23 +96,29 @@ class Node:
         self.machine.outbox.clear()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ip", [False, True], ids=["radio", "ip"])
+@pytest.mark.parametrize(
+    "period_ms",
+    [
+        pytest.param(30_000, marks=pytest.mark.slow, id="every 30 s"),
+        pytest.param(5_000, marks=pytest.mark.long, id="every 5 s"),
+    ],
+)
 def test_within_ten_periods_after_an_hour_of_partition_all_replicas_are_the_newest(
-    ip: bool,
+    ip: bool, period_ms: int
 ) -> None:
     scheduler = Scheduler()
     medium = SimulatedMedium(scheduler, Chance(4), Link(delay_ms=20, jitter_ms=30, loss=0.1))
     newest: dict[str, int] = {}
-    nodes = [Node(scheduler, medium, address, ip, newest) for address in NODES]
-    scheduler.run(12 * PERIOD_MS)
+    nodes = [Node(scheduler, medium, address, ip, newest, period_ms) for address in NODES]
+    scheduler.run(12 * period_ms)
     medium.cut([NODES[:10], NODES[10:]])
-    scheduler.run(12 * PERIOD_MS + HOUR_MS)
+    scheduler.run(12 * period_ms + HOUR_MS)
     cut_ms = scheduler.now.wall_ms - HOUR_MS
     assert all(nodes[0].held[other.name] <= cut_ms for other in nodes[10:])
     medium.heal()
     for node in nodes:
         node.had_newest.clear()
-    scheduler.run(22 * PERIOD_MS + HOUR_MS)
+    scheduler.run(22 * period_ms + HOUR_MS)
     for node in nodes:
         assert node.had_newest == {other.name for other in nodes if other is not node}

@@ -100,6 +100,39 @@ def test_a_part_can_be_pulled_from_a_neighbour_that_lacks_others(net: Any) -> No
     assert net.heard["a"]["x"] == net.heard["b"]["x"] == large()
 
 
+@pytest.mark.parametrize("by_radio", [True, False], ids=["radio", "ip"])
+def test_a_node_with_both_media_pulls_parts_over_the_one_they_came_by(
+    net: Any, by_radio: bool
+) -> None:
+    net.add("a", GossipSettings(ip=True))
+    sender = Sender(("somebody", 1), to_all=by_radio)
+    net.tell("a", Splitter(1_024).parts_of(large())[0], sender)
+    net.run(2_000)
+    pulls = [out for _, _, out in net.sent if isinstance(out.message, PullParts)]
+    assert {out.to for out in pulls} == {None if by_radio else ("somebody", 1)}
+    assert {out.message.reply_to for out in pulls} == {None if by_radio else net.address("a")}
+
+
+def test_of_many_neighbours_that_hold_a_missing_part_few_send_it(make_net: Any) -> None:
+    net, parts = make_net(hop_ms=5), Splitter(1_024).parts_of(large())
+    holders = [f"h{number}" for number in range(10)]
+    for name in ("asker", *holders):
+        net.add(name, GossipSettings(probability=0))
+        net.sources[name].bodies.clear()
+        net.link(*((name, other) for other in net.nodes if other != name))
+    for name in holders:
+        net.tell(name, large(), SENDER)
+    for part in parts[:-2]:
+        net.tell("asker", part, SENDER)
+    net.run(2_000)
+    assert net.heard["asker"]["x"] == large()
+    sent = [out.message for _, _, out in net.sent if isinstance(out.message, Part)]
+    assert {part.index for part in sent} == {len(parts) - 2, len(parts) - 1}
+    assert len(sent) <= 6  # of 20
+    left = sum(net.nodes[name].counts["parts_left_to_others"] for name in holders)
+    assert left == 20 - len(sent)
+
+
 def test_large_knowledge_is_passed_on_in_parts_over_several_hops(net: Any) -> None:
     for name in "abc":
         net.add(name, GossipSettings(probability=1))

@@ -8,7 +8,10 @@ import pytest
 
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.messages import Headers, Published, Pull
-from rapport.ensemble.trace import Kind, TraceEvent
+from rapport.ensemble.rules.breach import report
+from rapport.ensemble.rules.check import check_all
+from rapport.ensemble.rules.facts import facts_of
+from rapport.ensemble.trace import RADIO, Kind, System, Trace, TraceEvent
 
 LINKS = "1-2 1-4 2-3 2-5 3-6 4-5 4-7 5-8 5-6 6-9 7-8 8-9"
 KNOWLEDGE = {"1": 4782}
@@ -51,7 +54,7 @@ _VERBS = {
 }
 
 
-def nine_nodes(net: Any) -> Any:
+def nine_nodes(net: Any, **more: Any) -> Any:
     for name in "123456789":
         settings = GossipSettings(
             knowledge_ms=5_000,
@@ -64,7 +67,7 @@ def nine_nodes(net: Any) -> Any:
             header_offset_ms=HEADERS.get(name, 0),
             pull_offset_ms=PULLS.get(name, 0),
         )
-        net.add(name, settings)
+        net.add(name, settings, **more)
     net.link(*(tuple(pair.split("-")) for pair in LINKS.split()))
     return net
 
@@ -111,6 +114,26 @@ def test_table_9_comes_out_to_the_millisecond(net: Any) -> None:
     found = rows(net) + ends_of_pulling(net, 60_000)
     assert [row for row in TABLE_9 if row not in found] == []
     assert max(time for time, what in found if "sends PL 1" in what) < 40_000
+
+
+def test_the_published_scenario_breaks_no_rule(net: Any) -> None:
+    tell, now = net.recorder.happened, net.scheduler.now
+    nine_nodes(net, trace=net.recorder)
+    for name in net.nodes:
+        tell(Kind.STARTED, name, now)
+        tell(Kind.DEPLOYED, name, now, component=name)
+        for other in sorted(net.links[name]):
+            tell(Kind.LINKED, name, now, other=other, medium=RADIO)
+    facts = {name: facts_of(machine.settings) for name, machine in net.nodes.items()}
+    net.run(20_000)
+    net.kill("1")
+    tell(Kind.STOPPED, "1", net.scheduler.now)
+    net.run(60_000)
+    system = System(nodes=facts, shortest_ms=101, longest_ms=101, end_ms=60_000)
+    breaches = check_all(Trace(system, net.recorder.events))
+    assert not breaches, report(breaches)
+    told = {event.kind for event in net.recorder.events}
+    assert {Kind.PASSED_ON, Kind.FLAG_SET, Kind.FLAG_CLEARED, Kind.HEADER_EXPIRED} <= told
 
 
 def test_after_the_source_died_nobody_speaks_of_it_for_ever(net: Any) -> None:

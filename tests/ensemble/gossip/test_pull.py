@@ -10,6 +10,7 @@ import pytest
 from rapport.ensemble.codec import encode
 from rapport.ensemble.gossip.recipients import Askers, RandomRecipients
 from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.gossip.strategies import CounterBased
 from rapport.ensemble.messages import Header, Headers, Published, Pull
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
@@ -211,6 +212,41 @@ def test_a_node_with_both_media_pulls_by_ip_where_it_knows_the_address_else_by_r
         (("source", 1), Pull((("x", 0),), net.address("a"))),
         (None, Pull((("y", 0),))),
     ]
+
+
+def test_an_address_is_asked_once_a_round_for_what_lives_there_and_for_the_rest(net: Any) -> None:
+    for name in "ab":
+        net.add(name, ON_IP)
+        net.sources[name].bodies.clear()
+    know_each_other(net, "a", "b")
+    net.run(1_000)
+    of_b = Header("y", WALL + 500, net.address("b"))
+    net.tell("a", Headers((of_b, Header("z", WALL + 500))), SENDER)
+    net.run(30_000)
+    of_a = [(time, out) for time, who, out in net.sent if who == "a"]
+    pulls = [(time, out) for time, out in of_a if isinstance(out.message, Pull)]
+    assert len(pulls) >= 3
+    assert len({time for time, _ in pulls}) == len(pulls)
+    assert {out.message.wanted for _, out in pulls} == {(("y", 0), ("z", 0))}
+
+
+@pytest.mark.parametrize("pulled", [True, False], ids=["pulled", "not pulled"])
+def test_what_was_said_in_answer_is_not_said_again_when_the_strategy_waited(
+    net: Any, pulled: bool
+) -> None:
+    strategy = CounterBased(Chance(1), threshold=99, wait_ms=500)
+    immediate = msgspec.structs.replace(PULL, answers="immediate")
+    machine = net.add("a", immediate, strategy=strategy)
+    net.sources["a"].bodies.clear()
+    net.tell("a", knowledge(), SENDER)
+    assert said(net, Published) == []
+    if pulled:
+        net.tell("a", Pull((("x", 0),)), SENDER)
+        assert said(net, Published) == [knowledge()]
+    net.run(2_000)
+    assert said(net, Published) == [knowledge()]
+    assert not machine._waiting
+    assert not strategy._heard
 
 
 def test_frequent_askers_are_preferred_and_forgotten_when_they_stop() -> None:

@@ -16,6 +16,7 @@ from rapport.ensemble.grouping.components import (
 )
 from rapport.ensemble.grouping.groupers import Groupers
 from rapport.ensemble.grouping.settings import GroupingSettings
+from rapport.ensemble.messages import Published
 from rapport.ensemble.role import role_names
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
@@ -153,7 +154,8 @@ def test_a_grouper_may_be_a_member_of_groups_itself(town: Any) -> None:
     members = [one for one in here.clients() if one.groups == ("sector 1",)]
     assert {one.address for one in members} <= set(sent)
     assert all(here.groupers()[1].address in one.peers("sector 1") for one in members)
-    assert bus.to_pass_on(None, here.scheduler.now) == []
+    in_a_group = Published("x", 1, 1, "far", (), b"", None, ("sector 1",))
+    assert bus.to_pass_on(in_a_group, here.scheduler.now) == []
 
 
 def test_what_the_membership_says_is_believed_at_once(town: Any) -> None:

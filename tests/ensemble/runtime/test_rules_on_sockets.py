@@ -29,10 +29,11 @@ checked in simulations only.
 """
 
 
-def linked(nodes: list[Any], medium: str, recorder: Recorder) -> None:
+def linked(nodes: list[Any], media: tuple[str, ...], recorder: Recorder) -> None:
     """Each reaches each from the beginning: tells the trace so, before all else."""
     recorder.events[:0] = [
         TraceEvent(0.0, 0, Kind.LINKED, one.node, other=other.node, medium=medium)
+        for medium in media
         for one in nodes
         for other in nodes
         if one is not other
@@ -48,9 +49,9 @@ def system_of(nodes: list[Any]) -> System:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("medium", [IP, RADIO])
+@pytest.mark.parametrize("media", [(IP,), (RADIO,), (RADIO, IP)], ids=" and ".join)
 def test_no_rule_is_broken_by_nodes_on_sockets(
-    opened: Opened, quick: RuntimeSettings, group: Group, medium: str, tmp_path: Path
+    opened: Opened, quick: RuntimeSettings, group: Group, media: tuple[str, ...], tmp_path: Path
 ) -> None:
     async def scenario() -> Trace:
         names: dict[Address, str] = {}
@@ -59,18 +60,19 @@ def test_no_rule_is_broken_by_nodes_on_sockets(
         settings = msgspec.structs.replace(quick, gossip=gossip)
         async with opened() as world:
             for name in "abc":
-                join = [world.nodes[0].address] if world.nodes and medium == IP else []
+                join = [world.nodes[0].address] if world.nodes and IP in media else []
                 node = await world.person(
                     name,
                     recorder=recorder,
                     settings=settings,
                     join=join,
-                    group=group if medium == RADIO else None,
+                    ip=IP in media,
+                    group=group if RADIO in media else None,
                 )
                 names[node.address] = node.node
             await asyncio.sleep(0.6)
             nodes = list(world.nodes)
-        linked(nodes, medium, recorder)
+        linked(nodes, media, recorder)
         # What threads did is told when they ended, with the time of the knowledge they saw.
         events = sorted(recorder.events, key=lambda event: event.time_ms)
         return Trace(system_of(nodes), events)
@@ -78,6 +80,8 @@ def test_no_rule_is_broken_by_nodes_on_sockets(
     trace = asyncio.run(scenario())
     sent = {Kind.KNOWLEDGE_SENT, Kind.KNOWLEDGE_RECEIVED, Kind.EXCHANGED}
     assert sent <= {event.kind for event in trace.events}
+    received = [event for event in trace.events if event.kind is Kind.KNOWLEDGE_RECEIVED]
+    assert {event.medium for event in received} == set(media)
     breaches = check_all(trace, [rule for rule in RULES if rule.number not in PUNCTUAL])
     assert not breaches, report(breaches)
     file = tmp_path / "trace.jsonl"

@@ -20,11 +20,14 @@ class Flooder:
         self.changed: list[Published] = []
         self.held: dict[str, int] = {}
         self.received: list[tuple[float, str, str]] = []
+        self.media: set[bool] = set()
+        """Whether what came was said to all."""
         self.ticks: list[float] = []
         self._due_ms = first_ms
 
     def handle(self, message: Message, sender: Sender, now: Now) -> None:
         assert isinstance(message, Published)
+        self.media.add(sender.to_all)
         self.received.append((now.steady_ms, message.component, sender.identity))
         if message.version > self.held.get(message.component, 0) and message.node != self.name:
             self.held[message.component] = message.version

@@ -47,6 +47,19 @@ def test_messages_go_from_node_to_node_hop_by_hop(flooder: MakeNode) -> None:
     assert world.counters.total == 3
 
 
+@pytest.mark.parametrize("by_radio", [True, False], ids=["radio", "ip"])
+def test_a_node_is_told_whether_all_in_range_were_meant(flooder: MakeNode, by_radio: bool) -> None:
+    scheduler = Scheduler()
+    radio = Radio(scheduler, FixedLinks(2, [(0, 1)]), Chance(1), EXACT)
+    world = World(scheduler, radio=radio, ip=IpNetwork(scheduler, Chance(1)))
+    talker = flooder("a", 0.0, None if by_radio else ("simulated", 1))
+    listener = flooder("b", None, None if by_radio else ("simulated", 0))
+    world.add("a", talker)
+    world.add("b", listener)
+    world.run(900.0)
+    assert listener.media == {by_radio}
+
+
 def test_a_node_is_woken_when_something_is_due_and_at_no_other_time(flooder: MakeNode) -> None:
     world = _radio_world(1)
     node = flooder("a", 250.0)

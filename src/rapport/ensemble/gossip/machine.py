@@ -112,7 +112,7 @@ class GossipMachine:
         self._by_creation = settings.times == "created"
         self._own = OwnComponents(place, on_double)
         self._pulling = Pulling(place, self._strategy, askers)
-        self._parts = Parts(place)
+        self._parts = Parts(place, chance)
         self._waiting: list[tuple[float, int, Published]] = []
         self._number = 0
         self._knowledge = Period(
@@ -222,6 +222,12 @@ class GossipMachine:
         heappush(self._waiting, (due_ms, self._number, message))
         self._due_ms = min(self._due_ms, due_ms)
 
+    def _end_wait(self, message: Published, entry: Reception, now: Now) -> None:
+        if entry.sent_ms == -_NEVER:
+            self._decide_again(message, now)
+        else:  # said meanwhile, in answer to a pull: the strategy is asked so that it forgets
+            self._strategy.decide_again(message, now)
+
     def _decide_again(self, message: Published, now: Now) -> None:
         passes = self._strategy.decide_again(message, now)
         if self._place.trace is not None:
@@ -249,6 +255,7 @@ class GossipMachine:
                     self._take(whole, self._entries.get(whole.component), sender, now)
             case PullParts():
                 self._parts.answer(message, sender, now)
+                self._due_ms = min(self._due_ms, self._parts.next_due_ms())
 
     # What is due
 
@@ -268,7 +275,7 @@ class GossipMachine:
             message = heappop(self._waiting)[2]
             entry = self._entries.get(message.component)
             if entry is not None and entry.version == message.version:
-                self._decide_again(message, now)
+                self._end_wait(message, entry, now)
         self._parts.tick(now)
         if steady_ms >= self._sweep.due_ms:
             self._sweep.done(steady_ms)
@@ -286,6 +293,12 @@ class GossipMachine:
                 self._publish(offer, "asked", now)
                 return True
         return False
+
+    def send(self, message: Published, to: Address) -> None:
+        """Sends knowledge to one address for somebody else, in parts if it is large: groupers pass
+        on so. It is neither held nor counted as said.
+        """
+        self._place.say(message, to)
 
     def adopt(self, component: str) -> None:
         """The component lives here, though nothing of it was published yet: what others say of it

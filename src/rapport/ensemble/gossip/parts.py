@@ -8,16 +8,17 @@ from typing import Final
 
 from rapport.core.errors import InvalidInput
 from rapport.ensemble.codec import MAX_MESSAGE
+from rapport.ensemble.gossip.part_answers import PartAnswers
 from rapport.ensemble.gossip.splitting import join
 from rapport.ensemble.gossip.workplace import Workplace
 from rapport.ensemble.messages import Outgoing, Part, Published, PullParts
+from rapport.kernel.chance import Chance
 from rapport.transport.base import Address, Now, Sender
 
 _OVERHEAD_BYTES = 200
 """What Python keeps beside the bytes of a part; counted, so that tiny parts cannot fill memory."""
 _MOST_MISSING = 128
 """Numbers in one pull; the rest is asked for next time."""
-_MOST_ANSWERED = 8_192
 _NEVER: Final = float("inf")
 
 _Key = tuple[str, int, int, int]
@@ -25,14 +26,17 @@ _Key = tuple[str, int, int, int]
 
 
 class _Incomplete:
-    __slots__ = ("bytes", "due_ms", "parts", "sender", "tries")
+    __slots__ = ("bytes", "due_ms", "on_radio", "parts", "sender", "tries")
 
     def __init__(self) -> None:
         self.parts: dict[int, bytes] = {}
         self.bytes = _OVERHEAD_BYTES
         self.tries = 0
         self.due_ms = _NEVER
+        self.on_radio = False
+        """Parts came by radio: neighbours have them."""
         self.sender: Address | None = None
+        """Who sent the last one that came on IP."""
 
 
 class Parts:
@@ -40,10 +44,10 @@ class Parts:
     oldest is given up.
     """
 
-    def __init__(self, place: Workplace) -> None:
+    def __init__(self, place: Workplace, chance: Chance) -> None:
         self._place = place
+        self._answers = PartAnswers(place, chance)
         self._incomplete: dict[_Key, _Incomplete] = {}
-        self._answered: dict[tuple[str, int, int, Address | None], float] = {}
         self.bytes = 0
         """What is kept now."""
 
@@ -55,6 +59,9 @@ class Parts:
         """The message that this part completes; none while parts are missing. What is not newer
         than the version held, and what is of this node, is not collected.
         """
+        by_radio = sender.to_all or not self._place.ip
+        if by_radio:
+            self._answers.heard(part)
         held = self._place.entries.get(part.component)
         if part.component in self._place.own or (held is not None and part.version <= held.version):
             return None
@@ -65,32 +72,27 @@ class Parts:
             self.bytes += begun.bytes
         if part.index in begun.parts:
             return None
-        begun.sender, begun.tries = sender.address, 0
+        if by_radio:
+            begun.on_radio = True
+        else:
+            begun.sender = sender.address
+        begun.tries = 0
         begun.due_ms = now.steady_ms + self._place.settings.part_wait_ms
         return self._add(key, begun, part)
 
     def answer(self, message: PullParts, sender: Sender, now: Now) -> None:
         """Sends the parts asked for, as far as they are here, also of a version that is not whole
-        yet. On IP only ever to the sender's own address.
+        yet: on IP at once and only ever to the sender's own address, by radio a little later.
         """
-        place = self._place
-        if message.reply_to is not None and not place.ip:
-            return
-        to = sender.address if message.reply_to is not None else None
-        if to is None and not place.radio:
-            return
-        gap_ms = min(place.settings.answer_gap_ms, place.settings.part_wait_ms)
-        for part in self._found(message):
-            mark = (part.component, part.version, part.index, to)
-            last = self._answered.get(mark)
-            if last is not None and now.steady_ms < last + gap_ms:
-                continue
-            self._remember(mark, now)
-            place.outbox.append(Outgoing(part, to))
-            place.counts["parts_answered"] += 1
+        if message.reply_to is None:
+            if self._place.radio:
+                self._answers.to_all(self._found(message), now)
+        elif self._place.ip:
+            self._answers.to_one(self._found(message), sender.address, now)
 
     def tick(self, now: Now) -> None:
-        """Pulls what is missing and gives up what was pulled often enough."""
+        """Answers, pulls what is missing and gives up what was pulled often enough."""
+        self._answers.tick(now)
         due = [key for key, one in self._incomplete.items() if one.due_ms <= now.steady_ms]
         for key in due:
             begun = self._incomplete[key]
@@ -107,11 +109,13 @@ class Parts:
     def clear(self) -> None:
         """Gives all up."""
         self._incomplete.clear()
+        self._answers.clear()
         self.bytes = 0
 
     def next_due_ms(self) -> float:
-        """Steady time of the next pull; infinite for none."""
-        return min((one.due_ms for one in self._incomplete.values()), default=_NEVER)
+        """Steady time of the next pull or answer; infinite for none."""
+        due_ms = min((one.due_ms for one in self._incomplete.values()), default=_NEVER)
+        return min(due_ms, self._answers.next_due_ms())
 
     def _add(self, key: _Key, begun: _Incomplete, part: Part) -> Published | None:
         begun.parts[part.index] = part.data
@@ -149,10 +153,11 @@ class Parts:
         self.bytes -= self._incomplete.pop(key).bytes
 
     def _pull(self, key: _Key, begun: _Incomplete) -> None:
+        """Over the media that parts came by: who was heard by radio may have no address."""
         component, version, count, _checksum = key
         missing = [index for index in range(count) if index not in begun.parts][:_MOST_MISSING]
         place = self._place
-        if place.radio:
+        if place.radio and begun.on_radio:
             place.outbox.append(Outgoing(PullParts(component, version, tuple(missing)), None))
         if place.ip and begun.sender is not None:
             wish = PullParts(component, version, tuple(missing), place.address or begun.sender)
@@ -172,9 +177,3 @@ class Parts:
             if (component, version) == (message.component, message.version)
             for index in wanted & begun.parts.keys()
         ]
-
-    def _remember(self, mark: tuple[str, int, int, Address | None], now: Now) -> None:
-        if len(self._answered) >= _MOST_ANSWERED:
-            del self._answered[next(iter(self._answered))]
-        self._answered.pop(mark, None)
-        self._answered[mark] = now.steady_ms

@@ -185,22 +185,28 @@ class Pulling:
         if not place.ip:
             self._pull_by_radio(outdated)
             return
-        straight = [one for one in outdated if one.address is not None]
-        by_address: dict[Address, list[Reception]] = {}
-        for entry in straight:
-            if entry.address is not None and entry.address != place.address:
-                by_address.setdefault(entry.address, []).append(entry)
-        for address, entries in by_address.items():
-            self._pull_from(address, entries)
         others = [one for one in outdated if one.address is None or one.asked >= _PATIENCE]
-        for entry in straight:
-            entry.asked += 1
-        if not others:
-            return
-        if place.radio:
+        for address, entries in self._whom_to_ask(outdated, others, now).items():
+            self._pull_from(address, entries)
+        if place.radio and others:
             self._pull_by_radio(others)
-        for address in place.recipients.to_publish("", now):
-            self._pull_from(address, [one for one in others if one.address != address])
+
+    def _whom_to_ask(
+        self, outdated: list[Reception], others: list[Reception], now: Now
+    ) -> dict[Address, list[Reception]]:
+        """What to pull from which address, each thing once: from its own node, and the `others`
+        from some that are known as well.
+        """
+        asked: dict[Address, list[Reception]] = {}
+        for entry in outdated:
+            if entry.address is not None:
+                entry.asked += 1
+                if entry.address != self._place.address:
+                    asked.setdefault(entry.address, []).append(entry)
+        for address in self._place.recipients.to_publish("", now) if others else ():
+            wanted = asked.setdefault(address, [])
+            wanted += [one for one in others if one.address != address]
+        return asked
 
     def _pull_by_radio(self, entries: Iterable[Reception]) -> None:
         wishes = [(entry.component, entry.version) for entry in entries]

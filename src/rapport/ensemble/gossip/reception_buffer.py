@@ -51,7 +51,7 @@ class Reception:
         self.asked = 0
         """Pulls sent since the last news."""
         self.sent_ms = float("-inf")
-        """Steady time when the version held was last sent in answer to a pull."""
+        """Steady time when the version held was last said to all; minus infinity: not yet."""
 
 
 class ReceptionBuffer:

@@ -1,8 +1,9 @@
 """A node in groups: whom it tells what its components know. [EN-7]
 
 It publishes to the members of its components' groups and to their groupers, and never passes on
-what others say, as the members have that from where it came. Tables are taken only from groupers
-that were configured, or introduced by one whose word is taken.
+what others say, as the members have that from where it came. What is in no group goes to members
+of any group that the node is in, and to groupers, which gossip it. Tables are taken only from
+groupers that were configured, or introduced by one whose word is taken.
 
 A table is a list of addresses to send to, so a forged one could make nodes flood somebody. Against
 that: a publication goes to `recipients` nodes at most, and to an address that never spoke to this
@@ -118,8 +119,8 @@ class GroupClient:
             del self._introduced[next(iter(self._introduced))]
 
     def to_publish(self, component: str, now: Now) -> list[Address]:
-        """Where the component's knowledge goes now: groupers, then members of its groups. For no
-        component (headers, pulls): members of any group.
+        """Where the component's knowledge goes now: groupers, then members of its groups, or of
+        any group if it has none. For no component (headers, pulls): members of any group.
         """
         if not component:
             return self._drawn(self._members_of(self.peers.groups(), now), 0)
@@ -127,6 +128,9 @@ class GroupClient:
         groupers = dict.fromkeys(self._groupers_left(component, groups, now))
         for group in groups:
             groupers.update(dict.fromkeys(self._groupers_for(group, now)))
+        if not groups:
+            groupers.update(dict.fromkeys(self._some_groupers(())))
+            groups = tuple(self.peers.groups())
         groupers.pop(self._address, None)
         members = [one for one in self._members_of(groups, now) if one not in groupers]
         chosen = self._drawn(members, len(groupers))
@@ -148,10 +152,14 @@ class GroupClient:
         known = self.peers.groupers(group, now)
         if known and self.peers.is_fresh(group, now):
             return known
+        return (*known, *self._some_groupers(known))
+
+    def _some_groupers(self, known: Sequence[Address]) -> list[Address]:
+        """Two others than these, each time the next ones."""
         others = dict.fromkeys((*self._well_known, *self._introduced))
         asked = [one for one in others if one not in known and one != self._address]
         turn, self._turn = self._turn, self._turn + _ASKED
-        return (*known, *(asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked))
+        return [asked[(turn + step) % len(asked)] for step in range(_ASKED) if asked]
 
     def _groupers_left(self, component: str, groups: Sequence[str], now: Now) -> list[Address]:
         """The groupers of groups that no component is in any more: they hear of it."""

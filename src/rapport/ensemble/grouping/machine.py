@@ -121,12 +121,19 @@ class GrouperMachine:
             self.register.heard(component, self._voice.next_version(now), self._address, kept, now)
         keepers = [one for group in groups for one in self.others.registrars(group)]
         chosen = dict.fromkeys((*keepers, *self.client.to_publish(component, now)))
+        if component and not groups:
+            chosen.update(dict.fromkeys(self._drawn()))
         chosen.pop(self._address, None)
         return list(chosen)[: self.settings.recipients]
 
     def to_pass_on(self, message: Published, now: Now) -> list[Address]:
-        """Nowhere by gossip; `received` passes on what concerns other groupers."""
-        return []
+        """Knowledge without a group: to some members and one grouper, drawn anew each time; costs
+        a look at all nodes that are registered. Nowhere else by gossip: `received` passes on what
+        concerns other groupers.
+        """
+        if message.groups:
+            return []
+        return [one for one in self._drawn() if one != message.address]
 
     def tick(self, now: Now) -> None:
         """Announces this grouper and publishes tables, if it is time to."""
@@ -163,6 +170,15 @@ class GrouperMachine:
         self.client.gone(address)
         if self.others.gone(address):
             self._acquaintances.lost(address)
+
+    def _drawn(self) -> list[Address]:
+        """Who gets what has no group: members of any, and a grouper that has other members."""
+        others = self.others.others()
+        grouper = [self._chance.choice(others)] if others else []
+        taken = {self._address, *grouper}
+        nodes = [one for one in self.register.nodes() if one not in taken]
+        wanted = self.settings.without_group
+        return grouper + (nodes if len(nodes) <= wanted else self._chance.sample(nodes, wanted))
 
     def _take(self, message: Published, sender: Sender, now: Now) -> None:
         address, is_direct = message.address, message.address == sender.address

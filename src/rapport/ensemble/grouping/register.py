@@ -42,6 +42,10 @@ class Register:
         """The groups that have a member."""
         return list(self._groups)
 
+    def nodes(self) -> list[Address]:
+        """Where the members live, each node once."""
+        return list(self._on_node)
+
     def __contains__(self, component: object) -> bool:
         return component in self._members
 

@@ -35,6 +35,10 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Members of its groups that get a publication, drawn at random; none: all. The groupers get
     it besides, so that the table stays true.
     """
+    without_group: int = 2
+    """Members that a grouper passes knowledge without a group on to, drawn at random; another
+    grouper gets it besides.
+    """
     recipients: int = 256
     """The most that one publication goes to, whatever the tables say."""
     tries: int = 3
@@ -65,7 +69,8 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
         limits = (self.node_members, self.group_members, self.groups_per_component)
         few = min(*counts, *limits) < 1
         wrong = self.period_ms <= 0 or self.announce_ms < 0 or self.page_members < _LEAST_PAGE
-        if few or wrong or (self.fan_out is not None and self.fan_out < 0):
+        negative = min(self.without_group, self.fan_out or 0) < 0
+        if few or wrong or negative:
             raise InvalidInput(
                 "settings of groups have to be positive",
                 code="ensemble.bad_grouping",

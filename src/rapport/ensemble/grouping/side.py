@@ -15,7 +15,8 @@ class GroupSide(Protocol):
     The shell asks `is_of_groupers` of every `Published` that came over IP. One that is goes to
     `received` alone; any other to the gossip machine first, and then each newer version that this
     one took (its `changed`, so those put together from parts as well) to `received`. The shell
-    calls `tick` when due and sends and clears the `outbox`.
+    calls `tick` when due and sends and clears the `outbox`, what is not `is_of_groupers` by
+    `GossipMachine.send`. On a node without radio the strategy is `retransmission.BesideGroups`.
     """
 
     outbox: list[Outgoing]

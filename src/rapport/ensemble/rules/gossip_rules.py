@@ -128,8 +128,9 @@ def follow_retransmission_strategy(index: TraceIndex) -> Iterator[Breach]:
             yield Breach(12, "the strategy said yes and the version was not passed on", (event,))
     for position, event in index.of_kind(Kind.PASSED_ON):
         version = version_of(event)
-        come = Kind.KNOWLEDGE_RECEIVED if event.detail == "grouper" else Kind.REPLACED
-        taken = index.before(come, version, position)
+        taken = index.before(Kind.REPLACED, version, position)
+        if taken is None and event.detail == "grouper":
+            taken = index.before(Kind.KNOWLEDGE_RECEIVED, version, position)
         if taken is None and not index.world.is_local(event.node, event.component, position):
             yield Breach(12, "a version was passed on that the node does not have", (event,))
         if event.detail == "strategy":
@@ -150,10 +151,12 @@ def _is_followed(index: TraceIndex, position: int) -> bool:
 
 
 def no_circular_retransmission(index: TraceIndex) -> Iterator[Breach]:
-    """Rule 13: a node says a version once, and a grouper once to other groupers. Answers to pulls
-    are not counted, but each needs a pull since the version was last said.
+    """Rule 13: a node says a version once; a grouper with a radio once there, and once to other
+    groupers. Answers to pulls are not counted, but each needs a pull since the version was last
+    said, and what all in range were answered is not passed on to them afterwards.
     """
     said: dict[tuple[Version, bool], int] = {}
+    answered: dict[Version, TraceEvent] = {}
     last_said: dict[Version, int] = {}
     pulls = _pulls(index)
     for position, event in index.of_kind(*PUTS):
@@ -164,13 +167,25 @@ def no_circular_retransmission(index: TraceIndex) -> Iterator[Breach]:
             asked = pulls.get((event.node, event.component), [])
             if not _was_pulled(asked, event.version, -1 if before is None else before, position):
                 yield Breach(13, "a version was said again though nobody pulled it", (event,))
+            if _goes_by_radio(index, position):
+                answered[version] = event
             continue
-        once = (version, event.detail == "grouper")
+        if version in answered and event.detail != "grouper":
+            why = "a version was passed on after all in range were answered with it"
+            yield Breach(13, why, (answered[version], event))
+        once = (version, event.detail == "grouper" and index.facts(event.node).radio)
         if once in said:
             shown = (index.events[said[once]], event)
             yield Breach(13, "a version was put into the world twice", shown)
         said[once] = position
     yield from _sent_more_often(index)
+
+
+def _goes_by_radio(index: TraceIndex, put: int) -> bool:
+    version, time_ms = version_of(index.events[put]), index.events[put].time_ms
+    following = (index.after(kind, version, put) for kind in (Kind.KNOWLEDGE_SENT, Kind.PART_SENT))
+    sent = [index.events[at] for at in following if at is not None]
+    return any(one.medium == RADIO and one.time_ms == time_ms for one in sent)
 
 
 def _pulls(index: TraceIndex) -> dict[tuple[str, str], list[tuple[int, int]]]:
@@ -188,17 +203,24 @@ def _was_pulled(pulls: list[tuple[int, int]], version: int, first: int, last: in
 
 
 def _sent_more_often(index: TraceIndex) -> Iterator[Breach]:
-    """What went over one medium to the same node more often than it was put there or asked for."""
+    """What went over one medium to the same node more often than once and as it was asked for."""
     sent: Counter[tuple[Version, str, str, str]] = Counter()
     for _position, event in index.of_kind(Kind.KNOWLEDGE_SENT, Kind.PART_SENT):
         part = event.entries[0][0] if event.entries else ""
         way = (version_of(event), event.medium, event.other, part)
         sent[way] += 1
-        reasons = (*PUTS, Kind.PART_PULL_RECEIVED) if part else PUTS
-        allowed = sum(len(index.of_version(kind, way[0])) for kind in reasons)
-        if sent[way] > max(allowed, 1):
+        if sent[way] > 1 + _answers(index, way[0]) + (_part_pulls(index, way[0]) if part else 0):
             to = "by radio" if event.medium == RADIO else f"to {event.other}"
             yield Breach(13, f"a version was sent {to} again", (event,))
+
+
+def _answers(index: TraceIndex, version: Version) -> int:
+    put = index.of_version(Kind.PASSED_ON, version)
+    return sum(index.events[at].detail == "answer" for at in put)
+
+
+def _part_pulls(index: TraceIndex, version: Version) -> int:
+    return len(index.of_version(Kind.PART_PULL_RECEIVED, version))
 
 
 def boundary_condition(index: TraceIndex) -> Iterator[Breach]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rapport.ensemble.rules.breach import Breach
 from rapport.ensemble.rules.index import TraceIndex, version_of
+from rapport.ensemble.rules.message_rules import was_asked_for
 from rapport.ensemble.trace import IP, Kind, TraceEvent
 
 _Page = tuple[str, str, str]
@@ -51,7 +52,7 @@ def group_join(index: TraceIndex) -> Iterator[Breach]:
     """
     applied: defaultdict[str, dict[_Page, TraceEvent]] = defaultdict(dict)
     published = _published(index)
-    kinds = (Kind.TABLE_APPLIED, Kind.KNOWLEDGE_SENT, Kind.STOPPED)
+    kinds = (Kind.TABLE_APPLIED, Kind.KNOWLEDGE_SENT, Kind.PART_SENT, Kind.STOPPED)
     for position, event in index.of_kind(*kinds):
         tables = applied[event.node]
         if event.kind is Kind.STOPPED:
@@ -88,7 +89,9 @@ def _is_to_a_peer(index: TraceIndex, position: int, tables: dict[_Page, TraceEve
     peer, facts = index.peer(event), index.facts(event.node)
     if event.medium != IP or not facts.groups or facts.grouper or index.facts(peer).grouper:
         return True
-    return _is_answer(index, position) or any(
+    if _is_answer(index, position) or was_asked_for(index, position):
+        return True
+    return any(
         index.name_of(name) == peer for table in tables.values() for name, _zero in table.entries
     )
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rapport.ensemble.rules.breach import Breach
-from rapport.ensemble.rules.index import EARLY_MS, TraceIndex, Version, is_of_groupers, version_of
-from rapport.ensemble.trace import RADIO, Kind, TraceEvent
+from rapport.ensemble.rules.index import TraceIndex, Version, is_of_groupers, version_of
+from rapport.ensemble.trace import RADIO, Kind
 
 PUTS = (Kind.PUBLISHED, Kind.PASSED_ON)
 _TO_RADIO = frozenset({"period", "asked", "strategy", "pulled", ""})
@@ -113,17 +113,23 @@ def send_what_was_put(index: TraceIndex) -> Iterator[Breach]:
     for, and what groupers say of groups, which rules 15 to 17 look at.
     """
     for position, event in index.of_kind(Kind.KNOWLEDGE_SENT, Kind.PART_SENT):
-        if _was_put(index, position) or _was_asked_for(index, position, event):
+        if _was_put(index, position) or was_asked_for(index, position):
             continue
         if is_of_groupers(event) and index.facts(event.node).grouper:
             continue
         yield Breach(8, "knowledge was sent that the node had not put into the world", (event,))
 
 
-def _was_asked_for(index: TraceIndex, position: int, event: TraceEvent) -> bool:
+def was_asked_for(index: TraceIndex, position: int) -> bool:
+    """Whether a part was sent to who had pulled it before, over the same medium."""
+    event = index.events[position]
     if event.kind is not Kind.PART_SENT:
         return False
-    asked = index.before(Kind.PART_PULL_RECEIVED, version_of(event), position)
-    if asked is None or index.events[asked].time_ms > event.time_ms + EARLY_MS:
-        return False
-    return any(number == event.entries[0][0] for number, _zero in index.events[asked].entries)
+    asked = index.of_version(Kind.PART_PULL_RECEIVED, version_of(event))
+    wanted = event.entries[0][0]
+    return any(
+        number == wanted
+        for pull in (index.events[at] for at in asked if at < position)
+        if pull.medium == event.medium and (not event.other or pull.other == event.other)
+        for number, _zero in pull.entries
+    )

@@ -13,7 +13,7 @@ from rapport.ensemble.rules.breach import Breach
 from rapport.ensemble.rules.buffer import Buffer
 from rapport.ensemble.rules.index import RECEIVED, TraceIndex
 from rapport.ensemble.rules.schedule import Schedule
-from rapport.ensemble.trace import RADIO, Kind, NodeFacts, TraceEvent
+from rapport.ensemble.trace import Kind, NodeFacts, TraceEvent
 
 Entries = tuple[tuple[str, int], ...]
 Round = dict[tuple[str, str], list[TraceEvent]]
@@ -109,8 +109,7 @@ class NodeRounds:
         for some in messages.values():
             said = [entry for message in some for entry in self._of_others(message.entries)]
             together.update(said)
-            # On IP a component's own node may be asked as such and again as one of the known.
-            if some[0].medium == RADIO and len({name for name, _number in said}) < len(said):
+            if len({name for name, _number in said}) < len(said):
                 yield Breach(self._task.rule, "a round names a component twice", tuple(some[:3]))
             if self._task.is_told_to_all:
                 yield from self._unsaid(expected, set(said), some)

@@ -2,7 +2,7 @@
 [EN-10]
 
 The first byte tells: 1 is gossip (`ensemble/codec.py`), 16 membership (`overlay/swim_messages.py`),
-17 control.
+17 control; 18 gossip that was said to all in range, from its own first byte on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from rapport.core.errors import InvalidInput
 
 SWIM: Final = 16
 CONTROL: Final = 17
+TO_ALL: Final = 18
 SWIM_BYTE: Final = bytes([SWIM])
+TO_ALL_BYTE: Final = bytes([TO_ALL])
 _CONTROL_BYTE: Final = bytes([CONTROL])
 _MAX_TEXT = 512 * 1024
 

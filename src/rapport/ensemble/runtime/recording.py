@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.messages import Message, Outgoing
 from rapport.ensemble.trace import IP, RADIO, Kind, Recorder, TraceEvent
 from rapport.kernel.clock import Now
@@ -14,13 +13,10 @@ from rapport.transport.base import Address, Sender
 
 
 class Recording:
-    """The recorder as one node uses it. The socket does not tell by which medium something came: on
-    a node with both, all is written down as from IP.
-    """
+    """The recorder as one node uses it."""
 
-    def __init__(self, recorder: Recorder, node: str, settings: GossipSettings) -> None:
+    def __init__(self, recorder: Recorder, node: str) -> None:
         self.recorder, self._node = recorder, node
-        self._medium = IP if settings.ip else RADIO
         self._known: frozenset[Address] = frozenset()
 
     def note(self, kind: Kind, now: Now, *, component: str = "", other: str = "") -> None:
@@ -32,7 +28,8 @@ class Recording:
     def received(self, message: Message, sender: Sender, now: Now) -> None:
         """What is about to be handled."""
         other = self.recorder.name_of(sender.address)
-        self.recorder.received(self._node, message, other, self._medium, now)
+        medium = RADIO if sender.to_all else IP
+        self.recorder.received(self._node, message, other, medium, now)
 
     def sent(self, outgoing: Outgoing, now: Now) -> None:
         """What is about to be sent."""

@@ -106,7 +106,7 @@ class EnsembleNode:
         except BaseException:
             await station.close()
             raise
-        recording = Recording(recorder, node, settings.gossip) if recorder is not None else None
+        recording = Recording(recorder, node) if recorder is not None else None
         shell = NodeShell(station, machine, swim, clock, settings, recording)
         shell.tell_changed, shell.tell_published = on_changed, on_published
         opened = EnsembleNode(shell, group)

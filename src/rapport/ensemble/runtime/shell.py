@@ -17,6 +17,8 @@ from rapport.ensemble.runtime.control import (
     CONTROL,
     SWIM,
     SWIM_BYTE,
+    TO_ALL,
+    TO_ALL_BYTE,
     AskStatus,
     StatusAnswer,
     decode_control,
@@ -113,6 +115,8 @@ class NodeShell:
                 self.counts["not_a_member"] += 1  # clients ask; they do not take part
             elif kind == VERSION:
                 self._take_message(decode(data), sender)
+            elif kind == TO_ALL:
+                self._take_message(decode(data[1:]), sender._replace(to_all=True))
             elif kind == SWIM:
                 self._take_membership(data[1:], sender)
             else:
@@ -192,7 +196,7 @@ class NodeShell:
     def _send(self, data: bytes, to: Address | None) -> None:
         try:
             if to is None:
-                self.station.broadcast(data)
+                self.station.broadcast(TO_ALL_BYTE + data)
             else:
                 self.station.send(data, to)
         except (InvalidInput, TooLarge) as error:

@@ -88,6 +88,8 @@ class World:
         self._alive: list[bool] = []
         self._addresses: list[Address] = []
         self._senders: list[Sender] = []
+        """Each node as those see it that hear it by radio."""
+        self._ip_senders: list[Sender] = []
         self._handles: list[Any] = []
         self._outboxes: list[list[Outgoing]] = []
         self._changes: list[list[Published]] = []
@@ -122,7 +124,9 @@ class World:
         self.nodes.append(node)
         self._alive.append(False)
         self._addresses.append(address or ("simulated", number))
-        self._senders.append(Sender(self._addresses[number], name))
+        on_ip = Sender(self._addresses[number], name)
+        self._senders.append(on_ip._replace(to_all=True))
+        self._ip_senders.append(on_ip)
         self._ticks.append(_NEVER)
         self._handles.append(node.handle)
         self._outboxes.append(node.outbox)
@@ -282,7 +286,7 @@ class World:
             self._hand_over(number, message, receiver, RADIO, sender, now)
 
     def _arrived(self, number: int, message: Message, receiver: int) -> None:
-        now, sender = self.scheduler.now, self._senders[number]
+        now, sender = self.scheduler.now, self._ip_senders[number]
         self._hand_over(number, message, receiver, IP, sender, now)
 
     def _hand_over(

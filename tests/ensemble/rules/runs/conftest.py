@@ -56,6 +56,8 @@ class Plan:
     """Nodes whose component leaves at a time."""
     media: tuple[tuple[bool, bool], ...] = ()
     """Radio and IP of each node, where they differ from the settings."""
+    wanderers: int = 0
+    """Of the travellers, so many go nowhere, and are in no group."""
 
     def settings_of(self, number: int) -> GossipSettings:
         if number >= len(self.media):
@@ -226,7 +228,8 @@ class Run:
             return
         now = self.scheduler.now
         self.recorder.received(receiver, message, name, medium, now)
-        self.machines[receiver].handle(message, Sender(self.address(name)), now)
+        sender = Sender(self.address(name), to_all=medium == RADIO)
+        self.machines[receiver].handle(message, sender, now)
         self._after(receiver)
 
     def trace(self) -> Trace:
@@ -256,6 +259,7 @@ class Travelling(Role):
 
 class Traveller(Component, Travelling):
     companions: list[str]
+    luggage: str = ""
 
 
 class Company(Ensemble, every="1 s"):
@@ -274,8 +278,8 @@ class Company(Ensemble, every="1 s"):
             coordinator.companions.append(member.id)
 
     @staticmethod
-    def group(coordinator: Travelling) -> str:
-        return coordinator.destination
+    def group(coordinator: Travelling) -> str | None:
+        return coordinator.destination or None
 
 
 class GroupRun(Run):
@@ -315,8 +319,13 @@ class GroupRun(Run):
             trace=self.recorder,
         )
         if number >= self.GROUPERS:
-            place = ("north", "south", "east", "west")[number % 4]
-            node.add(Traveller(id=f"C{number}", destination=place, companions=[]), now)
+            is_wanderer = number >= self.plan.nodes - self.plan.wanderers
+            place = "" if is_wanderer else ("north", "south", "east", "west")[number % 4]
+            luggage = "x" * self.plan.body_bytes
+            traveller = Traveller(
+                id=f"C{number}", destination=place, companions=[], luggage=luggage
+            )
+            node.add(traveller, now)
         return node
 
     def _tell_the_world(self) -> None:
@@ -328,6 +337,8 @@ class GroupRun(Run):
             for other in self.names:
                 if other != name:
                     happened(Kind.LINKED, name, now, other=other, medium=IP)
+        for one, other in sorted(self.links):
+            happened(Kind.LINKED, one, now, other=other, medium=RADIO)
 
     def _facts(self, name: str) -> NodeFacts:
         return facts_of(

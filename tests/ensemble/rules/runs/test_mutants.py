@@ -35,6 +35,7 @@ PULL = GossipSettings(
     probability=0.2,
 )
 IMMEDIATE = msgspec.structs.replace(PULL, answers="immediate")
+HASTY = msgspec.structs.replace(IMMEDIATE, pull_ms=200, local_ms=300, answer_gap_ms=50)
 PARTS = GossipSettings(knowledge_ms=1_000, part_bytes=128)
 ON_IP = GossipSettings(knowledge_ms=1_000, radio=False, ip=True)
 BOUND = GossipSettings(knowledge_ms=1_000, probability=1.0)
@@ -240,6 +241,19 @@ class AnswersTwice(GossipMachine):
             self.outbox.extend(self.outbox[before:])
 
 
+class SaysAgainWhatItAnswered(GossipMachine):
+    def _end_wait(self, message: Published, entry: Reception, now: Now) -> None:
+        self._decide_again(message, now)
+
+
+class PullsTwiceFromOne(GossipMachine):
+    def tick(self, now: Now) -> None:
+        before = len(self.outbox)
+        super().tick(now)
+        pulls = [one for one in self.outbox[before:] if isinstance(one.message, Pull)]
+        self.outbox.extend(pulls[:1])
+
+
 class IgnoresTheFlag(GossipMachine):
     def _was_pulled(self, entry: Reception, now: Now) -> bool:
         super()._was_pulled(entry, now)
@@ -272,6 +286,7 @@ MUTANTS: list[tuple[int, type[GossipMachine], dict[str, Any]]] = [
     (13, PassesOnAgain, {"settings": PUSH}),
     (13, SendsTwice, {"settings": PUSH}),
     (13, AnswersTwice, {"settings": IMMEDIATE}),
+    (13, SaysAgainWhatItAnswered, {"settings": HASTY, "counting": True}),
     (14, IgnoresTheBoundary, {"settings": BOUND, "outside": frozenset({(1, 0), (2, 3)})}),
     (14, NeverAsksTheBoundary, {"settings": BOUND, "outside": frozenset({(1, 0), (2, 3)})}),
     (18, PassesOnHeaders, {"settings": PULL}),
@@ -282,6 +297,7 @@ MUTANTS: list[tuple[int, type[GossipMachine], dict[str, Any]]] = [
     (20, TellsNoHeaders, {"settings": msgspec.structs.replace(PULL, header_offset_ms=100)}),
     (21, IgnoresHeaders, {"settings": PULL}),
     (22, PullsWhatIsFresh, {"settings": PULL}),
+    (22, PullsTwiceFromOne, {"settings": msgspec.structs.replace(PULL, radio=False, ip=True)}),
     (22, NeverPulls, {"settings": msgspec.structs.replace(PULL, pull_offset_ms=100)}),
     (23, IgnoresPulls, {"settings": PULL}),
     (23, IgnoresPulls, {"settings": IMMEDIATE}),
