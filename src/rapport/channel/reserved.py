@@ -20,7 +20,7 @@ OF_THE_NODE = (
     "releases",
 )
 """Their events are acted on, or mean something only where they arose."""
-_SHARED = ("context", "events", "interpretations")
+_SHARED = ("context", "events", "interpretations", "knowledge")
 """Appended to by the node alone as well, but neighbours may hand theirs over."""
 READER_PREFIX = "intercept."
 """Before the names of readers that are interceptors; no identity has such a name, as what they read

@@ -18,6 +18,7 @@ from rapport.channel.declared import channels_from_site
 from rapport.channel.mqtt.client import reach_broker
 from rapport.channel.mqtt.declare import Bridge, bridges_from_site
 from rapport.cli.doctor_context import declared_brokers, reach_context_broker
+from rapport.cli.doctor_ensemble import declared_ensemble_nodes, reach_ensemble_node
 from rapport.cli.local import data_directory
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock, SystemClock
@@ -60,12 +61,16 @@ def examine_site(site: Path, clock: Clock | None = None) -> Iterator[Finding]:
         yield _asked(f"[mqtt.{bridge.name}]", partial(_reach_bridge, bridge, site))
     for address, hint in declared_brokers(file, site):
         reach = partial(reach_context_broker, address, file, site, seconds=REACH_SECONDS)
-        found = _asked(f"[context] {format_address(address)}", reach)
-        yield (
-            found
-            if "answers" in found.state
-            else Finding(found.part, found.state, hint or found.hint)
-        )
+        yield _answering(_asked(f"[context] {format_address(address)}", reach), hint)
+    for address, hint in declared_ensemble_nodes(file, site):
+        reach = partial(reach_ensemble_node, address, file, site, seconds=REACH_SECONDS)
+        yield _answering(_asked(f"[ensemble] {format_address(address)}", reach), hint)
+
+
+def _answering(found: Finding, hint: str) -> Finding:
+    """With what to do about it, where nobody answers."""
+    is_well = "answers" in found.state
+    return found if is_well else Finding(found.part, found.state, hint or found.hint)
 
 
 def _examine_disk(data: Path, clock: Clock) -> Iterator[Finding]:

@@ -201,6 +201,33 @@ def history(
     write_table("changes", ("time", "what", "state", "by", "id"), rows)
 
 
+@app.command
+def shared(
+    *,
+    json: JsonOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """List what is shared by gossip: in force, wanted or refused, and where it arose."""
+
+    async def local(node: Node) -> Any:
+        return node.ensemble.status() if node.ensemble is not None else {"interpretations": []}
+
+    found = _Door(site, url, token_file).look("/ensemble", local)["interpretations"]
+    if json:
+        write_json(found)
+        return
+    rows = [
+        (row["name"], row["state"], row["origin"], format_time(row["since_ms"]), row["version"])
+        for row in found
+    ]
+    write_table("shared by gossip", ("name", "state", "from", "since", "version"), rows)
+    for row in found:
+        for problem in row["problems"]:
+            show_problem(msgspec.convert(problem, Problem))
+
+
 class _Said(msgspec.Struct, frozen=True):
     """A change as somebody wrote it."""
 

@@ -20,6 +20,10 @@ RELEASED = "released"
 """Header of a reading that came late because it was held back: when it was released."""
 CORRECTS = "corrects"
 """Header of a reading that stands in for another one: the id of the reading it corrects."""
+CARRIED = "carried"
+"""Header of a reading that came by gossip, however late: the device that carried it. Policies look
+again when it was too late for them.
+"""
 LATE = "late"
 """Header of what a second look found: the alarm is late."""
 SECOND_LOOK = "secondlook"

@@ -27,7 +27,7 @@ WINDOW = 64
 """Readings that travel at a time."""
 WINDOW_BYTES = 16_384
 """Of their data together; a quarter of what a component may publish."""
-_MOST_NUMBER = 2**53
+_MOST = 2**53
 
 
 class Carried(Role):
@@ -132,7 +132,7 @@ def told_by(values: Mapping[str, Any]) -> Told:
             f"this says nothing of readings: {error}", code="ensemble.bad_readings"
         ) from None
     numbers = [one.number for one in told.readings]
-    is_counted = all(0 < one < _MOST_NUMBER for one in numbers)
+    is_counted = all(0 < one.number < _MOST and abs(one.time_ms) < _MOST for one in told.readings)
     if not (told.life or not numbers) or not is_counted or numbers != sorted(set(numbers)):
         raise InvalidInput("readings are not numbered in order", code="ensemble.bad_readings")
     return told

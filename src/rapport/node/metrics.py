@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from rapport.node.adapter_metrics import adapter_metrics
 from rapport.node.context_metrics import context_metrics
+from rapport.node.ensemble_metrics import ensemble_metrics
 from rapport.node.node import Node
 from rapport.node.pipeline_metrics import pipeline_metrics
 from rapport.site.pipeline import RunPlaces, is_held, read_status
@@ -42,6 +43,7 @@ class _NodeCollector(Collector):
         yield from self._pipeline()
         yield from adapter_metrics(self._node.outputs.status(), self._node.inputs.status())
         yield from context_metrics(self._node.context)
+        yield from ensemble_metrics(self._node.ensemble)
 
     def _channels(self) -> Metric:
         events = CounterMetricFamily(

@@ -35,6 +35,7 @@ from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
+from rapport.node.ensemble import NodeEnsemble
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
@@ -78,6 +79,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     signatures: SignatureCheck | None = None
     pipeline: PipelineProcess | None = None
     context: NodeContext | None = None
+    ensemble: NodeEnsemble | None = None
     ledger_index: LedgerIndex | None = None
     """None = the ledger is folded anew at each start."""
 
@@ -100,6 +102,8 @@ class Node:
         self.load = parts.load
         self.context = parts.context
         """The node's context broker; None where the site has none."""
+        self.ensemble = parts.ensemble
+        """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
@@ -122,6 +126,8 @@ class Node:
         await self.meanings.begin()
         await self.policies.begin()
         await self.care.start()
+        # Opened first, as it may be refused; what it hears waits until all others work.
+        ensemble = await self.ensemble.open() if self.ensemble is not None else {}
         if self.context is not None:
             for name, run in (await self.context.open()).items():
                 self._tasks.start(name, run)
@@ -148,6 +154,8 @@ class Node:
         if self._parts.pipeline is not None:
             self._tasks.start("pipeline", self._parts.pipeline.run)
         self._started = True
+        for name, run in ensemble.items():
+            self._tasks.start(name, run)
         _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
 
     async def stop(self) -> None:
@@ -160,6 +168,8 @@ class Node:
             await self._parts.mediation.stop()
             await self._tasks.stop()
             await self.care.stop()
+        if self.ensemble is not None:
+            await self.ensemble.close()
         if self.context is not None:
             await self.context.close()
         await self._parts.communication.close()

@@ -42,6 +42,7 @@ from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
+from rapport.node.ensemble import NodeEnsemble
 from rapport.node.exporting import Exporting
 from rapport.node.fresh_tables import FreshTables
 from rapport.node.links.link import LinkParts
@@ -60,6 +61,7 @@ from rapport.policy.on_spark import OnSpark
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.context import context_from_site
 from rapport.site.delivering import OwnActions
+from rapport.site.ensemble import ensemble_from_site
 from rapport.site.facts import SiteFacts
 from rapport.site.pipeline import BY_NODE, RunPlaces, pipeline_settings
 from rapport.site.site import Site
@@ -108,6 +110,7 @@ def make_node(
     life = policies.life
     lake = data_directory(site, settings) / "lake"
     exporting = Exporting(opened, _channels(site), lake, clock)
+    context = _context(site, opened, fresh_tables, clock)
     parts = NodeParts(
         site=site,
         settings=settings,
@@ -160,7 +163,16 @@ def make_node(
         links=_links(site, opened, clock, lambda name, events: node[0].append(name, events)),
         bridges=_bridges(site, opened, clock, lambda name, events: node[0].append(name, events)),
         pipeline=_pipeline(site, settings, clock),
-        context=_context(site, opened, fresh_tables, clock),
+        context=context,
+        ensemble=_ensemble(
+            site,
+            opened,
+            bindings,
+            meanings,
+            context,
+            clock,
+            lambda name, events: node[0].append(name, events),
+        ),
         ledger_index=(
             LedgerIndex(data_directory(site, settings) / "log" / LEDGER_FILE)
             if channels is None
@@ -198,6 +210,25 @@ def _context(
         return None
     chance = Chance.from_machine()
     return NodeContext(declared, site, channels, fresh_tables.refreshing, clock, chance)
+
+
+def _ensemble(
+    site: Site,
+    channels: LoggedChannels,
+    bindings: dict[str, SourceBinding],
+    meanings: Meanings,
+    context: NodeContext | None,
+    clock: Clock,
+    append: Append,
+) -> NodeEnsemble | None:
+    """The node's part in ensembles, where the site has one."""
+    declared, problems = ensemble_from_site(site.file, site.directory, bindings, site.name)
+    if any(problem.severity == "error" for problem in problems):
+        raise SiteError(problems)
+    if declared is None:
+        return None
+    chance = Chance.from_machine()
+    return NodeEnsemble(declared, site, channels, append, meanings, context, clock, chance)
 
 
 def _channels(site: Site) -> ChannelsDeclared:

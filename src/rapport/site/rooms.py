@@ -30,6 +30,7 @@ from rapport.policy.runners.operators.support import check_supported
 from rapport.site.bindings import source_bindings
 from rapport.site.context import check_context
 from rapport.site.delivering import check_deliveries
+from rapport.site.ensemble import check_ensemble
 from rapport.site.facts import SiteFacts
 from rapport.site.interpreting import (
     meanings_in_site,
@@ -169,6 +170,7 @@ ROOM_CHECKERS: tuple[Checker, ...] = (
     check_people,
     check_services,
     check_context,
+    check_ensemble,
 )
 
 REFUSING_THEMSELVES: tuple[Checker, ...] = (check_interpretations,)

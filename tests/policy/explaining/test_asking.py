@@ -18,7 +18,7 @@ from rapport.channel.logged import LoggedChannels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, make_event
-from rapport.core.release import BATCH_DONE, CORRECTS, RELEASED, RELEASES, BatchDone
+from rapport.core.release import BATCH_DONE, CARRIED, CORRECTS, RELEASED, RELEASES, BatchDone
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine import PolicyEngine
@@ -163,6 +163,22 @@ def test_a_late_reading_does_not_count_and_is_told() -> None:
         assert not answer.fired
         [note] = [one for one in answer.notes if one.kind == "late"]
         assert (note.event, "too late to count" in note.text) == ("e2", True)
+
+    run(scenario)
+
+
+def test_a_carried_reading_counts_however_late_it_came() -> None:
+    async def scenario() -> None:
+        node = Node()
+        await node.seen("e1", 5_000, "keeper", OUT)
+        late = reading("e2", 1_000, "guest", IN)
+        late = structs.replace(late, headers={**late.headers, CARRIED: "reader-1"})
+        await node.channels.channel("events").append([late])
+        while await node.engine.step(timeout_ms=0):
+            pass
+        answer = await node.why_not(1_000, A="guest")
+        assert [one for one in answer.notes if one.kind == "late"] == []
+        assert answer.fired  # by what the second look at it finds
 
     run(scenario)
 

@@ -34,7 +34,10 @@ from rapport.ensemble.simulation.ages import KnowledgeAges
 
 GRID: Final = "grid"
 SELECTED: Final = "table 6"
+IMMEDIATE: Final = "immediate answers"
 PLAIN: Final = "no pulling"
+_ANSWERED_AT_ONCE: Final = (24, 27, 35, 40)
+"""Configurations of table 6 that are run in the other mode, too."""
 _SHOWN: Final = 25
 
 
@@ -74,19 +77,21 @@ def grid_settings() -> list[PullingRow]:
 
 
 def pulling_points(quick: bool, seed: int) -> list[PullingPoint]:
-    """The 21 configurations of table 6 and the same gossip without pulling for 15 minutes, all 256
-    for 5.
+    """The 21 configurations of table 6, some of them with immediate answers, and the same gossip
+    without pulling for 15 minutes; all 256 for 5.
     """
     if quick:
         some = [row for row in grid_settings() if row.header_ms == row.pull_ms == 5_000]
         quickly = {"nodes": 50, "minutes": 1.0, "seed": seed}
         return [
             *(_point(row, SELECTED, **quickly) for row in TABLE_6[:3]),
+            *_at_once(TABLE_6[:1], **quickly),
             _plain(**quickly),
             *(_point(row, GRID, **quickly) for row in some if row.local_ms == 9_000),
         ]
     return [
         *(_point(row, SELECTED, seed=seed) for row in TABLE_6),
+        *_at_once([row for row in TABLE_6 if row.configuration in _ANSWERED_AT_ONCE], seed=seed),
         _plain(seed=seed),
         *(_point(row, GRID, minutes=5.0, seed=seed) for row in grid_settings()),
     ]
@@ -94,6 +99,12 @@ def pulling_points(quick: bool, seed: int) -> list[PullingPoint]:
 
 def _point(row: PullingRow, part: str, **more: float) -> PullingPoint:
     return PullingPoint(part=part, **row._asdict(), **more)  # type: ignore[arg-type]
+
+
+def _at_once(rows: Iterable[PullingRow], **more: float) -> list[PullingPoint]:
+    return [
+        msgspec.structs.replace(_point(row, IMMEDIATE, **more), answers="immediate") for row in rows
+    ]
 
 
 def _plain(**more: float) -> PullingPoint:
@@ -126,10 +137,11 @@ def report_pulling(rows: list[Row]) -> Report:
     grid = sorted(_part(found, GRID), key=lambda row: (row["age_median_ms"], row["age_third_ms"]))
     good = [row for row in grid if row["age_third_ms"] < 1_000 * PULLING_THIRD_S]
     selected = sorted(_part(found, SELECTED), key=lambda row: row["configuration"])
-    plain = _part(found, PLAIN)
+    plain, at_once = _part(found, PLAIN), _part(found, IMMEDIATE)
     return Report(
         tables=(
             _table("The configurations of table 6 (figures 34, 35)", [*plain, *selected]),
+            _table("Some of them with immediate answers", at_once),
             _table("The best of the grid, by median and third quartile", good[:_SHOWN]),
             _by_probability(grid),
         ),

@@ -13,7 +13,7 @@ from rapport.channel.by_time import position_before
 from rapport.channel.channel import Channel, Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import CORRECTS, RELEASED
+from rapport.core.release import CARRIED, CORRECTS, RELEASED
 from rapport.policy.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine_events import LATE_TYPE
 from rapport.policy.explaining.given_again import readings_given_again
@@ -164,8 +164,9 @@ def _uncorrected(stored: list[StoredEvent]) -> list[StoredEvent]:
 
 
 def _is_late(stored: StoredEvent, late: Collection[str]) -> bool:
-    """A released one is late too, but a second look counted it."""
-    return stored.event.id in late and RELEASED not in stored.event.headers
+    """A released or carried one is late too, but a second look counted it."""
+    headers = stored.event.headers
+    return stored.event.id in late and RELEASED not in headers and CARRIED not in headers
 
 
 def _late_note(stored: StoredEvent) -> Note:

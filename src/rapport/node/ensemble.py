@@ -1,0 +1,268 @@
+"""The ensemble node of a node: opened with the site's components, and tied to channels, context and
+interpretations. [EN-10, EN-14]
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rapport.channel.federation.intake import Append
+from rapport.channel.logged import LoggedChannels
+from rapport.context.serving import ContextBroker
+from rapport.core.errors import RapportError, Unavailable, UnknownName
+from rapport.core.knowledge import Knowledge
+from rapport.ensemble.backlog import Receipt
+from rapport.ensemble.carrying import Collector, Confirming
+from rapport.ensemble.component import Component
+from rapport.ensemble.ensemble import Ensemble
+from rapport.ensemble.faults import fault_of
+from rapport.ensemble.runtime.program import load_program
+from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.runtime.status import NodeStatus
+from rapport.ensemble.sharing import Shelf, Wishing
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock, Now
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.declaring.files import fields_tables
+from rapport.node.context import NodeContext
+from rapport.node.ensemble_carried import CarriedCounts, CarriedReadings, collector_id
+from rapport.node.ensemble_context import ContextReading, ContextTelling
+from rapport.node.ensemble_feeds import Feed
+from rapport.node.ensemble_interpretations import (
+    SharedInterpretations,
+    SharedMeaning,
+    shelf_id,
+)
+from rapport.node.ensemble_late import LateLook
+from rapport.node.ensemble_record import KnowledgeRecord
+from rapport.node.meanings import Meanings
+from rapport.site.ensemble import EnsembleDeclared
+from rapport.site.site import Site
+from rapport.transport.key_files import KeyFileWatch
+
+_LOOK_AT_KEYS_MS = 5_000
+
+_log = get_logger(__name__)
+
+
+class EnsembleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How the node's ensemble node is, and what came of its ties."""
+
+    node: NodeStatus
+    recorded: int
+    """Versions of knowledge on record since the start."""
+    refused: int
+    """Versions that no channel takes."""
+    waiting: int
+    """Versions that wait to be written down."""
+    skipped: int
+    """Versions that a newer one overtook before they were written down."""
+    carried: CarriedCounts
+    second_looks: int
+    """How often policies looked again because of readings that came too late for them."""
+    interpretations: tuple[SharedMeaning, ...] = ()
+
+
+class NodeEnsemble:
+    """The node's part in ensembles. All calls belong to one event loop."""
+
+    def __init__(
+        self,
+        declared: EnsembleDeclared,
+        site: Site,
+        channels: LoggedChannels,
+        append: Append,
+        meanings: Meanings,
+        context: NodeContext | None,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self._declared, self._site, self._channels = declared, site, channels
+        self._clock, self._chance = clock, chance
+        self._context = context
+        self._running: EnsembleNode | None = None
+        ties = declared.ties
+        self._collector = Collector(id=collector_id(declared.node))
+        self._shelf = Shelf(id=shelf_id(declared.node))
+        self._record = KnowledgeRecord(
+            channels,
+            append,
+            clock,
+            source=site.name,
+            record_ms=declared.record_ms,
+            readings=ties.readings,
+        )
+        self._carried = CarriedReadings(
+            ties.carried, channels, append, collector=self._collector.id, confirm=self._confirm
+        )
+        self._late = LateLook(channels, clock, self._carried.sources)
+        self._telling = ContextTelling(ties.told, self._broker, clock, self._note)
+        self._shared = self._sharing(meanings)
+
+    @property
+    def running(self) -> EnsembleNode:
+        """The ensemble node; raises Unavailable while the node does not run."""
+        if self._running is None:
+            raise Unavailable("the node's ensemble node is not open", code="ensemble.not_open")
+        return self._running
+
+    async def open(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Opens the ensemble node with the components of the site's files; returns the work to be
+        done from then on, by name. Raises Unavailable when its address is taken, InvalidInput for
+        bad keys, files that cannot be run, and feeds of components that there are not.
+        """
+        declared = self._declared
+        watch = KeyFileWatch(declared.keys) if declared.keys is not None else None
+        components, ensembles = await asyncio.to_thread(self._programs)
+        _check_fed(declared, components)
+        self._running = await EnsembleNode.open(
+            declared.node,
+            [*components, *self._own_components()],
+            [*dict.fromkeys((*ensembles, Confirming, Wishing))],
+            listen=declared.listen,
+            clock=self._clock,
+            chance=self._chance,
+            group=declared.group,
+            join=declared.join,
+            ip=declared.has_ip,
+            keys=watch.keys if watch is not None else None,
+            settings=declared.settings,
+            groupers=declared.groupers,
+            is_grouper=declared.is_grouper,
+            on_changed=self._heard,
+            on_published=self._said,
+        )
+        return {"ensemble.keys": lambda: self._look_at_keys(watch), **self._work()}
+
+    async def close(self) -> None:
+        """Says goodbye to the other nodes and lets the address go."""
+        running, self._running = self._running, None
+        if running is not None:
+            await running.close()
+
+    def status(self) -> EnsembleStatus:
+        """For people and metrics; raises Unavailable while the node does not run."""
+        shared = self._shared
+        return EnsembleStatus(
+            node=self.running.status(),
+            recorded=self._record.recorded,
+            refused=self._record.refused,
+            waiting=len(self._record.inbox),
+            skipped=self._record.inbox.skipped,
+            carried=self._carried.counts,
+            second_looks=self._late.looks,
+            interpretations=tuple(shared.listed()) if shared is not None else (),
+        )
+
+    def assign(self, component: str, values: Mapping[str, Any]) -> None:
+        """Sets fields of a component of this node; raises InvalidInput, UnknownName."""
+        running = self.running
+        running.machine.host.assign(component, values, self._now())
+        running.look()
+
+    # --- making ---
+
+    def _programs(self) -> tuple[list[Component], list[type[Ensemble]]]:
+        programs = [load_program(path, self._declared.node) for path in self._declared.components]
+        components = [one for program in programs for one in program.components]
+        return components, [one for program in programs for one in program.ensembles]
+
+    def _own_components(self) -> list[Component]:
+        own: list[Component] = []
+        if self._declared.ties.carried:
+            own.append(self._collector)
+        if self._shared is not None:
+            own.append(self._shelf)
+        return own
+
+    def _sharing(self, meanings: Meanings) -> SharedInterpretations | None:
+        declared = self._declared
+        if declared.meanings is None:
+            return None
+        meanings.reloaded.append(self._take_over)
+        return SharedInterpretations(
+            declared.meanings,
+            declared.node,
+            meanings.updating,
+            self._channels,
+            self._clock,
+            lambda values: self.assign(self._shelf.id, values),
+            self._tables,
+        )
+
+    def _take_over(self, site: Site) -> None:
+        """The site was read anew: what it says of interpretations counts from now on."""
+        self._site = site
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        found = fields_tables(self._site.file)
+        return {name: section.values for name, section in found.items()}
+
+    def _work(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        ties = self._declared.ties
+        work: dict[str, Callable[[], Awaitable[None]]] = {"ensemble.record": self._record.run}
+        if ties.carried:
+            work |= {"ensemble.carried": self._carried.run, "ensemble.late": self._late.run}
+        if ties.told:
+            work["ensemble.context"] = self._telling.run
+        if self._shared is not None:
+            work["ensemble.interpretations"] = self._shared.run
+        for number, tie in enumerate(ties.feeds):
+            feed = Feed(tie, self._channels, self.assign, self._note, number=number)
+            work[f"ensemble.feed {number}"] = feed.run
+        for number, read in enumerate(ties.read):
+            reading = ContextReading(read, self._broker, self._clock, self.assign, self._note)
+            work[f"ensemble.context {number}"] = reading.run
+        return work
+
+    # --- what happens ---
+
+    def _heard(self, knowledge: Knowledge) -> None:
+        """Of another node's component."""
+        if self._shared is not None:
+            self._shared.put(knowledge)
+        self._said(knowledge)
+
+    def _said(self, knowledge: Knowledge) -> None:
+        """Of any component, this node's included. Those that only make nodes part of the whole are
+        not on record.
+        """
+        if knowledge.component not in (collector_id(knowledge.node), shelf_id(knowledge.node)):
+            self._record.inbox.put(knowledge)
+            self._carried.put(knowledge)
+            self._telling.put(knowledge)
+
+    def _confirm(self, receipts: dict[str, Receipt]) -> None:
+        self.assign(self._collector.id, {"receipts": receipts})
+        self.running.publish_now(self._collector.id)
+
+    def _broker(self) -> ContextBroker:
+        if self._context is None:
+            raise Unavailable("the site has no context broker", code="context.no_broker_here")
+        return self._context.broker
+
+    def _note(self, component: str, error: RapportError) -> None:
+        fault = fault_of(error, error.code, component=component)
+        self.running.machine.host.faults.add(fault, self._clock.now_ms())
+
+    def _now(self) -> Now:
+        return Now(self._clock.now_ms(), self._clock.steady_ns() / 1e6)
+
+    async def _look_at_keys(self, watch: KeyFileWatch | None) -> None:
+        """Takes up keys that were added to the file or retired; ends at once without keys."""
+        while watch is not None:
+            await self._clock.sleep(_LOOK_AT_KEYS_MS)
+            if watch.refresh():
+                _log.info("ensemble keys changed")
+
+
+def _check_fed(declared: EnsembleDeclared, components: list[Component]) -> None:
+    """Raises UnknownName for a feed of a component that the files do not have."""
+    known = [component.id for component in components]
+    for name in declared.ties.fed():
+        if name not in known:
+            raise UnknownName("component", name, known, code="ensemble.unknown_component")

@@ -1,0 +1,261 @@
+"""Interpretations spread by gossip: a node offers those in force, and takes later ones from nodes
+that its site names, checked as any change is. [ME-12, EN-14]
+
+What the node's own files declare is never taken from others. Of a name that several nodes changed,
+the later change counts everywhere (`ensemble/sharing.py`). Removals are not spread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from rapport.channel.logged import LoggedChannels
+from rapport.core.errors import InvalidInput, Problem, RapportError
+from rapport.core.knowledge import Knowledge
+from rapport.ensemble.sharing import (
+    MOST_BYTES,
+    MOST_OFFERS,
+    Offer,
+    Shared,
+    Sharing,
+    digest_of,
+    newer_of,
+    shared_by,
+)
+from rapport.kernel.clock import Clock
+from rapport.kernel.tasks import first_of
+from rapport.kernel.telemetry import get_logger
+from rapport.mediation.changing.updating import Updating
+from rapport.node.ensemble_inbox import Inbox
+from rapport.node.ensemble_meanings import InTexts, in_texts, wanted_by
+from rapport.site.ensemble import SharedMeanings
+from rapport.store.base import Put, RecordStore
+
+_TABLE = "ensemble.interpretations"
+_MOST_KNOWN = 10_000
+_AHEAD_MS = 60_000
+"""So far a clock elsewhere may be ahead."""
+_LOOK_MS = 5_000
+"""Also when nothing was heard: an offer from the future counts some time."""
+
+_log = get_logger(__name__)
+
+
+class SharedMeaning(msgspec.Struct, frozen=True, kw_only=True):
+    """An interpretation that is shared, or was refused, for people."""
+
+    name: str
+    state: Literal["in force", "wanted", "refused"]
+    origin: str
+    """The node where it arose."""
+    version: str = ""
+    """Its stamp: here when it is in force, else at the node that offers it."""
+    since_ms: int = 0
+    problems: tuple[Problem, ...] = ()
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    offer: Offer
+    problems: tuple[Problem, ...]
+    changes: int
+    """How many changes there had been here."""
+
+
+class SharedInterpretations:
+    """Puts the node's interpretations on its shelf and takes others'. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        declared: SharedMeanings,
+        node: str,
+        updating: Updating,
+        channels: LoggedChannels,
+        clock: Clock,
+        assign: Callable[[Mapping[str, Any]], None],
+        tables: Callable[[], Mapping[str, dict[str, Any]]],
+    ) -> None:
+        """`assign` sets fields of the node's shelf; `tables`: what the site's file says of
+        interpretations of the fields form.
+        """
+        self._declared, self._node, self._updating = declared, node, updating
+        self._channels, self._clock, self._assign = channels, clock, assign
+        self._tables = tables
+        self.inbox = Inbox(1_000)
+        self._changed = asyncio.Event()
+        self._shelves: dict[str, Shared] = {}
+        """Of each node that is accepted what it said last."""
+        self._known: dict[str, Offer] = {}
+        """On record: also what was removed here, which is not taken again unless it is later."""
+        self._own: dict[str, Offer] = {}
+        """In force."""
+        self._in_files: frozenset[str] = frozenset()
+        self._wanted: dict[str, Offer] = {}
+        self._refused: dict[str, _Refusal] = {}
+        self._changes = 0
+        updating.put_in_force.append(self._note_change)
+
+    def put(self, knowledge: Knowledge) -> None:
+        """Hears of a version; whether it is a shelf of a node that is accepted is looked at here.
+        A node speaks of its own shelf only.
+        """
+        is_shelf = Sharing.__name__ in knowledge.roles
+        accepted = knowledge.node in self._declared.accept
+        if is_shelf and accepted and knowledge.component == shelf_id(knowledge.node):
+            self.inbox.put(knowledge)
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        self._known = await self._channels.look(_kept)
+        await self._look_at_own()
+        while True:
+            self._changed.clear()
+            self._take_in()
+            await self._take_over()
+            await first_of(self.inbox.wait(), self._changed.wait(), self._clock.sleep(_LOOK_MS))
+            await self._look_at_own()
+
+    def listed(self) -> list[SharedMeaning]:
+        """All that is shared here, wanted or refused."""
+        found = [_shown(one, "in force") for one in self._own.values()]
+        found += [_shown(one, "wanted") for one in self._wanted.values()]
+        found += [_shown(one.offer, "refused", one.problems) for one in self._refused.values()]
+        return sorted(found, key=lambda one: (one.name, one.state))
+
+    # --- what this node has ---
+
+    async def _look_at_own(self) -> None:
+        """Notes what is in force now, since when, and offers it."""
+        found = await self._in_texts()
+        self._in_files = found.in_files
+        texts: dict[str, str] = {}
+        own: dict[str, Offer] = {}
+        for name, (version, text) in sorted(found.texts.items())[:MOST_OFFERS]:
+            digest = digest_of(text)
+            own[name] = self._offer(name, digest, version)
+            if len(text.encode()) <= MOST_BYTES:
+                texts[digest] = text
+        await self._keep(own.values())
+        self._own = own
+        if self._declared.share:
+            offers = [one for one in own.values() if one.digest in texts]
+            self._assign({"offers": offers, "texts": texts})
+
+    async def _in_texts(self) -> InTexts:
+        history, tables = self._updating.history(), self._tables()
+        return await self._updating.look(lambda now: in_texts(now, history, tables))
+
+    def _offer(self, name: str, digest: str, version: str) -> Offer:
+        """Known since before, or changed here and now."""
+        known = self._known.get(name)
+        if known is not None and known.digest == digest:
+            return msgspec.structs.replace(known, version=version)
+        since_ms = max(self._clock.now_ms(), known.since_ms + 1 if known is not None else 0)
+        return Offer(name, digest, since_ms, self._node, version)
+
+    async def _keep(self, offers: Iterable[Offer]) -> None:
+        news = {one.name: one for one in offers if self._known.get(one.name) != one}
+        if news:
+            encode = msgspec.msgpack.encode
+            await self._channels.apply(
+                [Put(_TABLE, one.name, encode(one)) for one in news.values()]
+            )
+            self._known |= news
+
+    # --- what others have ---
+
+    def _take_in(self) -> None:
+        for knowledge in self.inbox.take_all():
+            try:
+                self._shelves[knowledge.node] = shared_by(knowledge.values)
+            except InvalidInput as error:
+                _log.warning("shelf cannot be read", node=knowledge.node, reason=error.message)
+
+    async def _take_over(self) -> None:
+        """Puts in force what is later and was told; asks for the rest."""
+        offers = [offer for shelf in self._shelves.values() for offer in shelf.offers]
+        before_ms = self._clock.now_ms() + _AHEAD_MS
+        newer = newer_of(offers, self._known, before_ms=before_ms)
+        texts = {
+            digest: text for one in self._shelves.values() for digest, text in one.told.items()
+        }
+        self._wanted = {}
+        self._refused = {
+            name: told for name, told in self._refused.items() if newer.get(name) == told.offer
+        }
+        for name, offer in newer.items():
+            if name in self._in_files:
+                self._refused[name] = _Refusal(offer, (_said_by_file(name),), self._changes)
+            elif self._was_refused(offer):
+                continue
+            elif offer.digest in texts:
+                await self._change(offer, texts[offer.digest])
+            else:
+                self._wanted[name] = offer
+        self._assign({"wanted": sorted(one.digest for one in self._wanted.values())})
+
+    async def _change(self, offer: Offer, text: str) -> None:
+        """Makes the change, or notes why it is refused."""
+        try:
+            wanted = wanted_by(offer.name, text)
+            await self._updating.change(lambda _: wanted, by=f"gossip of {offer.origin}")
+        except RapportError as error:
+            if offer.name not in self._refused:
+                reason = {"name": offer.name, "origin": offer.origin, "reason": error.message}
+                _log.warning("interpretation refused", **reason)
+            problems = tuple(error.problems_found())
+            self._refused[offer.name] = _Refusal(offer, problems, self._changes)
+            return
+        self._refused.pop(offer.name, None)
+        # From here on it is in force as that of its origin, with the name it has here.
+        now = (await self._in_texts()).texts.get(offer.name)
+        await self._keep([offer if now is None else _as_here(offer, *now)])
+        _log.info("interpretation taken over", name=offer.name, origin=offer.origin)
+
+    def _was_refused(self, offer: Offer) -> bool:
+        """Whether it is known that it does not fit what is in force; what it stands on may come."""
+        known = self._refused.get(offer.name)
+        return known is not None and known.offer == offer and known.changes == self._changes
+
+    def _note_change(self) -> None:
+        self._changes += 1
+        self._changed.set()
+
+
+def _as_here(offer: Offer, version: str, text: str) -> Offer:
+    return msgspec.structs.replace(offer, version=version, digest=digest_of(text))
+
+
+def _shown(
+    offer: Offer, state: Literal["in force", "wanted", "refused"], why: tuple[Problem, ...] = ()
+) -> SharedMeaning:
+    return SharedMeaning(
+        name=offer.name,
+        state=state,
+        origin=offer.origin,
+        version=offer.version,
+        since_ms=offer.since_ms,
+        problems=why,
+    )
+
+
+def _said_by_file(name: str) -> Problem:
+    return Problem(
+        code="interpretation.in_file",
+        message=f"the site's own files declare {name!r}, others do not change it",
+        hint="take it out of the files if that of the other node is meant",
+        severity="warning",
+    )
+
+
+def _kept(records: RecordStore) -> dict[str, Offer]:
+    found = records.find(_TABLE, limit=_MOST_KNOWN)
+    return {name: msgspec.msgpack.decode(value, type=Offer) for name, value in found}
+
+
+def shelf_id(node: str) -> str:
+    """The component that shares a node's interpretations."""
+    return f"shelf of {node}"[:200]

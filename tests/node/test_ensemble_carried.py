@@ -1,0 +1,244 @@
+"""Readings of a device without a link: over a carrier that loses and doubles, to a node that is
+stopped in between; each is published once, and policies look again when it was too late. [EN-14]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rapport.core.detection import DETECTED, Detection
+from rapport.core.event import Event
+from rapport.core.release import LATE, RELEASES
+from rapport.core.times import format_time
+from rapport.ensemble.backlog import Backlog
+from rapport.ensemble.carrying import Confirming, Reader
+from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.settings import NodeSettings
+from rapport.node.node import Node
+from rapport.node.wiring import make_node
+from rapport.overlay.swim_settings import SwimSettings
+from rapport.site.site import load_site
+from rapport.testing.lossy import LossyEndpoint
+from rapport.transport.base import Address, Endpoint
+from rapport.transport.udp_broadcast import Group
+
+pytestmark = pytest.mark.slow
+
+CLOCK = SystemClock()
+SITE = """
+[site]
+name = "house"
+lateness = "100ms"
+[concepts.person.attributes]
+position = "point"
+[concepts.room.attributes]
+area = "rectangle"
+[relationships.inside]
+between = ["person.position", "room.area"]
+function = "inside"
+[tables.rooms]
+concept = "room"
+csv = "rooms.csv"
+key = "id"
+columns = {{ area = ["x1", "y1", "x2", "y2"] }}
+[sources.badges]
+concept = "person"
+attribute = "position"
+key = "who"
+value = ["x", "y"]
+[policies]
+window = "200ms"
+[peers.lea]
+addresses = ["inbox:"]
+[actions.tell]
+send_to = "peer:lea"
+text = "{{A}} is in {{R}}"
+[ensemble]
+node = "house"
+listen = "127.0.0.1:{port}"
+gossip = {{ knowledge_ms = 100, probability = 1.0 }}
+membership = {{ period_ms = 200, ack_ms = 50, gossip_ms = 40 }}
+[[ensemble.carried]]
+component = "reader-*"
+source = "badges"
+"""
+POLICY = "concepts\n  person A\n  room R\nconditions\n  A is inside R\nactions\n  tell\n"
+QUICK = RuntimeSettings(
+    gossip=GossipSettings(knowledge_ms=100, probability=1.0, fan_out=3),
+    swim=SwimSettings(period_ms=200, ack_ms=50, gossip_ms=40),
+)
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def site(tmp_path: Path, port: int) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "site.toml").write_text(SITE.format(port=port))
+    (folder / "rooms.csv").write_text("id,x1,y1,x2,y2\nlab,0,0,10,10\n")
+    (folder / "inside.dpl").write_text(POLICY)
+    return folder
+
+
+@asynccontextmanager
+async def running(site: Path) -> AsyncIterator[Node]:
+    node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
+    try:
+        await node.start()
+        yield node
+    finally:
+        await node.stop()
+
+
+class Radio:
+    """A group that only the device and its carrier are in, and how they lose what they send."""
+
+    def __init__(self, node: Address, loss: float) -> None:
+        self._node, self._loss = node, loss
+        self._group = Group("239.77.4.11", free_port())
+
+    async def device(self, reader: Reader) -> EnsembleNode:
+        return await self._open("device", [reader], join=[])
+
+    async def carrier(self) -> EnsembleNode:
+        return await self._open("carrier", [], join=[self._node])
+
+    async def _open(self, name: str, components: list[Any], **options: Any) -> EnsembleNode:
+        return await EnsembleNode.open(
+            name,
+            components,
+            [Confirming],
+            listen=("127.0.0.1", 0),
+            clock=CLOCK,
+            chance=Chance(),
+            group=self._group,
+            settings=QUICK,
+            link=self._losing,
+            **options,
+        )
+
+    def _losing(self, endpoint: Endpoint) -> Endpoint:
+        return LossyEndpoint(endpoint, Chance(7), loss=self._loss, duplication=0.3, jitter_ms=30)
+
+
+async def until(look: Callable[[], Awaitable[Any]], seconds: float = 40) -> Any:
+    async with asyncio.timeout(seconds):
+        while not (found := await look()):
+            await CLOCK.sleep(20)
+    return found
+
+
+async def events(node: Node, channel: str) -> list[Event]:
+    return [stored.event for stored in await node.channels.channel(channel).read_after(0)]
+
+
+def seen(who: str, time_ms: int) -> dict[str, Any]:
+    return {"who": who, "x": 5, "y": 5, "time": format_time(time_ms)}
+
+
+async def at_least(node: Node, count: int) -> bool:
+    return len(await events(node, "raw.badges")) >= count
+
+
+async def has_forgotten(reader: Reader) -> bool:
+    return not len(reader.backlog)
+
+
+def test_each_reading_is_published_once_over_loss_doubling_and_a_restart_of_the_node(
+    site: Path, port: int, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        radio = Radio(("127.0.0.1", port), loss=0.4)
+        reader = Reader(id="reader-1", backlog=Backlog(tmp_path / "backlog"))
+        device, carrier = await radio.device(reader), await radio.carrier()
+        try:
+            async with running(site) as node:
+                for number in range(30):
+                    reader.note(seen(f"p{number}", CLOCK.now_ms()), CLOCK.now_ms())
+                await until(lambda: at_least(node, 10))
+            await carrier.close()
+            for number in range(30, 60):
+                reader.note(seen(f"p{number}", CLOCK.now_ms()), CLOCK.now_ms())
+            async with running(site) as node:
+                carrier = await radio.carrier()
+                await until(lambda: at_least(node, 60))
+                await until(lambda: has_forgotten(reader))
+                told = [one.payload()["who"] for one in await events(node, "raw.badges")]
+                assert told == [f"p{number}" for number in range(60)]
+                counts = node.ensemble.status().carried if node.ensemble is not None else None
+                assert counts is not None
+                assert (counts.missing, counts.refused, counts.not_read) == (0, 0, 0)
+        finally:
+            reader.backlog.close()
+            await device.close()
+            await carrier.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reading_that_is_too_late_for_the_policy_is_found_by_its_own_time_once(
+    site: Path, port: int
+) -> None:
+    async def scenario() -> None:
+        radio = Radio(("127.0.0.1", port), loss=0.0)
+        reader = Reader(id="reader-1")
+        device = await radio.device(reader)
+        carrier = None
+        try:
+            async with running(site) as node:
+                then_ms = CLOCK.now_ms()
+                reader.note(seen("ann", then_ms), then_ms)
+                await CLOCK.sleep(500)
+                await others_are_heard(node)
+                carrier = await radio.carrier()
+                found = (await until(lambda: alarms(node, "ann")))[0]
+                assert found.headers[LATE] == "true"
+                assert Detection.from_event(found).time == then_ms
+                await CLOCK.sleep(600)
+                assert len(await alarms(node, "ann")) == 1
+                assert len(await alarms(node, "bob")) == 1
+                assert await until(lambda: events(node, RELEASES))
+        finally:
+            await device.close()
+            if carrier is not None:
+                await carrier.close()
+
+    asyncio.run(scenario())
+
+
+async def others_are_heard(node: Node) -> None:
+    """Time moves on past what the device has."""
+    now_ms = CLOCK.now_ms()
+    event = Event("badges", "x", "seen", "", now_ms, msgspec.json.encode(seen("bob", now_ms)))
+    await node.append("raw.badges", [event])
+    await until(lambda: alarms(node, "bob"))
+
+
+async def alarms(node: Node, who: str) -> list[Event]:
+    return [
+        one
+        for one in await events(node, "detections")
+        if one.type == DETECTED and one.payload()["bindings"]["A"] == who
+    ]
