@@ -129,6 +129,26 @@ def test_stopping_twice_or_without_a_start_is_no_error(site: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_start_that_fails_half_way_leaves_nothing_running(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        node = new_node(site)
+        before = asyncio.all_tasks()
+
+        async def refuse() -> None:
+            raise ChannelUnavailable("no room", code="channel.unavailable")
+
+        monkeypatch.setattr(node.pushing, "start", refuse)
+        with pytest.raises(ChannelUnavailable):
+            await node.start()
+        assert asyncio.all_tasks() > before
+        await node.stop()
+        assert running_tasks(node) == []
+
+    asyncio.run(scenario())
+
+
 def test_stopping_while_events_flow_loses_nothing_that_was_acknowledged(site: Path) -> None:
     acknowledged: list[str] = []
 

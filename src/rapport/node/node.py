@@ -117,7 +117,7 @@ class Node:
         self.logins = parts.communication.logins
         self.public_url = parts.settings.public_url
         self._tasks = Tasks(parts.clock)
-        self._started = False
+        self._begun = self._started = False
         self.doors_close = asyncio.Event()
         """Set when the doors begin to close: who waits at one is answered with what there is."""
 
@@ -125,6 +125,7 @@ class Node:
         """Starts the readers; events that wait from before are taken up at once."""
         await self.meanings.begin()
         await self.policies.begin()
+        self._begun = True
         await self.care.start()
         # Opened first, as it may be refused; what it hears waits until all others work.
         ensemble = await self.ensemble.open() if self.ensemble is not None else {}
@@ -147,13 +148,13 @@ class Node:
         self._tasks.start("mediation.release", self.releasing.run)
         self._tasks.start("mediation.interpretations", self.meanings.run)
         self._tasks.start("mediation.tables", self.fresh_tables.run)
+        self._started = True
         self._parts.mediation.start()
         self.links.start()
         self.bridges.start()
         await self.pushing.start()
         if self._parts.pipeline is not None:
             self._tasks.start("pipeline", self._parts.pipeline.run)
-        self._started = True
         for name, run in ensemble.items():
             self._tasks.start(name, run)
         _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
@@ -166,6 +167,8 @@ class Node:
             await self.links.stop()
             await self.pushing.stop()
             await self._parts.mediation.stop()
+        if self._begun:  # also when starting failed half-way
+            self._begun = False
             await self._tasks.stop()
             await self.care.stop()
         if self.ensemble is not None:
