@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from rapport.kernel.clock import ManualClock
@@ -31,6 +33,14 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see no RAPPORT_* variables of the person who runs them."""
     for name in [name for name in os.environ if name.startswith("RAPPORT_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A command that sets how logs are written does so for itself, not for the next test."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

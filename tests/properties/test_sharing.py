@@ -119,6 +119,9 @@ class Together:
 
     def note(self) -> None:
         groups = self.shared._running._groups
+        steps = self.shared.steps.values()
+        computed, wanted = sum(one.computed for one in steps), sum(one.wanted for one in steps)
+        self.kinds["steps shared by groups"] += len(groups) > 1 and computed < wanted
         self.kinds["several in a group"] += any(len(group.plans) > 1 for group in groups)
         self.kinds["begun"] += any(not group.plans for group in groups)
         for group in groups:
@@ -132,6 +135,26 @@ class Together:
 def in_order(found: list) -> list:
     assert found == sorted(found, key=detection_order)
     return found
+
+
+def unlike_plans(draws: Draws, trial: Trial) -> list[Plan]:
+    """Plans that differ in windows and in several constants, or in everything, and yet have steps
+    in common.
+    """
+    texts = [trial.text, trial.text]
+    if trial.ontology is ONTOLOGY:
+        texts += [random_policy(Chance(draws.randint(0, 2**31))) for _ in range(2)]
+    plans = []
+    for number in range(draws.randint(2, 5)):
+        text, window_ms = draws.choice(texts), draws.choice((5, 20, 30, trial.window_ms))
+        plan = compile_policy(
+            text, name=f"{'ba'[number % 2]}{number}", ontology=trial.ontology, window_ms=window_ms
+        ).plan
+        for slot in slots_of(plan)[1:]:
+            if draws.randint(0, 2) == 0:
+                plan = with_constant(plan, slot, other_constant(draws, trial, plan, slot))
+        plans.append(plan)
+    return plans
 
 
 def varied_family(draws: Draws, trial: Trial, window_ms: int) -> list[Plan]:
@@ -215,6 +238,36 @@ def tried(draws: Draws, trial: Trial) -> Counter[str]:
     return together.kinds
 
 
+def tried_unlike(draws: Draws, trial: Trial) -> Counter[str]:
+    together = Together(draws, trial, unlike_plans(draws, trial))
+    together.run()
+    return together.kinds
+
+
+@given(st.integers(0, 2**32))
+def test_policies_that_differ_in_much_find_together_what_each_finds_alone(seed: int) -> None:
+    chance = Chance(seed)
+    tried_unlike(chance, position_trial(chance, 60))
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False), st.integers(5, 50))
+def test_policies_of_every_kind_that_differ_in_much_find_what_each_finds_alone(
+    draws: Draws, events: int
+) -> None:
+    tried_unlike(draws, varied_trial(draws, events=events))
+
+
+def test_random_policies_that_differ_in_much_do_share_steps() -> None:
+    """Else the comparison would prove nothing."""
+    kinds: Counter[str] = Counter()
+    for seed in range(30):
+        chance = Chance(seed)
+        trial = position_trial(chance, 60) if seed % 2 else varied_trial(chance, events=40)
+        kinds.update((+tried_unlike(chance, trial)).keys())
+    assert min(kinds["found"], kinds["steps shared by groups"]) > 10, kinds
+
+
 @settings(suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False), st.integers(5, 60))
 def test_policies_of_every_kind_find_together_what_each_finds_alone(
@@ -241,7 +294,7 @@ def test_random_families_are_of_every_kind_and_come_together() -> None:
     for seed in range(120):
         chance = Chance(seed)
         trial = position_trial(chance, 80) if seed % 2 else family_trial(chance, 60)
-        kinds.update(tried(chance, trial).keys())
+        kinds.update((+tried(chance, trial)).keys())
     assert min(kinds[name] for name in EVERY_KIND) > 1, kinds
 
 
@@ -264,6 +317,7 @@ def test_thousands_of_families_find_what_each_finds_alone() -> None:
         chance = Chance(seed)
         trial = position_trial(chance, 80) if seed % 2 else family_trial(chance, 60)
         tried(chance, trial)
+        tried_unlike(chance, trial)
 
 
 def test_every_alias_has_the_same_constraints_on_all_its_sides() -> None:

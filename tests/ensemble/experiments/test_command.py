@@ -6,6 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
@@ -92,6 +93,9 @@ def test_a_statement_that_does_not_hold_stands_out() -> None:
         tables=(Table("Times", ("a", "b"), (("1", "2"),)),),
         statements=(Statement("the sky is green", False),),
     )
-    said = page(EXPERIMENTS["scenario"], report)
+    said = page(
+        EXPERIMENTS["scenario"], pa.table({"seed": [2, 1, 2], "minutes": [0.5] * 3}), report
+    )
+    assert "3 rows; minutes 0.5; seed 1, 2." in said
     assert "**does not hold**: the sky is green" in said
     assert "| a | b |\n| --- | --- |\n| 1 | 2 |" in said
