@@ -6,6 +6,7 @@ InvalidInput for values that PostgreSQL cannot keep.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +30,8 @@ CONNECTIONS = 4
 """Most connections of one store; they are opened when needed."""
 
 _GRACE_SECONDS = 5
-_ATTEMPTS = 5
+_ATTEMPTS = 20
+_PAUSE_SECONDS = 0.005
 _SESSION = """
 SELECT set_config('search_path', %s, false), set_config('statement_timeout', %s, false),
   set_config('application_name', 'rapport', false),
@@ -82,6 +84,7 @@ class PostgresConnections:
         self._guard = threading.Lock()
         self._idle: list[Link] = []
         self._closed = False
+        self._ended = threading.Event()
         try:
             with self.use() as connection:
                 prepare_schema(connection, schema)
@@ -110,7 +113,7 @@ class PostgresConnections:
 
     def run(self, work: Callable[[Link], T]) -> T:
         """Does work that may be done twice: a connection found broken is replaced once, and who
-        stood in another's way tries a few times.
+        stood in another's way tries again, each time after a longer pause.
         """
         for attempt in range(_ATTEMPTS):
             try:
@@ -120,7 +123,8 @@ class PostgresConnections:
                 if attempt:
                     raise
             except Deadlocked:
-                continue
+                # The longer the more they are: who comes back at once meets the same others.
+                self._ended.wait(secrets.randbelow(1 + attempt) * _PAUSE_SECONDS)
         with self.use() as connection:
             return work(connection)
 
@@ -143,6 +147,7 @@ class PostgresConnections:
         """Ends; a second call is no error."""
         with self._guard:
             self._closed = True
+        self._ended.set()
         self._drop_idle()
 
     def _take(self) -> Link:
