@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -119,3 +120,29 @@ def test_what_cannot_be_played_is_refused() -> None:
         PlayOptions(processes=2, is_simulated=True)
     assert rapport(["ensemble", "cars", "--speed", "0"]) == 2
     assert rapport(["ensemble", "cars", "--streets", "nowhere.geojson", "--no-page"]) == 2
+
+
+def line(points: list[list[float]], **properties: object) -> dict[str, object]:
+    geometry = {"type": "LineString", "coordinates": points}
+    return {
+        "type": "Feature",
+        "geometry": geometry,
+        "properties": {"highway": "primary", **properties},
+    }
+
+
+def written(path: Path, features: list[dict[str, object]]) -> Path:
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+def test_streets_of_a_file_are_played_on_and_too_few_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    square = [[13.40, 52.50], [13.41, 52.50], [13.41, 52.51], [13.40, 52.51], [13.40, 52.50]]
+    good = written(tmp_path / "good.geojson", [line(square)])
+    few = ["--cars", "2", "--people", "2", "--minutes", "0.02", "--simulated", "--no-page"]
+    assert rapport(["ensemble", "cars", "--streets", str(good), *few]) == 0
+    lonely = written(tmp_path / "lonely.geojson", [line(square[:2], oneway="yes")])
+    assert rapport(["ensemble", "cars", "--streets", str(lonely), *few]) == 2
+    assert "joined" in capfd.readouterr().err

@@ -15,11 +15,12 @@ from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
 NAMES = (
-    *("channel", "communication", "context", "doors", "embedded", "history"),
+    *("channel", "communication", "context", "doors", "embedded", "ensemble", "history"),
     *("mediation", "peers", "policy", "soap", "spark"),
 )
 _WITH_FULL = ("channel", "communication", "context", "embedded", "history", "spark")
 _WITH_PLOT = ("communication", "context")
+_WITH_PART = ("context", "ensemble")
 
 
 def bench(
@@ -40,7 +41,11 @@ def bench(
         bool, Parameter(help="spark: also a year of 131 million readings.", negative="")
     ] = False,
     part: Annotated[
-        str | None, Parameter(help="context: only broker, grid, search or scale.")
+        str | None,
+        Parameter(
+            help="context: only broker, grid, search or scale; ensemble: only sweep, rumours, "
+            "simpy, node, large or huge."
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
@@ -52,7 +57,7 @@ def bench(
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history),
-    communication, context, mediation, policy or spark.
+    communication, context, ensemble, mediation, policy or spark.
     """
     if name not in NAMES:
         raise UnknownName("benchmark", name, NAMES)
@@ -74,9 +79,11 @@ def bench(
             code="cli.bad_option",
             hint="leave it out",
         )
-    if part is not None and name != "context":
+    if part is not None and name not in _WITH_PART:
         raise InvalidInput(
-            "--part is for the benchmark context", code="cli.bad_option", hint="leave it out"
+            f"--part is for the benchmarks {', '.join(_WITH_PART)}",
+            code="cli.bad_option",
+            hint="leave it out",
         )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
     asked = {"full": full, "events": events, "year": year, "part": part, "plot": plot}

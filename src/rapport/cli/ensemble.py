@@ -16,6 +16,7 @@ _COMMANDS = (
         "Repeat the experiments of the source.",
     ),
     ("membership", "rapport.cli.ensemble_membership:membership", "Measure failure detection."),
+    ("cars", "rapport.cli.ensemble_cars:cars", "Play car sharing; see it on a map."),
     ("keys", "rapport.cli.context_keys:app", "Make, list and retire keys."),
 )
 

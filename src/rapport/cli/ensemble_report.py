@@ -17,12 +17,14 @@ from rapport.ensemble.experiments.report import Boxes, Curves, Report, Statement
 from rapport.pipeline.drawing.boxes import BoxValues, boxes_plot
 from rapport.pipeline.drawing.curves import Axis, curves_plot
 
+_SAID = ("nodes", "minutes", "seed")
+
 
 def write_report(out: Path, experiment: Experiment, rows: pa.Table, report: Report) -> list[str]:
     """Writes all files of an experiment; their names, without the folder."""
     name = experiment.name
     texts = {f"{name}-{plot.name}.svg": drawn(plot) for plot in report.plots}
-    texts[f"{name}.md"] = page(experiment, report)
+    texts[f"{name}.md"] = page(experiment, rows, report)
     try:
         out.mkdir(parents=True, exist_ok=True)
         pa_csv.write_csv(rows, out / f"{name}.csv")
@@ -46,9 +48,9 @@ def drawn(plot: Curves | Boxes) -> str:
     return curves_plot(plot.title, Axis(plot.across), up, plot.series)
 
 
-def page(experiment: Experiment, report: Report) -> str:
+def page(experiment: Experiment, rows: pa.Table, report: Report) -> str:
     """Tables, plots and statements as Markdown."""
-    parts = [f"# {experiment.name}: {experiment.repeats}"]
+    parts = [f"# {experiment.name}: {experiment.repeats}", _set_up(experiment, rows)]
     parts += [_statements(report.statements)] if report.statements else []
     parts += [f"## {table.title}\n\n{_markdown(table)}" for table in report.tables]
     parts += [f"![{plot.title}]({experiment.name}-{plot.name}.svg)" for plot in report.plots]
@@ -61,6 +63,16 @@ def show_report(experiment: Experiment, report: Report) -> None:
         write_table(f"{experiment.name}: {table.title}", table.columns, table.rows)
     for one in report.statements:
         stderr().print(f"{'holds' if one.holds else 'does NOT hold'}: {one.says}", markup=False)
+
+
+def _set_up(experiment: Experiment, rows: pa.Table) -> str:
+    """What the rows are of: a quick run looks like a full one."""
+    said = [f"Made by `rapport ensemble experiment {experiment.name}`: {rows.num_rows} rows"]
+    for name in _SAID:
+        if name in rows.column_names:
+            values = sorted(set(rows[name].to_pylist()))
+            said.append(f"{name} {', '.join(f'{value:,.10g}' for value in values)}")
+    return "; ".join(said) + "."
 
 
 def _markdown(table: Table) -> str:
