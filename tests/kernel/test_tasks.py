@@ -77,3 +77,33 @@ def test_work_that_misses_a_cancellation_is_asked_again_until_it_ends() -> None:
         return missed
 
     assert asyncio.run(scenario()) == 3
+
+
+def test_all_tasks_are_ended_also_by_one_that_is_being_cancelled() -> None:
+    async def scenario() -> list[str]:
+        tasks, ended = Tasks(ManualClock()), []
+
+        async def waits(name: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(name)
+
+        async def owner() -> None:
+            tasks.start("one", lambda: waits("one"))
+            tasks.start("two", lambda: waits("two"))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await tasks.stop()
+                ended.append("owner")
+
+        owning = asyncio.ensure_future(owner())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        owning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await owning
+        return ended
+
+    assert asyncio.run(scenario()) == ["two", "one", "owner"]

@@ -50,8 +50,10 @@ class Tasks:
 
     async def stop(self, *names: str) -> None:
         """Cancels the named tasks, newest first (all when none is named), and waits until they have
-        ended.
+        ended; also in a task that is itself being cancelled.
         """
+        current = asyncio.current_task()
+        cancelled = current.cancelling() if current is not None else 0
         chosen = names or tuple(reversed(self._running))
         for name in chosen:
             task = self._running.pop(name, None)
@@ -61,8 +63,7 @@ class Tasks:
             try:
                 await task
             except asyncio.CancelledError:
-                current = asyncio.current_task()
-                if current is not None and current.cancelling():
+                if current is not None and current.cancelling() > cancelled:
                     raise
 
     async def _care_for(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
