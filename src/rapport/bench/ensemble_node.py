@@ -1,5 +1,5 @@
-"""A real node under load: sealed knowledge of 1 kB comes in over UDP, becomes a replica and is passed
-on. [EN-10]
+"""A real node under load: sealed knowledge of 1 kB comes in over UDP, becomes a replica and goes
+on to another. [EN-10]
 
 The node is a process of its own, so is who loads it: a socket that keeps some messages under way.
 Every message is a newer version of one of many components, so nothing is saved anywhere.
@@ -170,9 +170,10 @@ def _node_at_work(
             raise RuntimeError("the node did not start")
         yield ours.recv(), ours
         ours.send("end")
-    finally:
         process.join(_READY_S)
+    finally:
         process.kill()
+        process.join()
 
 
 def _serve(pipe: Connection, key: DatagramKey, known: Address, tells: bool) -> None:

@@ -60,13 +60,13 @@ def sweep(quick: bool) -> list[Result]:
 
 def large(quick: bool) -> list[Result]:
     """10,000 nodes at the published density for 15 minutes at P = 0.5 with the boundary."""
-    nodes, minutes = (1_000, 1.0) if quick else (10_000, 15.0)
+    nodes, minutes = (500, 0.5) if quick else (10_000, 15.0)
     return _one_city(nodes, minutes, None if quick else LARGE_GOAL_S)
 
 
 def huge(quick: bool) -> list[Result]:
     """100,000 nodes for a minute, everything else the same."""
-    return _one_city(5_000 if quick else 100_000, 0.2 if quick else 1.0, None)
+    return _one_city(1_000 if quick else 100_000, 0.1 if quick else 1.0, None)
 
 
 def _one_city(nodes: int, minutes: float, goal_s: float | None) -> list[Result]:

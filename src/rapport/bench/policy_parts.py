@@ -20,6 +20,7 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner, in_event_order
 from rapport.policy.runners.operators import make_operator
+from rapport.policy.runners.operators.shared_steps import StepCounts
 
 SEED = 20_260_302
 PEOPLE, ROOMS = 200, 100
@@ -44,6 +45,8 @@ class Run(msgspec.Struct, frozen=True):
     seconds: float
     events: int
     found: int
+    steps: StepCounts = StepCounts()
+    """Steps of batches that all policies wanted, and those that had to be computed."""
 
     @property
     def rate(self) -> float:
@@ -100,4 +103,6 @@ def through_runner(pull: PullData, readings: pa.RecordBatch, plans: Sequence[Pla
     began = CLOCK.steady_ns()
     for batch, _ in batches:
         found += len(runner.feed(batch))
-    return Run((CLOCK.steady_ns() - began) / 1e9, len(readings), found)
+    seconds, counts = (CLOCK.steady_ns() - began) / 1e9, runner.steps.values()
+    steps = StepCounts(sum(one.wanted for one in counts), sum(one.computed for one in counts))
+    return Run(seconds, len(readings), found, steps)

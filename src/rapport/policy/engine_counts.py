@@ -11,13 +11,15 @@ import pyarrow.compute as pc
 from rapport.core.detection import Detection, Undecided
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
+from rapport.policy.runners.operators.shared_steps import StepCounts
 
 
 class PolicyCounts(msgspec.Struct, frozen=True):
     """Of one policy, since the node started.
 
     `read`: readings of its streams. `errors`: commands of its actions that could not be carried
-    out, and its own failure. `cost_ms`: time spent on it.
+    out, and its own failure. `cost_ms`: time spent on it. `steps_wanted`: steps of batches that it
+    would have computed alone; `steps_computed`: those that had to be, of shared ones its part.
     """
 
     read: int = 0
@@ -26,6 +28,8 @@ class PolicyCounts(msgspec.Struct, frozen=True):
     suppressed: int = 0
     errors: int = 0
     cost_ms: float = 0.0
+    steps_wanted: int = 0
+    steps_computed: float = 0.0
 
 
 class PolicyMeter:
@@ -64,30 +68,35 @@ class PolicyMeter:
 
     def counts(self, runner: LocalRunner) -> dict[str, PolicyCounts]:
         """By name, of the policies that run, or did until they failed."""
-        suppressed, failed, spent_ns = runner.suppressed(), runner.failed(), runner.spent_ns
-        return {
-            plan.policy: self._counted(
-                plan, spent_ns, suppressed.get(plan.policy, 0), int(plan.policy in failed)
-            )
+        suppressed, failed, steps = runner.suppressed(), runner.failed(), runner.steps
+        spent_ns, none = runner.spent_ns, StepCounts()
+        counted = (
+            self._counted(plan, spent_ns, suppressed.get(plan.policy, 0), plan.policy in failed)
             for plan in (*runner.plans(), *runner.failed_plans())
-        }
+        )
+        return {name: _with_steps(own, steps.get(name, none)) for name, own in counted}
 
     def _counted(
-        self, plan: Plan, spent_ns: dict[str, int], suppressed: int, failures: int
-    ) -> PolicyCounts:
+        self, plan: Plan, spent_ns: dict[str, int], suppressed: int, has_failed: bool
+    ) -> tuple[str, PolicyCounts]:
         name = plan.policy
         before = self._read_before.get(name, {})
         read = sum(self._streams.get(one, 0) - before.get(one, 0) for one in plan.streams())
         detections, undecided, errors = self._of(name)
         spent = spent_ns.get(name, 0) - self._spent_before.get(name, 0)
-        return PolicyCounts(
+        return name, PolicyCounts(
             read=read,
             detections=detections,
             undecided=undecided,
             suppressed=suppressed,
-            errors=errors + failures,
+            errors=errors + has_failed,
             cost_ms=round(spent / 1e6, 3),
         )
 
     def _of(self, policy: str) -> list[int]:
         return self._counts.setdefault(policy, [0, 0, 0])
+
+
+def _with_steps(counts: PolicyCounts, steps: StepCounts) -> PolicyCounts:
+    wanted, computed = steps
+    return msgspec.structs.replace(counts, steps_wanted=wanted, steps_computed=round(computed, 2))

@@ -182,10 +182,11 @@ class Running:
 
     def restore(self, at: PlansAt, state: EngineState | None) -> None:
         """Goes to where a commit stands, or to the beginning."""
-        spent = self.runner.spent_ns
+        before = self.runner
         plans = [plan for plan in at.plans if plan.policy not in self._elsewhere]
         self.runner, self.shadows = self._runner_of(plans), Shadows()
-        self.runner.spent_ns, self.began, self.left = spent, {}, []
+        self.runner.count_on(before)
+        self.began, self.left = {}, []
         if state is None:
             return
         anew = self.runner.restore_known(state.runner)
@@ -209,7 +210,7 @@ class Running:
     def _renewed(self, runner: LocalRunner) -> LocalRunner:
         fresh = self._runner_of([*runner.plans(), *runner.failed_plans()])
         fresh.restore_known(runner.snapshot())
-        fresh.spent_ns = runner.spent_ns
+        fresh.count_on(runner)
         return fresh
 
     def _runner_of(self, plans: Iterable[Plan]) -> LocalRunner:

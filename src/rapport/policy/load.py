@@ -68,6 +68,10 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
     policies: list[PolicyLoad]
     """Most expensive first."""
+    steps_wanted: int = 0
+    """Steps of batches that the policies would have computed since they started, each alone."""
+    steps_computed: int = 0
+    """Those that had to be computed: the others were the same for several policies."""
 
 
 class LoadMeter:
@@ -114,6 +118,8 @@ class LoadMeter:
             state=state,
             advice=advice(state, busy, trend, policies, is_behind=behind_grew),
             policies=policies,
+            steps_wanted=sum(one.steps_wanted for one in costs.values()),
+            steps_computed=round(sum(one.steps_computed for one in costs.values())),
         )
 
     def _minute(self) -> tuple[Sample, Sample]:

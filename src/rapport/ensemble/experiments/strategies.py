@@ -161,7 +161,7 @@ def _table(rows: Iterable[Row], curve: Sequence[tuple[float, float]]) -> Table:
 def messages_at(curve: Sequence[tuple[float, float]], reach: float) -> float | None:
     """The messages at a reach between two measured ones; none outside of what was measured.
 
-    >>> messages_at([(0.1, 100.0), (0.3, 300.0)], 0.2)
+    >>> messages_at([(0.25, 100.0), (0.75, 300.0)], 0.5)
     200.0
     """
     for (less, few), (more, many) in pairwise(curve):

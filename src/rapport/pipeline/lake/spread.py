@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -60,7 +61,12 @@ def _spread_here(
     """Over fresh processes, which import what the work is made of; the first task that fails ends
     it, those that run are finished.
     """
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    # Who interrupts this process means it alone: the others end when their task has.
+    unmoved = (signal.SIGINT, signal.SIG_IGN)
+    context = get_context("spawn")
+    with ProcessPoolExecutor(
+        processes, mp_context=context, initializer=signal.signal, initargs=unmoved
+    ) as pool:
         try:
             return list(pool.map(work, tasks))
         except BrokenProcessPool as broken:

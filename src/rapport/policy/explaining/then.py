@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from rapport.policy.explaining.tables_then import KeptVersions, TablesOfVersions
 from rapport.policy.explaining.verdict import Answer, Candidate, Known, Note
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
@@ -46,10 +47,12 @@ class TablesAlways:
 
 
 def always(pull: PullData) -> AtTime:
-    """For who has no history of its tables."""
+    """For who has no record of its tables; the versions that these keep themselves are used."""
 
-    async def at(_time: int) -> TablesThen:
-        return TablesAlways(pull)
+    async def at(time: int) -> TablesThen:
+        return (
+            TablesOfVersions(pull, time) if isinstance(pull, KeptVersions) else TablesAlways(pull)
+        )
 
     return at
 

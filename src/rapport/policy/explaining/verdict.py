@@ -101,10 +101,10 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something around the policy that bears on the answer: late readings, held-back ones, silent
-    sources, when the policy ran.
+    sources, when the policy ran, tables that were loaded again.
     """
 
-    kind: Literal["late", "quarantined", "silent", "policy", "told", "reach", "context"]
+    kind: Literal["late", "quarantined", "silent", "policy", "told", "reach", "context", "tables"]
     text: str
     time: int | None = None
     event: str = ""

@@ -24,6 +24,7 @@ from rapport.policy.runners.local_state import (
     read_saved,
     unpack_buffer,
 )
+from rapport.policy.runners.operators.shared_steps import StepCounts
 from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.running import RunningPlans
 from rapport.policy.runners.silence import Silence
@@ -93,11 +94,18 @@ class LocalRunner:
     @property
     def spent_ns(self) -> dict[str, int]:
         """Time spent on each policy so far; of plans executed as one, an equal share."""
-        return self._running.spent_ns
+        return self._running.costs.spent_ns
 
-    @spent_ns.setter
-    def spent_ns(self, spent: dict[str, int]) -> None:
-        self._running.spent_ns = spent
+    @property
+    def steps(self) -> dict[str, StepCounts]:
+        """How often each policy wanted a step of a batch, and how many had to be computed for it;
+        of plans executed as one, an equal share.
+        """
+        return self._running.costs.steps
+
+    def count_on(self, other: LocalRunner) -> None:
+        """Goes on counting costs where another runner stopped."""
+        self._running.costs = other._running.costs
 
     def renewed(self) -> LocalRunner:
         """A runner with the same plans that has seen nothing yet."""

@@ -9,10 +9,11 @@ from typing import Any
 
 from rapport.policy.plan import CorrelationTerm, Plan
 from rapport.policy.runners.operators.consume import Correlator
-from rapport.policy.runners.operators.identities import Leaves
 from rapport.policy.runners.operators.intake import StreamRows
+from rapport.policy.runners.operators.leaves import Leaves
 from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.reaches import pair_window_ms
+from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.side_events import SideEvents
 from rapport.policy.runners.operators.table import Columns, Table, with_blurs
 
@@ -24,8 +25,8 @@ class Correlations:
     the spot under a NOT (`absence.py`).
     """
 
-    def __init__(self, plan: Plan, leaves: Leaves) -> None:
-        self._plan, self._leaves = plan, leaves
+    def __init__(self, plan: Plan, leaves: Leaves, shared: SharedSteps) -> None:
+        self._plan, self._leaves, self._shared = plan, leaves, shared
         self._windows: dict[int, int] = {}
         self._sides: dict[tuple[int, int], SideEvents] = {}
         self._correlators: dict[int, Correlator] = {}
@@ -37,7 +38,8 @@ class Correlations:
         """Keeps the events of a term."""
         self._windows[number] = pair_window_ms(self._plan, term)
         for place, side in enumerate((term.first, term.second)):
-            self._sides[number, place] = SideEvents(side, self._leaves.of(side), predicate.reach)
+            leaf = self._leaves.of(side)
+            self._sides[number, place] = SideEvents(side, leaf, predicate.reach, self._shared)
         if uses_up:
             self._correlators[number] = Correlator(
                 term, predicate, self._windows[number], self._plan.consumption
@@ -55,11 +57,11 @@ class Correlations:
         """All events."""
         return [side.table for side in self._sides.values() if side.table is not None]
 
-    def take(self, stream: str, rows: StreamRows) -> None:
-        """Adds the events of a stream."""
+    def take(self, stream: str, rows: StreamRows, first: int) -> None:
+        """Adds the events of a stream; `first`: the ordinal of the batch's first event."""
         for side in self._sides.values():
             if side.stream == stream:
-                side.add(rows)
+                side.add(rows, first)
 
     def completed(self) -> Iterator[tuple[int, Columns]]:
         """Terms with the occurrences that the new events complete, using them up."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,6 +69,10 @@ class Identities:
         codes = self.encode_list(encoded.dictionary.to_pylist())
         found: Codes = codes[encoded.indices.to_numpy()]
         return found
+
+    def begins_with(self, ids: Sequence[str] | None) -> bool:
+        """Whether these have the codes 0, 1, 2, ...; None: whoever has which."""
+        return ids is None or self.ids[: len(ids)] == ids
 
     def restore(self, ids: list[str]) -> None:
         """Takes over the codes of a snapshot; instances that are new since then are added."""
@@ -157,26 +161,6 @@ class Leaf:
         found = np.zeros(len(ids), np.bool_)
         found[rows >= 0] = known[rows[rows >= 0]]
         return found
-
-
-class Leaves:
-    """One leaf per concept and list of constraints, shared by all sides that have them."""
-
-    def __init__(self, identities: Mapping[str, Identities]) -> None:
-        self._identities = identities
-        self._leaves: dict[tuple[str, tuple[Constraint, ...]], Leaf] = {}
-
-    def of(self, side: Side) -> Leaf:
-        """The leaf of a side."""
-        key = (side.concept, side.constraints)
-        if key not in self._leaves:
-            self._leaves[key] = Leaf(side, self._identities[side.concept])
-        return self._leaves[key]
-
-    def forget(self) -> None:
-        """Judges again at the next question: the codes changed."""
-        for leaf in self._leaves.values():
-            leaf.forget()
 
 
 def satisfies(instances: Instances, constraints: Sequence[Constraint]) -> Mask:

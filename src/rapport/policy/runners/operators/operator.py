@@ -7,7 +7,7 @@ the result does not depend on how the stream was cut into batches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from rapport.policy.runners.operators.reaches import memory_ms
 from rapport.policy.runners.operators.report import Report
 from rapport.policy.runners.operators.shapes import Shape, shape_of
 from rapport.policy.runners.operators.shared_report import SharedReport
+from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.operators.table import (
@@ -49,6 +50,8 @@ from rapport.policy.runners.operators.window import Window
 from rapport.policy.runners.silence import Silence
 
 _SNAPSHOT = 3
+Numbered = Mapping[str, Sequence[str]]
+"""By concept the identities that have the codes 0, 1, 2, ..."""
 
 
 def make_operator(
@@ -89,17 +92,20 @@ class PlanOperator:
         members: Members | None = None,
         version: str = "",
         counts: Counts | None = None,
+        shared: SharedSteps | None = None,
+        saved: Numbered | None = None,
     ) -> None:
         """`members`: of the family for which this is executed, `plan` being the one that lets most
         through; `version`: what tells its state from others, the plan's if not given;
-        `counts`: which of the detections left out are counted here, all if not given.
+        `counts`: which of the detections left out are counted here, all if not given;
+        `shared`: with whom it shares steps; `saved`: `numbered` of the state it will take over.
         """
         self.plan, self._members = plan, members
         self._version = version or plan.version()
         self._shape: Shape = shape_of(plan)
         varying = None if members is None else members.varying
         positive = positive_terms(self._shape)
-        self._window = Window(plan, positive, pull, sources, began, varying)
+        self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._mixed = MixedClauses(self._window, self._shape) if self._shape.mixed else None
         self._absence_ms = max(
             (absence_wait_ms(self._window, clause) for clause in self._shape.absent), default=0
@@ -186,7 +192,10 @@ class PlanOperator:
         )
 
     def restore(self, snapshot: bytes) -> None:
-        state: Any = unpack(snapshot)
+        self.take_over(unpack(snapshot))
+
+    def take_over(self, state: Any) -> None:
+        """Goes on with the state that a snapshot holds; raises Corrupt."""
         if not isinstance(state, dict) or state.get("snapshot") != _SNAPSHOT:
             raise Corrupt(
                 "this is not a snapshot of an operator of this version", code="policy.bad_snapshot"
@@ -311,6 +320,13 @@ class PlanOperator:
         finished, waiting = self._mixed.resolve(self._waiting, watermark)
         self._waiting = waiting if count(waiting) else None
         self._report.take(finished, finished["when"])
+
+
+def numbered(state: Any) -> Numbered:
+    """The identities by whose codes the state of an operator speaks; none if it is no state."""
+    window = state.get("window") if isinstance(state, dict) else None
+    known = window.get("identities") if isinstance(window, dict) else None
+    return known if isinstance(known, dict) else {}
 
 
 def positive_terms(shape: Shape) -> frozenset[int]:

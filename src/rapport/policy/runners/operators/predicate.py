@@ -199,6 +199,22 @@ def looked_up(plan: Plan) -> frozenset[str]:
     return frozenset(found)
 
 
+def is_built_in(term: StateTerm) -> bool:
+    """Whether it is decided without functions of the site's own."""
+    if term.compared is None:
+        return term.function in relations.BUILT_IN
+    operands = (term.compared.left, term.compared.right)
+    return all(one.function in measures.BUILT_IN for one in operands if isinstance(one, Measure))
+
+
+def is_of_tables_alone(term: StateTerm) -> bool:
+    """Whether the instances of its concepts decide, not a function or a looked-up table of the
+    site's own.
+    """
+    ends = () if term.compared is None else (term.compared.left, term.compared.right)
+    return is_built_in(term) and not any(isinstance(one, LookedUp) for one in ends)
+
+
 def _comparisons(term: TermStep) -> Iterator[Compared]:
     if isinstance(term, LastingTerm):
         for atom in state_atoms(term.state):

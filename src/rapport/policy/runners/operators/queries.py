@@ -1,8 +1,13 @@
-"""Query terms: one look-up serves all that ask the same of different people. [PO-6]"""
+"""Query terms: one look-up serves all that ask the same of different people, in one plan or in
+many. [PO-6, PO-13]
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+from weakref import ReferenceType, ref
 
 import numpy as np
 
@@ -11,58 +16,105 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import Codes, Identities, Leaf
 from rapport.policy.runners.operators.intake import StreamRows
 from rapport.policy.runners.operators.lookup import Lookup
-from rapport.policy.runners.operators.predicate import Predicate
-from rapport.policy.runners.operators.table import Rows
+from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
+from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.table import Mask, Rows
+
+Pairs = tuple[Rows, Codes]
+"""Rows of a stream, and the instance that each shows something of."""
 
 
-class Queries:
-    """Look-ups by question; a thousand policies of one plan that differ in whom they watch cost
-    one.
-    """
+class Question:
+    """A look-up, and whose events it is asked about by anybody."""
 
-    def __init__(self, identities: Mapping[str, Identities], pull: PullData) -> None:
-        self._identities, self._pull = identities, pull
-        self._lookups: dict[QueryTerm, Lookup] = {}
-        self._askers: dict[QueryTerm, list[tuple[int, Leaf]]] = {}
+    def __init__(
+        self, term: QueryTerm, identities: Mapping[str, Identities], pull: PullData
+    ) -> None:
+        self._make = partial(_lookup, term, identities, pull)
+        self._lookup = self._make()
+        self._leaves: list[ReferenceType[Leaf]] = []
 
-    def add(self, number: int, term: QueryTerm, leaf: Leaf) -> None:
-        """Asks for a term; `leaf` says whose events matter."""
-        question = _question(term)
-        if question not in self._lookups:
-            self._lookups[question] = self._lookup(question)
-        self._askers.setdefault(question, []).append((number, leaf))
+    def ask_for(self, leaf: Leaf) -> None:
+        """Asks about the events of these too, for as long as somebody holds the leaf."""
+        living = [one for one in self._leaves if one() is not None]
+        self._leaves = living if ref(leaf) in living else [*living, ref(leaf)]
 
     def renew(self) -> None:
         """Looks everything up again: the codes, or the tables, changed."""
-        self._lookups = {question: self._lookup(question) for question in self._lookups}
+        self._lookup = self._make()
 
-    def find(self, stream: str, rows: StreamRows) -> Iterator[tuple[int, Rows, Codes]]:
-        """Terms with the rows that show them and the instances these show them with."""
-        for question, lookup in self._lookups.items():
-            if _event_side(question).stream != stream:
-                continue
-            askers = self._askers[question]
-            allowed = [leaf.allowed()[rows.codes] for _, leaf in askers]
-            chosen = np.flatnonzero(np.logical_or.reduce(allowed))
-            if not len(chosen):
-                continue
-            places, instances = lookup.find(rows.values[chosen], rows.codes[chosen])
-            places = chosen[places]
-            for (number, _), mask in zip(askers, allowed, strict=True):
-                fits = mask[places]
-                yield number, places[fits], instances[fits]
+    def find(self, rows: StreamRows) -> Pairs:
+        """For the events that somebody asks about."""
+        chosen = np.flatnonzero(self._asked(rows.codes))
+        places, instances = self._lookup.find(rows.values[chosen], rows.codes[chosen])
+        return chosen[places], instances
 
-    def _lookup(self, term: QueryTerm) -> Lookup:
-        side = term.second if term.first.stream is not None else term.first
-        predicate = Predicate(term, self._identities, self._pull)
-        return Lookup(term, self._identities[side.concept], predicate)
+    def _asked(self, codes: Codes) -> Mask:
+        """Of each code; over all codes first where these are fewer than rows."""
+        allowed = [leaf.allowed() for one in self._leaves if (leaf := one()) is not None]
+        if len(allowed[0]) > len(codes):
+            return np.asarray(np.logical_or.reduce([one[codes] for one in allowed]))
+        return np.asarray(np.logical_or.reduce(allowed)[codes])
+
+
+class Asking(NamedTuple):
+    """Who asks: what tells occurrences of terms with the same question apart."""
+
+    question: Question
+    leaf: Leaf
+    event_is_first: bool
+    is_one_alias: bool
+
+
+class Queries:
+    """The query terms of one plan; their look-ups are those of all plans that ask the same."""
+
+    def __init__(
+        self, identities: Mapping[str, Identities], pull: PullData, shared: SharedSteps
+    ) -> None:
+        self._identities, self._pull, self._shared = identities, pull, shared
+        self._own: dict[QueryTerm, Question] = {}
+        self._askings: dict[str, list[tuple[int, Asking]]] = {}
+
+    def add(self, number: int, term: QueryTerm, leaf: Leaf) -> None:
+        """Asks for a term; `leaf` says whose events matter."""
+        blank = _without_askers(term)
+        if blank not in self._own:
+            self._own[blank] = self._question(blank)
+        question = self._own[blank]
+        question.ask_for(leaf)
+        is_first = term.first.stream is not None
+        asking = Asking(question, leaf, is_first, term.first.alias == term.second.alias)
+        self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
+
+    def renew(self) -> None:
+        """Looks everything up again: the codes, or the tables, changed."""
+        for question in self._own.values():
+            question.renew()
+
+    def find(self, stream: str, rows: StreamRows) -> Iterator[tuple[int, Asking, Pairs]]:
+        """Terms that a stream may show, with the pairs (row, instance) that somebody asks about."""
+        for number, asking in self._askings.get(stream, ()):
+            question = asking.question
+            yield number, asking, self._shared.once((question, rows), question.find, rows)
+
+    def _question(self, blank: QueryTerm) -> Question:
+        if not is_of_tables_alone(blank):  # a function of the site's own is asked by each
+            return Question(blank, self._identities, self._pull)
+        known = tuple(self._identities[side.concept] for side in (blank.first, blank.second))
+        return self._shared.keep((blank, known), Question, blank, self._identities, self._pull)
+
+
+def _lookup(term: QueryTerm, identities: Mapping[str, Identities], pull: PullData) -> Lookup:
+    side = term.second if term.first.stream is not None else term.first
+    return Lookup(term, identities[side.concept], Predicate(term, identities, pull))
 
 
 def _event_side(term: QueryTerm) -> Side:
     return term.first if term.first.stream is not None else term.second
 
 
-def _question(term: QueryTerm) -> QueryTerm:
+def _without_askers(term: QueryTerm) -> QueryTerm:
     """The term without what only concerns whose events are asked about."""
     first, second = (
         _anyone(side) if side.stream else _unnamed(side) for side in (term.first, term.second)

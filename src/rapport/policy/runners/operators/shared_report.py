@@ -12,6 +12,7 @@ from rapport.core.detection import Detection, Undecided, detection_order, each_o
 from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.doubt import make_doubt
 from rapport.policy.runners.operators.members import Members
+from rapport.policy.runners.operators.output_order import in_output_order
 from rapport.policy.runners.operators.report import detections_of
 from rapport.policy.runners.operators.shapes import Shape
 from rapport.policy.runners.operators.table import Array, Columns, Rows, take
@@ -70,7 +71,7 @@ class SharedReport:
         for item in found:
             self._throttle(item.policy).take([item])
         kept = [one for each in self._throttles.values() for one in each.release(settled_until)]
-        return sorted(kept, key=detection_order)
+        return in_output_order(kept)
 
     def take_undecided(self) -> list[Undecided]:
         """What was in doubt since the last call."""

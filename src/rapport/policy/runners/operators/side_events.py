@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rapport.policy.plan import Side
 from rapport.policy.runners.operators.identities import Leaf
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.near import cells_of
-from rapport.policy.runners.operators.table import Columns, Table
+from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.stream_steps import side_rows
+from rapport.policy.runners.operators.table import Table
 
 
 class SideEvents:
@@ -16,26 +15,19 @@ class SideEvents:
     hold of events near each other.
     """
 
-    def __init__(self, side: Side, leaf: Leaf, reach: float | None) -> None:
+    def __init__(self, side: Side, leaf: Leaf, reach: float | None, shared: SharedSteps) -> None:
         self.stream, self._leaf, self._reach = side.stream or "", leaf, reach
+        self._shared = shared
         self.table: Table | None = None
 
-    def add(self, rows: StreamRows) -> None:
-        """Takes the rows that satisfy the side's constraints."""
-        chosen = np.flatnonzero(self._leaf.allowed()[rows.codes])
-        if not len(chosen) and self.table is not None:
+    def add(self, rows: StreamRows, first: int) -> None:
+        """Takes the rows that satisfy the side's constraints; `first`: the ordinal of the batch's
+        first event.
+        """
+        key = (rows, self._leaf, self._reach)
+        columns = self._shared.once(key, side_rows, rows, self._leaf, self._reach)
+        if columns is None:
             return
-        values = rows.values[chosen]
-        columns: Columns = {
-            "code": rows.codes[chosen],
-            "end": rows.times[chosen],
-            "event": rows.ordinals[chosen],
-            "value": values,
-        }
-        if self._reach is not None:
-            columns["cell"] = cells_of(values, self._reach)
-        if rows.blurs is not None:
-            columns["blur"] = rows.blurs[chosen]
         if self.table is None:
             self.table = Table({name: column[:0] for name, column in columns.items()})
-        self.table.append(columns)
+        self.table.append(columns | {"event": columns["event"] + first})

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rapport.core.detection import Detection, detection_order
+from rapport.core.detection import Detection
+from rapport.policy.runners.operators.output_order import in_output_order
 
 Bindings = tuple[tuple[str, str], ...]
 Counts = Callable[[Detection], bool]
@@ -95,4 +96,4 @@ class Throttle:
 def each_detection_once(found: list[Detection]) -> list[Detection]:
     """Each detection once, in the order of the output: different occurrences may say the same."""
     unique = {(item.time, tuple(item.bindings.items()), item.causes): item for item in found}
-    return sorted(unique.values(), key=detection_order)
+    return in_output_order(unique.values())

@@ -6,7 +6,7 @@ Bounded by the window and the number of identities, never by the length of the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,17 +28,24 @@ from rapport.policy.plan import (
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.causes import NO_EVENT, CauseSets
 from rapport.policy.runners.operators.correlations import Correlations
-from rapport.policy.runners.operators.identities import Identities, Leaves
-from rapport.policy.runners.operators.intake import EventLog, StreamRows, blurs_of, rows_of_stream
-from rapport.policy.runners.operators.lookup import constraint_pairs
-from rapport.policy.runners.operators.predicate import Predicate
+from rapport.policy.runners.operators.facts import facts_of_tables, unnamed_facts
+from rapport.policy.runners.operators.intake import EventLog, StreamRows
+from rapport.policy.runners.operators.leaves import Leaves
+from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
 from rapport.policy.runners.operators.queries import Queries
 from rapport.policy.runners.operators.reaches import (
     longest_window_ms,
     uncertainties,
 )
+from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.step import OccurrenceStep
 from rapport.policy.runners.operators.steps import make_step
+from rapport.policy.runners.operators.stream_steps import (
+    Occurred,
+    query_occurrences,
+    reading_occurrences,
+    stream_rows,
+)
 from rapport.policy.runners.operators.table import Columns, Rows, Table, with_blurs
 from rapport.policy.runners.operators.varying import NEED, Varying, VaryingProperty, VaryingTerm
 
@@ -59,12 +66,19 @@ class Window:
         sources: Mapping[str, PushSource],
         began: int | None = None,
         varying: Varying | None = None,
+        shared: SharedSteps | None = None,
+        saved: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """`varying`: what a family of plans differs in, of which this is the one that lets most
-        through; None: it is no family.
+        through; None: it is no family. `shared`: with whom steps are shared; None: with nobody.
+        `saved`: by concept the identities of the state that will be restored.
         """
         self.plan, self._pull, self.varying = plan, pull, varying
-        self.identities = {name: Identities(pull.instances(name)) for name in plan.concepts()}
+        self._shared = shared = shared or SharedSteps()
+        self.identities = {
+            name: shared.identities(name, pull.instances(name), (saved or {}).get(name))
+            for name in plan.concepts()
+        }
         self.events, self.sets = EventLog(), CauseSets()
         self.occurrences: dict[int, Table] = {}
         self._blurs = uncertainties(plan, sources)
@@ -73,10 +87,11 @@ class Window:
         self._streams = sorted(
             {s for t in plan.terms if not _is_step(t) for s in streams_of_term(t)}
         )
-        self._leaves = Leaves(self.identities)
-        self.correlations = Correlations(plan, self._leaves)
-        self._queries = Queries(self.identities, pull)
-        self._readings: dict[int, Predicate] = {}
+        self._blur_key = tuple(sorted(self._blurs.items()))
+        self._leaves = Leaves(self.identities, shared)
+        self.correlations = Correlations(plan, self._leaves, shared)
+        self._queries = Queries(self.identities, pull, shared)
+        self._readings: dict[int, ReadingTerm] = {}
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
         for number, term in enumerate(plan.terms):
@@ -99,7 +114,7 @@ class Window:
                 self._queries.add(number, term, self._leaves.of(side))
             case ReadingTerm():
                 self.occurrences[number] = self._empty(number)
-                self._readings[number] = predicate
+                self._readings[number] = term
             case ConstraintTerm():
                 self._fill_constraint(number, term)
 
@@ -186,18 +201,20 @@ class Window:
 
     def _take_readings(self, readings: pa.RecordBatch) -> None:
         first = self.events.add(readings.column("time").to_numpy(), readings.column("id"))
-        blurs = blurs_of(readings, self._blurs) if self._blurs else None
+        once = self._shared.once
+        self._shared.turn_to(readings)
         for stream in self._streams:
-            concept = stream.partition(".")[0]
-            rows = rows_of_stream(readings, stream, self.identities[concept], first)
+            known = self.identities[stream.partition(".")[0]]
+            key = (stream, known, self._blur_key)
+            rows = once(key, stream_rows, readings, stream, known, self._blurs)
             if rows is not None:
-                rows.blurs = None if blurs is None else blurs[rows.ordinals - first]
-                for number, places, instances in self._queries.find(stream, rows):
-                    self._add_occurrences(number, rows, places, instances)
-                self._add_readings(stream, rows)
-                self.correlations.take(stream, rows)
-        for number, pairs in self.correlations.completed():
-            self.occurrences[number].append(pairs)
+                for number, asking, pairs in self._queries.find(stream, rows):
+                    occurred = once((rows, asking), query_occurrences, rows, asking, *pairs)
+                    self._add_occurrences(number, rows, occurred, first)
+                self._add_readings(stream, rows, first)
+                self.correlations.take(stream, rows, first)
+        for number, completed in self.correlations.completed():
+            self.occurrences[number].append(completed)
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
@@ -226,10 +243,17 @@ class Window:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what `state` gave; instances are looked up again in the tables of today."""
-        for name, ids in state["identities"].items():
-            self.identities[name].restore(ids)
-        self._leaves.forget()
-        self._queries.renew()
+        changed = [
+            (self.identities[name], ids)
+            for name, ids in state["identities"].items()
+            if not self.identities[name].begins_with(ids)
+        ]
+        for known, ids in changed:  # never where they are shared: `saved` was given then
+            known.restore(ids)
+        if changed:
+            self._shared.forget_kept()
+            self._leaves.forget()
+            self._queries.renew()
         self.events.restore(state["events"])
         self.sets.restore(state["sets"])
         for number, step in self._steps.items():
@@ -244,24 +268,16 @@ class Window:
         self.settle()
 
     def _fill_constraint(self, number: int, term: ConstraintTerm) -> None:
-        first, second = constraint_pairs(
-            term,
-            self.identities[term.first.concept],
-            self.identities[term.second.concept],
-            self._predicates[number],
-        )
-        zeros, none = np.zeros(len(first), np.int64), np.full(len(first), -1)
-        self.occurrences[number] = Table(
-            {
-                "first": first,
-                "second": second,
-                "end": zeros,
-                "start": zeros,
-                "event": none,
-                "other": none,
-            }
-            | self._needs_of(number, None, None, first, second)
-        )
+        known = self.identities[term.first.concept], self.identities[term.second.concept]
+        predicate = self._predicates[number]
+        if self._varies(number) is not None or not is_of_tables_alone(term):
+            facts = facts_of_tables(term, *known, predicate)
+            codes = facts.columns["first"], facts.columns["second"]
+            facts.columns |= self._needs_of(number, None, None, *codes)
+        else:
+            key = (unnamed_facts(term), known)
+            facts = self._shared.keep(key, facts_of_tables, term, *known, predicate)
+        self.occurrences[number] = facts
 
     def _needs_of(
         self, number: int, first: Any, second: Any, first_codes: Rows, second_codes: Rows
@@ -272,16 +288,16 @@ class Window:
         predicate = self._predicates[number]
         return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
 
-    def _add_readings(self, stream: str, rows: StreamRows) -> None:
+    def _add_readings(self, stream: str, rows: StreamRows, first: int) -> None:
         """Comparisons of what one event brings with what is known of its instance."""
-        for number, predicate in self._readings.items():
-            side = self.plan.terms[number].first
-            if side.stream != stream:
+        for number, term in self._readings.items():
+            if term.first.stream != stream:
                 continue
-            chosen = np.flatnonzero(self._leaves.of(side).allowed()[rows.codes])
-            values, codes = rows.values[chosen], rows.codes[chosen]
-            places = chosen[predicate.holds(values, values, codes, codes)]
-            self._add_occurrences(number, rows, places, rows.codes[places])
+            predicate, leaf = self._predicates[number], self._leaves.of(term.first)
+            asked = term.compared if is_of_tables_alone(term) else predicate
+            key = (rows, asked, term.first.attribute, leaf)
+            occurred = self._shared.once(key, reading_occurrences, rows, leaf, predicate)
+            self._add_occurrences(number, rows, occurred, first)
 
     def _add_step(self, number: int, found: Columns) -> None:
         """Occurrences of a step; their causes are kept with them, however old they are."""
@@ -296,29 +312,20 @@ class Window:
             columns["blur"] = found.get("uncertainty", np.zeros(rows, np.int64))
         self.occurrences[number].append(columns)
 
-    def _add_occurrences(self, number: int, rows: StreamRows, places: Any, instances: Any) -> None:
-        if not len(places):
+    def _add_occurrences(
+        self, number: int, rows: StreamRows, occurred: Occurred, first: int
+    ) -> None:
+        if not len(occurred.places):
             return
-        term = self.plan.terms[number]
-        keys, times = rows.codes[places], rows.times[places]
-        first, second = (keys, instances) if term.first.stream is not None else (instances, keys)
-        columns = {
-            "first": first,
-            "second": second,
-            "end": times,
-            "start": times,
-            "event": rows.ordinals[places],
-            "other": np.full(len(places), NO_EVENT),
-        }
-        if rows.blurs is not None:
-            columns["blur"] = rows.blurs[places]
-        first_value, second_value = (
-            rows.values[places] if side.stream is not None else None
-            for side in (term.first, term.second)
-        )
-        columns |= self._needs_of(number, first_value, second_value, first, second)
-        if term.first.alias == term.second.alias:
-            columns = {name: column[first == second] for name, column in columns.items()}
+        columns = occurred.numbered_from(first)
+        if self._varies(number) is not None:
+            term = self.plan.terms[number]
+            first_value, second_value = (
+                rows.values[occurred.places] if side.stream is not None else None
+                for side in (term.first, term.second)
+            )
+            codes = columns["first"], columns["second"]
+            columns |= self._needs_of(number, first_value, second_value, *codes)
         self.occurrences[number].append(columns)
 
 

@@ -13,7 +13,8 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.members import Member, Members
-from rapport.policy.runners.operators.operator import PlanOperator
+from rapport.policy.runners.operators.operator import Numbered, PlanOperator
+from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.throttle import Counts
 from rapport.policy.runners.operators.varying import Choice, VaryingProperty, VaryingTerm
 from rapport.policy.runners.sharing.sides import replace, with_sides
@@ -42,6 +43,8 @@ class Surroundings(NamedTuple):
     sources: Mapping[str, PushSource]
     counts: Counts | None = None
     """Which of the detections that `at most once per` leaves out are counted; None: all."""
+    shared: SharedSteps | None = None
+    """With whom steps are shared; None: with nobody."""
 
 
 class Family:
@@ -54,8 +57,10 @@ class Family:
         around: Surroundings,
         began: int | None,
         bounds: Sequence[str | float] = (),
+        saved: Numbered | None = None,
     ) -> None:
         """`bounds`: constants of others that are let through too; members may have them later.
+        `saved`: of the state that the operator will take over.
 
         Raises Unsupported when the tables hold no numbers where the plans compare some.
         """
@@ -75,6 +80,8 @@ class Family:
             members=self._members,
             version=content_id(family_key(self.sample, slot).decode())[:12],
             counts=around.counts,
+            shared=around.shared,
+            saved=saved,
         )
         self.admit(plans)
 

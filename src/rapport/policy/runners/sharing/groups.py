@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, SilentTerm
 from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.operator import PlanOperator, positive_terms
+from rapport.policy.runners.operators.operator import (
+    Numbered,
+    PlanOperator,
+    positive_terms,
+)
 from rapport.policy.runners.operators.reaches import (
     longest_window_ms,
     memory_ms,
@@ -28,6 +32,8 @@ class Group:
         self.operator, self.plans, self.family, self.began = operator, plans, family, began
         self.spent_ns = 0
         """Time it took since the last change of its plans."""
+        self.wanted = self.computed = 0
+        """Steps it wanted and computed since then."""
         self._keys: dict[bytes, Slot] | None = None
         plan = operator.plan
         has_steps = any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
@@ -68,10 +74,25 @@ class Group:
         self.plans = {}
 
 
-def start_alone(plan: Plan, around: Surroundings, since: int | None, began: int) -> Group:
-    """A plan on its own. `since`: from when silence counts; `began`: the watermark now."""
+def start_alone(
+    plan: Plan,
+    around: Surroundings,
+    since: int | None,
+    began: int,
+    saved: Numbered | None = None,
+) -> Group:
+    """A plan on its own. `since`: from when silence counts; `began`: the watermark now; `saved`:
+    of the state that its operator will take over.
+    """
     operator = PlanOperator(
-        plan, around.pull, around.silence, around.sources, since, counts=around.counts
+        plan,
+        around.pull,
+        around.silence,
+        around.sources,
+        since,
+        counts=around.counts,
+        shared=around.shared,
+        saved=saved,
     )
     return Group(operator, {plan.policy: plan}, None, began)
 
@@ -83,9 +104,10 @@ def start_family(
     since: int | None,
     began: int,
     bounds: Sequence[str | float] = (),
+    saved: Numbered | None = None,
 ) -> Group:
     """Plans that differ in the slot at most."""
-    family = Family(slot, plans, around, since, bounds)
+    family = Family(slot, plans, around, since, bounds, saved)
     return Group(family.operator, {plan.policy: plan for plan in plans}, family, began)
 
 

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from rapport.core.detection import Detection, Undecided, detection_order
+from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Corrupt, Problem, Unsupported
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.runners.operators.operator import numbered
+from rapport.policy.runners.operators.output_order import in_output_order
 from rapport.policy.runners.operators.predicate import looked_up
+from rapport.policy.runners.operators.shared_steps import SharedSteps
+from rapport.policy.runners.operators.state import unpack
 from rapport.policy.runners.operators.support import check_supported
+from rapport.policy.runners.sharing.costs import Costs
 from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.groups import (
     BEGIN_OF_TIME,
@@ -28,6 +33,8 @@ from rapport.policy.runners.sharing.settling import settle
 from rapport.policy.runners.sharing.slots import Slot
 
 _log = get_logger(__name__)
+_FEW = 16
+"""Below this many rows Python is faster than a call into Arrow."""
 # Not pa.array: it would load pandas (half a second) as soon as a node is imported.
 _NO_READINGS = pa.RecordBatch.from_arrays([pa.nulls(0, pa.int64())], names=["time"])
 
@@ -41,14 +48,16 @@ class RunningPlans:
 
     def __init__(self, around: Surroundings, since: int | None, clock: Callable[[], int]) -> None:
         """`since`: from when silence counts for plans that begin before the first reading."""
-        self._around, self._since, self._clock = around, since, clock
+        self._shared = SharedSteps()
+        self._around = around._replace(shared=self._shared)
+        self._since, self._clock = since, clock
         self._plans: dict[str, Plan] = {}
         self._versions: dict[str, str] = {}
         self._groups: list[Group] = []
         self._unbuilt: dict[str, Plan] = {}
         """Begin with the first reading, as families where they can."""
         self._settle_at: int | None = None
-        self._spent: dict[str, int] = {}
+        self._costs = Costs()
         self._undecided: list[Undecided] = []
         self.failed: dict[str, Failed] = {}
         self.failed_plans: dict[str, Plan] = {}
@@ -91,7 +100,7 @@ class RunningPlans:
 
     def _leave(self, policy: str) -> None:
         group = self._group_of(policy)
-        self._settle_accounts([group])
+        self._costs.settle([group])
         group.leave(policy)
         if not group.plans:
             self._groups.remove(group)
@@ -135,6 +144,7 @@ class RunningPlans:
             own = self._process_group(group, taken, watermark)
             if own:
                 found.append(own)
+        self._shared.forget_batch()
         if self._settle_at is not None and self._settle_at <= watermark < END_OF_TIME:
             self._settle(watermark)
         return _merged(found)
@@ -142,7 +152,8 @@ class RunningPlans:
     def _process_group(
         self, group: Group, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
-        began_ns, operator = self._clock(), group.operator
+        began_ns, operator, shared = self._clock(), group.operator, self._shared
+        wanted, computed = shared.wanted, shared.computed
         try:
             if ready is None and not _is_due(operator.pending_until(), watermark):
                 return []
@@ -152,13 +163,15 @@ class RunningPlans:
             return self._without(group, error, ready, watermark)
         finally:
             group.spent_ns += self._clock() - began_ns
+            group.wanted += shared.wanted - wanted
+            group.computed += shared.computed - computed
         return found
 
     def _without(
         self, group: Group, error: Exception, ready: pa.RecordBatch | None, watermark: int
     ) -> list[Detection]:
         """Goes on without a group that failed, or with its members one by one."""
-        self._settle_accounts([group])
+        self._costs.settle([group])
         self._groups.remove(group)
         plans = list(group.plans.values())
         if group.family is None:
@@ -186,7 +199,7 @@ class RunningPlans:
         del self._plans[name], self._versions[name]
 
     def _settle(self, watermark: int) -> None:
-        self._settle_accounts(self._groups)
+        self._costs.settle(self._groups)
         settled = settle(self._groups, self._around, watermark)
         self._groups, self._settle_at = settled.groups, settled.again
 
@@ -210,21 +223,14 @@ class RunningPlans:
         return found
 
     @property
-    def spent_ns(self) -> dict[str, int]:
-        """Time spent on each policy so far; what a family costs is shared among its members."""
-        self._settle_accounts(self._groups)
-        return self._spent
+    def costs(self) -> Costs:
+        """Of each policy so far."""
+        self._costs.settle(self._groups)
+        return self._costs
 
-    @spent_ns.setter
-    def spent_ns(self, spent: dict[str, int]) -> None:
-        self._spent = spent
-
-    def _settle_accounts(self, groups: Iterable[Group]) -> None:
-        for group in groups:
-            share = group.spent_ns // len(group.plans) if group.plans else 0
-            for name in group.plans if share else ():
-                self._spent[name] = self._spent.get(name, 0) + share
-                group.spent_ns -= share
+    @costs.setter
+    def costs(self, costs: Costs) -> None:
+        self._costs = costs
 
     # --- other places ---
 
@@ -267,11 +273,14 @@ class RunningPlans:
 
     def _restored(self, saved: SavedGroup, plans: list[Plan]) -> Group:
         since = saved.began if saved.began > BEGIN_OF_TIME else self._since
+        around, state = self._around, unpack(saved.state)
+        ids = numbered(state)
         if saved.slot is None:
-            group = start_alone(plans[0], self._around, since, saved.began)
+            group = start_alone(plans[0], around, since, saved.began, ids)
         else:
-            group = start_family(saved.slot, plans, self._around, since, saved.began, saved.bounds)
-        group.operator.restore(saved.state)
+            bounds = saved.bounds
+            group = start_family(saved.slot, plans, around, since, saved.began, bounds, ids)
+        group.operator.take_over(state)
         return group
 
     def adopt(self, other: RunningPlans, watermark: int) -> None:
@@ -295,7 +304,8 @@ def _streams_of(ready: pa.RecordBatch | None) -> frozenset[str]:
     """The streams that readings are of."""
     if ready is None:
         return frozenset()
-    return frozenset(ready.column("stream").unique().to_pylist())
+    streams = ready.column("stream")
+    return frozenset((streams if len(streams) < _FEW else streams.unique()).to_pylist())
 
 
 def _is_due(due: int | None, watermark: int) -> bool:
@@ -306,4 +316,4 @@ def _merged(found: list[list[Detection]]) -> list[Detection]:
     """Sorted lists as one."""
     if len(found) < 2:
         return found[0] if found else []
-    return sorted((item for own in found for item in own), key=detection_order)
+    return in_output_order(item for own in found for item in own)

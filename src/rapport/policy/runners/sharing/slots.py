@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rapport.policy import measures, relations
 from rapport.policy.plan import (
     Absent,
     Clause,
@@ -23,7 +22,6 @@ from rapport.policy.plan import (
     ConstraintTerm,
     CorrelationTerm,
     LastingTerm,
-    Measure,
     Plan,
     Positive,
     QueryTerm,
@@ -35,6 +33,7 @@ from rapport.policy.plan import (
     TermStep,
     state_atoms,
 )
+from rapport.policy.runners.operators.predicate import is_built_in
 from rapport.policy.runners.operators.shapes import Shape, shape_of
 from rapport.policy.runners.sharing.sides import replace, sides_of, unnamed, with_sides
 
@@ -69,7 +68,7 @@ def slots_of(plan: Plan) -> tuple[Slot, ...]:
 
     None for plans with functions of the site: whatever these do concerns one policy.
     """
-    if not all(_is_built_in(term) for term in _state_terms(plan)):
+    if not all(is_built_in(term) for term in _state_terms(plan)):
         return ()
     shape = shape_of(plan)
     terms = [TermConstant(number) for number in range(len(plan.terms))]
@@ -139,14 +138,6 @@ def _state_terms(plan: Plan) -> Iterator[StateTerm]:
             yield from (atom.term for atom in state_atoms(term.state))
         elif not isinstance(term, SilentTerm):
             yield term
-
-
-def _is_built_in(term: StateTerm) -> bool:
-    if term.compared is None:
-        return term.function in relations.BUILT_IN
-    operands = (term.compared.left, term.compared.right)
-    named = [one.function for one in operands if isinstance(one, Measure)]
-    return all(name in measures.BUILT_IN for name in named)
 
 
 # --- the constant of a term ---
