@@ -21,9 +21,9 @@ from rapport.core.detection import DETECTED
 from rapport.core.errors import UnknownName
 from rapport.core.event import make_event
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.component import Component
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.role import Role
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance

@@ -17,11 +17,11 @@ import msgspec
 from rapport.core.errors import InvalidInput
 from rapport.core.ids import content_id
 from rapport.ensemble.backlog import Backlog, Reading, Receipt
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
-from rapport.ensemble.fields import Local
-from rapport.ensemble.processes import process
-from rapport.ensemble.role import Role
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.fields import Local
+from rapport.ensemble.model.processes import process
+from rapport.ensemble.model.role import Role
 
 WINDOW = 64
 """Readings that travel at a time."""

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from rapport.ensemble.calls import Call, Outcome
-from rapport.ensemble.component import Component
-from rapport.ensemble.faults import Fault
 from rapport.ensemble.gossip.machine import GossipMachine, Offer
 from rapport.ensemble.gossip.own_components import Double
 from rapport.ensemble.gossip.recipients import Askers, RandomRecipients, Recipients
@@ -17,8 +14,11 @@ from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf, is_of_groupers
 from rapport.ensemble.grouping.machine import GrouperMachine
 from rapport.ensemble.grouping.retransmission import BesideGroups
-from rapport.ensemble.host import Host
 from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.model.calls import Call, Outcome
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.faults import Fault
+from rapport.ensemble.model.host import Host
 from rapport.ensemble.trace import Tracing
 from rapport.kernel.chance import Chance
 from rapport.transport.base import Address, Now, Sender

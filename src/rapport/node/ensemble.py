@@ -17,9 +17,9 @@ from rapport.core.errors import RapportError, Unavailable, UnknownName
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.backlog import Receipt
 from rapport.ensemble.carrying import Collector, Confirming
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
-from rapport.ensemble.faults import fault_of
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.faults import fault_of
 from rapport.ensemble.runtime.program import load_program
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.status import NodeStatus

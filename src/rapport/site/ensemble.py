@@ -14,7 +14,7 @@ import msgspec
 from rapport.core.errors import InvalidInput, Problem
 from rapport.ensemble.gossip.advice import advice
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.host_settings import HostSettings
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
 from rapport.kernel.fields import Fields
 from rapport.kernel.paths import is_file, is_inside

@@ -25,7 +25,7 @@ from rapport.ensemble.carrying import (
     reading_id,
     told_by,
 )
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.host import Host
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import msgspec
 
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.grouping.client import GroupClient
 from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.host import Host
-from rapport.ensemble.host_settings import HostSettings
 from rapport.ensemble.messages import Published
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.processes import process
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.node import NodeMachine
-from rapport.ensemble.processes import process
-from rapport.ensemble.role import Role
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 from rapport.kernel.simulation import Scheduler

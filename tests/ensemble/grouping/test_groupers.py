@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.ensemble import plan_of_ensemble
 from rapport.ensemble.grouping.components import (
     Grouped,
     Grouper,
@@ -17,7 +16,8 @@ from rapport.ensemble.grouping.components import (
 from rapport.ensemble.grouping.groupers import Groupers
 from rapport.ensemble.grouping.settings import GroupingSettings
 from rapport.ensemble.messages import Published
-from rapport.ensemble.role import role_names
+from rapport.ensemble.model.ensemble import plan_of_ensemble
+from rapport.ensemble.model.role import role_names
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 

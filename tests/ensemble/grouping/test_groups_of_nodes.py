@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from rapport.ensemble.codec import decode, encode
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf
 from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.host import Host
 from rapport.ensemble.messages import Outgoing
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.node import NodeMachine
-from rapport.ensemble.role import Role
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
 from rapport.transport.base import Address, Sender

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.host import Host
-from rapport.ensemble.host_settings import HostSettings
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

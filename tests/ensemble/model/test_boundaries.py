@@ -9,7 +9,7 @@ import pytest
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component, Ensemble, NodeKnowledge, Role
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.host import Host
 from rapport.kernel.clock import Now
 
 At = Callable[[float], Now]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.host import Host
 from rapport.kernel.clock import Now
 
 EXAMPLE = Path(__file__).parents[3] / "examples/ensembles/car_sharing.py"

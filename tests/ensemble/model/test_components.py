@@ -10,7 +10,7 @@ import pytest
 
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.ensemble import Component, Local, Role, process
-from rapport.ensemble.role import RoleType, plan_of, role_names
+from rapport.ensemble.model.role import RoleType, plan_of, role_names
 
 
 class Place(msgspec.Struct):

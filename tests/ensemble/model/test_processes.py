@@ -12,9 +12,9 @@ import pytest
 
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.ensemble import Component, Local, process
-from rapport.ensemble.calls import run_call
-from rapport.ensemble.host import Host
-from rapport.ensemble.role import RoleType
+from rapport.ensemble.model.calls import run_call
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.role import RoleType
 from rapport.kernel.clock import Now
 
 At = Callable[[float], Now]

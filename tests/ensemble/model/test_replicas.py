@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component, Ensemble, Role
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.host import Host
 from rapport.kernel.clock import Now
 
 At = Callable[[float], Now]

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.ensemble import Component, Ensemble, Local, Role
-from rapport.ensemble.host import Host
 from rapport.ensemble.messages import Published
-from rapport.ensemble.reading import Reading
-from rapport.ensemble.snapshots import snapshot_of
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.snapshots import snapshot_of
 from rapport.kernel.clock import Now
 
 At = Callable[[float], Now]

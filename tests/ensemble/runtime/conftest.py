@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.host_settings import HostSettings
-from rapport.ensemble.processes import process
-from rapport.ensemble.role import Role
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.processes import process
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance

@@ -10,10 +10,10 @@ from rapport.core.errors import InvalidInput
 from rapport.ensemble.runtime.program import load_program
 
 GOOD = """
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.role import Role
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.settings import RuntimeSettings
 
 class Named(Role):

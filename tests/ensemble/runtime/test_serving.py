@@ -16,8 +16,8 @@ import pytest
 
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.runtime.asking import ask_status
 from rapport.ensemble.runtime.control import SWIM_BYTE
 from rapport.ensemble.runtime.serving import EnsembleNode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from rapport.ensemble.calls import Call, Outcome
+from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.runtime.threads import Threads
 from rapport.kernel.clock import Now, SystemClock
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.host import Host
 from rapport.ensemble.sharing import (
     MOST_BYTES,
     Offer,

@@ -8,7 +8,7 @@ import pytest
 
 from rapport.ensemble import Component, Ensemble, Local, Role, process
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.host import Host
 from rapport.ensemble.node import NodeMachine
 from rapport.ensemble.simulation.ages import KnowledgeAges
 from rapport.ensemble.simulation.city import DRIVER, Actor, City, CitySettings

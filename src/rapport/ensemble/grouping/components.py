@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
-from rapport.ensemble.fields import Local
 from rapport.ensemble.grouping.groupers import Groupers
 from rapport.ensemble.grouping.peers import GroupPeers
 from rapport.ensemble.grouping.register import Register
 from rapport.ensemble.grouping.table import GroupTable
 from rapport.ensemble.messages import Published
-from rapport.ensemble.role import Role
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.fields import Local
+from rapport.ensemble.model.role import Role
 from rapport.kernel.clock import Now
 from rapport.transport.base import Address
 

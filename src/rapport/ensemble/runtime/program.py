@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
-from rapport.ensemble.faults import fault_of
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.faults import fault_of
 from rapport.ensemble.runtime.settings import RuntimeSettings
 
 _HINT = (

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
 from rapport.ensemble.gossip.strategies import Strategy
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf
 from rapport.ensemble.grouping.machine import GrouperMachine
-from rapport.ensemble.host import Host
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.host import Host
 from rapport.ensemble.node import Grouping, NodeMachine
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed

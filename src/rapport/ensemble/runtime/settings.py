@@ -8,7 +8,7 @@ import msgspec
 
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.host_settings import HostSettings
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.transport import opening
 from rapport.transport.base import Address

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.calls import Call, Outcome
 from rapport.ensemble.codec import VERSION, decode, encode, values_of
 from rapport.ensemble.messages import Message, Published
+from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.node import NodeMachine
 from rapport.ensemble.runtime.control import (
     CONTROL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.ensemble.faults import Fault
+from rapport.ensemble.model.faults import Fault
 
 
 class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from rapport.ensemble.calls import Call, Outcome, run_call
+from rapport.ensemble.model.calls import Call, Outcome, run_call
 from rapport.kernel.alarm import steady_ms
 from rapport.kernel.clock import Clock
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.host_settings import HostSettings
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.ensemble.simulation.streets import StreetMap

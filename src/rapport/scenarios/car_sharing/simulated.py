@@ -10,8 +10,8 @@ import numpy as np
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble import Component
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.host import Host
-from rapport.ensemble.host_settings import HostSettings
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.node import NodeMachine
 from rapport.ensemble.simulation.ip_network import IpNetwork, IpSettings
 from rapport.ensemble.simulation.mobility import Positions

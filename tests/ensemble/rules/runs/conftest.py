@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
 from rapport.ensemble.gossip.machine import GossipMachine, Offer
 from rapport.ensemble.gossip.recipients import Askers, RandomRecipients
 from rapport.ensemble.gossip.settings import GossipSettings
@@ -18,10 +16,12 @@ from rapport.ensemble.gossip.strategies import CounterBased, Probabilistic
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf
 from rapport.ensemble.grouping.machine import GrouperMachine
 from rapport.ensemble.grouping.settings import GroupingSettings
-from rapport.ensemble.host import Host
 from rapport.ensemble.messages import Message, Outgoing, Published
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.node import NodeMachine
-from rapport.ensemble.role import Role
 from rapport.ensemble.rules.facts import facts_of
 from rapport.ensemble.trace import IP, RADIO, Kind, NodeFacts, Recorder, System, Trace
 from rapport.kernel.chance import Chance

@@ -8,20 +8,20 @@ from typing import Any
 
 from rapport.core.errors import DuplicateName, InvalidInput, UnknownName
 from rapport.core.knowledge import Knowledge
-from rapport.ensemble.boundaries import Boundaries
-from rapport.ensemble.calls import Call, Outcome, checked_values, failed, run_call
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble, EnsemblePlan, plan_of_ensemble
-from rapport.ensemble.faults import Fault, Faults, fault_of
-from rapport.ensemble.host_settings import HostSettings
-from rapport.ensemble.host_trace import tell_outcome
 from rapport.ensemble.messages import Published
-from rapport.ensemble.reading import Reading
-from rapport.ensemble.replicas import Replica, Replicas
-from rapport.ensemble.snapshots import Snapshot, snapshot_of
+from rapport.ensemble.model.boundaries import Boundaries
+from rapport.ensemble.model.calls import Call, Outcome, checked_values, failed, run_call
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble, EnsemblePlan, plan_of_ensemble
+from rapport.ensemble.model.faults import Fault, Faults, fault_of
+from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.host_trace import tell_outcome
+from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.replicas import Replica, Replicas
+from rapport.ensemble.model.snapshots import Snapshot, snapshot_of
+from rapport.ensemble.model.views import NodeKnowledge
+from rapport.ensemble.model.work import Work
 from rapport.ensemble.trace import Tracing
-from rapport.ensemble.views import NodeKnowledge
-from rapport.ensemble.work import Work
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

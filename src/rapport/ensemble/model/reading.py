@@ -8,7 +8,7 @@ import msgspec
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.messages import Published
-from rapport.ensemble.role import RoleType, is_named, plan_of
+from rapport.ensemble.model.role import RoleType, is_named, plan_of
 
 _FAULTS = (msgspec.DecodeError, RecursionError, ValueError, TypeError)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rapport.core.errors import nearest_names
-from rapport.ensemble.component import Component, NoSuchField
-from rapport.ensemble.copying import copied, is_fixed
-from rapport.ensemble.reading import Reading
-from rapport.ensemble.role import RoleType, plan_of
+from rapport.ensemble.model.component import Component, NoSuchField
+from rapport.ensemble.model.copying import copied, is_fixed
+from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.role import RoleType, plan_of
 
 
 class View:

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.calls import RAISED, Call, Change, Looked, Outcome, checked_values
-from rapport.ensemble.component import Component, changes_in, scratch, values_of
-from rapport.ensemble.ensemble import EnsemblePlan
-from rapport.ensemble.faults import Fault, fault_of
-from rapport.ensemble.reading import Reading
-from rapport.ensemble.role import RoleType
-from rapport.ensemble.views import View, reset
+from rapport.ensemble.model.calls import RAISED, Call, Change, Looked, Outcome, checked_values
+from rapport.ensemble.model.component import Component, changes_in, scratch, values_of
+from rapport.ensemble.model.ensemble import EnsemblePlan
+from rapport.ensemble.model.faults import Fault, fault_of
+from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.role import RoleType
+from rapport.ensemble.model.views import View, reset
 from rapport.kernel.clock import Now
 
 Pair = tuple["_Side", "_Side"]

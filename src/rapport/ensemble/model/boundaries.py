@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from rapport.ensemble.calls import RAISED
-from rapport.ensemble.component import Component, scratch
-from rapport.ensemble.ensemble import EnsemblePlan
-from rapport.ensemble.evaluation import odd_answer
-from rapport.ensemble.faults import Fault, fault_of
-from rapport.ensemble.reading import Reading
-from rapport.ensemble.role import RoleType, is_named
-from rapport.ensemble.views import NodeKnowledge, View
+from rapport.ensemble.model.calls import RAISED
+from rapport.ensemble.model.component import Component, scratch
+from rapport.ensemble.model.ensemble import EnsemblePlan
+from rapport.ensemble.model.evaluation import odd_answer
+from rapport.ensemble.model.faults import Fault, fault_of
+from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.role import RoleType, is_named
+from rapport.ensemble.model.views import NodeKnowledge, View
 
 LONGEST_GROUP = 256
 _GROUP_PARTS = (str, int, float, bool)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration
-from rapport.ensemble.fields import unknown_field
+from rapport.ensemble.model.fields import unknown_field
 
 Function = TypeVar("Function", bound=Callable[..., None])
 Names = str | Sequence[str]

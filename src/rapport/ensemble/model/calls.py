@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.ensemble.component import Component, changes_in, checked, scratch
-from rapport.ensemble.faults import Fault, fault_of
-from rapport.ensemble.processes import ProcessPlan
-from rapport.ensemble.role import plan_of
+from rapport.ensemble.model.component import Component, changes_in, checked, scratch
+from rapport.ensemble.model.faults import Fault, fault_of
+from rapport.ensemble.model.processes import ProcessPlan
+from rapport.ensemble.model.role import plan_of
 from rapport.kernel.clock import Now
 
 RAISED = (Exception, SystemExit)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.ensemble.copying import copied, is_fixed, is_same
-from rapport.ensemble.fields import Field, unknown_field
-from rapport.ensemble.processes import ProcessPlan, processes_of
-from rapport.ensemble.role import Role, field_names, plan_of
+from rapport.ensemble.model.copying import copied, is_fixed, is_same
+from rapport.ensemble.model.fields import Field, unknown_field
+from rapport.ensemble.model.processes import ProcessPlan, processes_of
+from rapport.ensemble.model.role import Role, field_names, plan_of
 
 LONGEST_ID = 200
 _ORIGIN = "_origin"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rapport.ensemble.calls import Call, Change, Outcome, ProcessCall
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import EnsemblePlan
-from rapport.ensemble.evaluation import Candidates, EvaluationCall
-from rapport.ensemble.faults import Fault
-from rapport.ensemble.host_settings import HostSettings
-from rapport.ensemble.hosted import Hosted
-from rapport.ensemble.replicas import Replicas
-from rapport.ensemble.role import RoleType
-from rapport.ensemble.running import Running
-from rapport.ensemble.schedule import Schedule
+from rapport.ensemble.model.calls import Call, Change, Outcome, ProcessCall
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import EnsemblePlan
+from rapport.ensemble.model.evaluation import Candidates, EvaluationCall
+from rapport.ensemble.model.faults import Fault
+from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.hosted import Hosted
+from rapport.ensemble.model.replicas import Replicas
+from rapport.ensemble.model.role import RoleType
+from rapport.ensemble.model.running import Running
+from rapport.ensemble.model.schedule import Schedule
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
 

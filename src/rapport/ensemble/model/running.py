@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rapport.ensemble.calls import Call
-from rapport.ensemble.faults import Fault
+from rapport.ensemble.model.calls import Call
+from rapport.ensemble.model.faults import Fault
 from rapport.kernel.clock import Now
 
 Key = tuple[str, str]

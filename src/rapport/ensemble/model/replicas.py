@@ -7,8 +7,8 @@ from typing import Any
 
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.messages import Published
-from rapport.ensemble.reading import Reading
-from rapport.ensemble.role import RoleType, is_named
+from rapport.ensemble.model.reading import Reading
+from rapport.ensemble.model.role import RoleType, is_named
 
 _EVERYBODY = ""
 

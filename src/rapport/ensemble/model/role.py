@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, dataclass_transform
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.ensemble.fields import Field, fields_of, published_shape, take_declared
+from rapport.ensemble.model.fields import Field, fields_of, published_shape, take_declared
 
 
 def _check_names(cls: RoleType) -> None:

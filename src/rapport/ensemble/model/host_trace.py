@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.ensemble.calls import Call, Outcome
+from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.trace import Kind, TraceEvent, Tracing
 
 

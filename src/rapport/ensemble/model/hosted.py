@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rapport.ensemble.component import Component
-from rapport.ensemble.copying import copied, is_same
-from rapport.ensemble.processes import ProcessPlan
-from rapport.ensemble.role import plan_of
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.copying import copied, is_same
+from rapport.ensemble.model.processes import ProcessPlan
+from rapport.ensemble.model.role import plan_of
 
 _NOTHING = object()
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput, TooLarge
-from rapport.ensemble.component import Component
-from rapport.ensemble.role import plan_of
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.role import plan_of
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 

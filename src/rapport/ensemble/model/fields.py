@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import msgspec
 
 from rapport.core.errors import InvalidInput, UnknownName
-from rapport.ensemble.copying import copied, is_fixed
+from rapport.ensemble.model.copying import copied, is_fixed
 
 T = TypeVar("T")
 

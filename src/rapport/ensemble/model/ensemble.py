@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, ClassVar, NamedTuple
 
 from rapport.core.errors import InvalidInput, nearest_names
-from rapport.ensemble.processes import period_ms
-from rapport.ensemble.role import Role, RoleType, plan_of
+from rapport.ensemble.model.processes import period_ms
+from rapport.ensemble.model.role import Role, RoleType, plan_of
 
 _ARGUMENTS = {
     "membership": ("coordinator", "member"),
