@@ -19,11 +19,11 @@ from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKeys
 
 PROGRAM = """
-from rapport.ensemble.component import Component
-from rapport.ensemble.ensemble import Ensemble
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.gossip.settings import GossipSettings
-from rapport.ensemble.host_settings import HostSettings
-from rapport.ensemble.role import Role
+from rapport.ensemble.model.host_settings import HostSettings
+from rapport.ensemble.model.role import Role
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.overlay.swim_settings import SwimSettings
 
