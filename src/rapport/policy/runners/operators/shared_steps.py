@@ -1,0 +1,91 @@
+"""What the operators of one runner compute once for all of them: numbers of identities, whose
+events matter, look-ups, and what each step without memory makes of a batch. [PO-6, PO-13]
+
+A step is named by what it depends on: the numbering (and with it the version of the tables), the
+constraints, the relationship with its constants. What two plans name alike is computed for the
+first that asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
+from weakref import ReferenceType, WeakValueDictionary, ref
+
+import pyarrow as pa
+
+from rapport.policy.runners.operators.identities import Identities
+from rapport.tables.instances import Instances
+
+Made = TypeVar("Made")
+_NOT_YET: Any = object()
+
+
+class StepCounts(NamedTuple):
+    """How often a step of a batch was wanted, and how often it had to be computed."""
+
+    wanted: int = 0
+    computed: float = 0
+    """Of one of several that are executed as one, its share."""
+
+
+class SharedSteps:
+    """Costs one look into a dictionary per step and batch; keeps nothing that no operator uses,
+    and of batches only what the latest one gave.
+    """
+
+    def __init__(self) -> None:
+        self._numberings: dict[str, list[ReferenceType[Identities]]] = {}
+        self._kept: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+        self._batch: pa.RecordBatch | None = None
+        self._made: dict[Hashable, Any] = {}
+        self.wanted = 0
+        self.computed = 0
+        """Steps of all batches so far."""
+
+    def identities(
+        self, concept: str, instances: Instances, saved: Sequence[str] | None = None
+    ) -> Identities:
+        """The numbering of a concept for these tables; `saved`: identities that must have the codes
+        0, 1, 2, ..., because a state speaks of them.
+        """
+        living = [one for one in self._numberings.get(concept, ()) if one() is not None]
+        for one in living:
+            known = one()
+            if known is not None and known.instances is instances and known.begins_with(saved):
+                return known
+        made = Identities(instances)
+        if saved is not None:
+            made.restore(list(saved))
+        self._numberings[concept] = [*living, ref(made)]
+        return made
+
+    def keep(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
+        """What is made of tables alone, for as long as some operator holds it."""
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = make(*arguments)
+        made: Made = found
+        return made
+
+    def forget_kept(self) -> None:
+        """Makes everything anew for who asks next: codes changed."""
+        self._kept.clear()
+
+    def turn_to(self, readings: pa.RecordBatch) -> None:
+        """Goes on with a batch, perhaps the one others had before."""
+        if readings is not self._batch:
+            self._batch, self._made = readings, {}
+
+    def forget_batch(self) -> None:
+        """All operators have had it."""
+        self._batch, self._made = None, {}
+
+    def once(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
+        """What a step makes of the batch. Nothing is kept of a step that raises."""
+        self.wanted += 1
+        made: Made = self._made.get(key, _NOT_YET)
+        if made is _NOT_YET:
+            made = self._made[key] = make(*arguments)
+            self.computed += 1
+        return made
