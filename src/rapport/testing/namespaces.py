@@ -19,6 +19,9 @@ from typing import Self
 
 from rapport.core.errors import Unavailable
 
+_WHERE = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+"""Administrators' programs are not on everybody's path."""
+_TC = which("tc", path=_WHERE) or "tc"
 _NEW_NETWORK = 0x40000000
 _DROP, _PASS, _RANDOM = 2, 0, 0xFFFFF038
 """What the filter returns, and where a classic BPF program finds a random number."""
@@ -28,7 +31,7 @@ def why_not() -> str:
     """Why there are no namespaces here; empty where there are."""
     if os.name != "posix" or os.geteuid() != 0:
         return "only root makes network namespaces"
-    missing = [name for name in ("ip", "tc") if which(name) is None]
+    missing = [name for name in ("ip", "tc") if which(name, path=_WHERE) is None]
     if missing:
         return f"there is no {' and no '.join(missing)}"
     try:
@@ -97,9 +100,9 @@ class Machines:
         program = f"4,32 0 0 {_RANDOM},53 0 1 {least},6 0 0 {_DROP},6 0 0 {_PASS}"
         for number in range(self.count):
             port = f"port{number}"
-            _run("ip", "netns", "exec", self._switch, "tc", "filter", "del", "dev", port, "ingress")
+            _run("ip", "netns", "exec", self._switch, _TC, "filter", "del", "dev", port, "ingress")
             if share:
-                filtering = ("tc", "filter", "add", "dev", port, "ingress")
+                filtering = (_TC, "filter", "add", "dev", port, "ingress")
                 bytecode = ("bpf", "direct-action", "bytecode", program)
                 _run("ip", "netns", "exec", self._switch, *filtering, *bytecode)
 
@@ -128,7 +131,7 @@ class Machines:
         pair = ("type", "veth", "peer", "name", "eth0", "netns", name)
         self._on_switch("link", "add", port, *pair)
         self._on_switch("link", "set", port, "master", "one", "up")
-        tc = ("tc", "qdisc", "add", "dev", port, "clsact")
+        tc = (_TC, "qdisc", "add", "dev", port, "clsact")
         _run("ip", "netns", "exec", self._switch, *tc)
         _run("ip", "-n", name, "address", "add", f"{self.host(number)}/24", "dev", "eth0")
         _run("ip", "-n", name, "link", "set", "eth0", "up")
