@@ -24,17 +24,16 @@ from rapport.context.v0.settings import LOOPBACK, V0Settings
 from rapport.core.context_wish import CONTEXT_WISHES
 from rapport.core.errors import InvalidInput, Problem, Unsupported
 from rapport.kernel.fields import Fields
-from rapport.kernel.paths import is_file, is_inside
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.policy.compiler.reads import table_attributes
 from rapport.policy.on_spark import OnSpark
 from rapport.policy.plan import Plan
+from rapport.site.datagram_fields import read_address, read_addresses, read_keys
 from rapport.site.on_spark import on_spark_of
 from rapport.site.parts import SiteParts
 from rapport.tables.tables import Tables
-from rapport.transport.addresses import parse_address
 from rapport.transport.base import Address
 
 _SETTINGS: dict[str, type[msgspec.Struct]] = {
@@ -77,16 +76,15 @@ def context_from_site(
     if "context" not in file.values:
         return None, problems
     fields = Fields(section, problems, known=_KEYS, strict=True)
-    listen = _address(fields, "listen", fields.filled_text("listen", example=_EXAMPLE))
-    join = [_address(fields, "join", text) for text in fields.texts("join", ())]
-    v0 = _address(fields, "v0", fields.text("v0", "", example='"127.0.0.1:7410"'))
-    keys = _keys(fields, directory)
+    listen = read_address(fields, "listen", fields.filled_text("listen", example=_EXAMPLE))
+    v0 = read_address(fields, "v0", fields.text("v0", "", example='"127.0.0.1:7410"'))
+    keys = read_keys(fields, directory, "context")
     rights = _rights(fields)
     if listen is None:
         return None, problems
     declared = ContextDeclared(
         listen=listen,
-        join=tuple(one for one in join if one is not None),
+        join=read_addresses(fields, "join"),
         keys=keys,
         v0=v0,
         v0_settings=_v0_settings(fields),
@@ -121,16 +119,6 @@ def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> N
             )
 
 
-def _address(fields: Fields, key: str, text: str) -> Address | None:
-    if not text:
-        return None
-    try:
-        return parse_address(text)
-    except InvalidInput as error:
-        fields.report(key, error)
-        return None
-
-
 def _v0_settings(fields: Fields) -> V0Settings:
     """Who is answered by v0: this machine, and those the site trusts besides."""
     named = fields.texts("v0_clients", (), example='["10.1.0.0/16"]')
@@ -147,22 +135,6 @@ def _v0_settings(fields: Fields) -> V0Settings:
         hint = "let it listen behind a firewall, or use keys and the protocol of `listen`"
         fields.fault("v0_clients", "context.open_door", message, hint=hint, severity="warning")
     return V0Settings(clients=(*LOOPBACK, *named))
-
-
-def _keys(fields: Fields, directory: Path) -> Path | None:
-    text = fields.text("keys", "", example='"context-keys.toml"')
-    if not text:
-        return None
-    path = directory / text
-    if not is_inside(path, directory) and not Path(text).is_absolute():
-        message = f"{text!r} leads out of the site directory"
-        fields.fault("keys", "site.outside", message, hint="write an absolute path if it is meant")
-    elif not is_file(path):
-        # Secrets are often put in place later, as those of other doors are.
-        hint = "make it with `rapport context keys make`"
-        message = f"there is no file {text!r}"
-        fields.fault("keys", "site.no_file", message, hint=hint, severity="warning")
-    return path
 
 
 def _rights(fields: Fields) -> dict[str, ContextGrant] | None:

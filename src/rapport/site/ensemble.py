@@ -22,9 +22,9 @@ from rapport.kernel.toml import TomlFile
 from rapport.overlay.swim_messages import MAX_NAME
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.bindings import source_bindings
+from rapport.site.datagram_fields import read_address, read_addresses, read_keys
 from rapport.site.ensemble_ties import Ties, read_ties
 from rapport.site.parts import SiteParts
-from rapport.transport.addresses import parse_address
 from rapport.transport.base import Address
 from rapport.transport.udp_broadcast import Group
 
@@ -97,15 +97,15 @@ def ensemble_from_site(
     if "ensemble" not in file.values:
         return None, problems
     fields = Fields(file.section("ensemble"), problems, known=_KEYS, strict=True)
-    listen = _address(fields, "listen", fields.filled_text("listen", example=_EXAMPLE))
+    listen = read_address(fields, "listen", fields.filled_text("listen", example=_EXAMPLE))
     declared = EnsembleDeclared(
         node=_node_name(fields, site_name),
         listen=listen or ("127.0.0.1", 0),
         group=_group(fields),
-        join=_addresses(fields, "join"),
-        groupers=_addresses(fields, "groupers"),
+        join=read_addresses(fields, "join"),
+        groupers=read_addresses(fields, "groupers"),
         is_grouper=fields.flag("grouper"),
-        keys=_keys(fields, directory),
+        keys=read_keys(fields, directory, "ensemble"),
         components=_components(fields, directory),
         record_ms=fields.duration_ms("record_every", 0),
         meanings=_meanings(fields),
@@ -138,41 +138,10 @@ def _node_name(fields: Fields, site_name: str) -> str:
     return name
 
 
-def _address(fields: Fields, key: str, text: str) -> Address | None:
-    if not text:
-        return None
-    try:
-        return parse_address(text)
-    except InvalidInput as error:
-        fields.report(key, error)
-        return None
-
-
-def _addresses(fields: Fields, key: str) -> tuple[Address, ...]:
-    found = [_address(fields, key, text) for text in fields.texts(key, ())]
-    return tuple(one for one in found if one is not None)
-
-
 def _group(fields: Fields) -> Group | None:
-    found = _address(fields, "group", fields.text("group", "", example='"239.7.4.1:7512"'))
+    found = read_address(fields, "group", fields.text("group", "", example='"239.7.4.1:7512"'))
     interface = fields.text("interface", "", example='"eth0"')
     return Group(*found, interface=interface) if found is not None else None
-
-
-def _keys(fields: Fields, directory: Path) -> Path | None:
-    text = fields.text("keys", "", example='"ensemble-keys.toml"')
-    if not text:
-        return None
-    path = directory / text
-    if not is_inside(path, directory) and not Path(text).is_absolute():
-        message = f"{text!r} leads out of the site directory"
-        fields.fault("keys", "site.outside", message, hint="write an absolute path if it is meant")
-    elif not is_file(path):
-        # Secrets are often put in place later, as those of other doors are.
-        hint = "make it with `rapport ensemble keys make`"
-        message = f"there is no file {text!r}"
-        fields.fault("keys", "site.no_file", message, hint=hint, severity="warning")
-    return path
 
 
 def _components(fields: Fields, directory: Path) -> tuple[Path, ...]:

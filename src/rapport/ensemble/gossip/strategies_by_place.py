@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from rapport.core.errors import InvalidInput
@@ -22,7 +23,7 @@ _MOST_HEARD = 16
 _SPOKES, _RINGS = 16, 4
 
 
-class _ByPlace(Silent):
+class _ByPlace(Silent, ABC):
     """Waits, remembers where the version was heard from, and then looks at the places.
 
     A sender whose place is not known counts for nothing: the node rather passes on once too often.
@@ -60,8 +61,9 @@ class _ByPlace(Silent):
         here = self._here()
         return here is None or self._is_worth_it(here, places)
 
+    @abstractmethod
     def _is_worth_it(self, here: Place, places: list[Place]) -> bool:
-        raise NotImplementedError
+        """Whether others than those at the places would hear it from here."""
 
 
 class DistanceBased(_ByPlace):

@@ -6,6 +6,7 @@ it may run at once, or in a thread while others go on.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ class Outcome(NamedTuple):
     """Every pair, if that was asked for."""
 
 
-class Call:
+class Call(ABC):
     """Something to be run by `run_call`, once."""
 
     __slots__ = ("component", "depth", "name", "now")
@@ -61,9 +62,9 @@ class Call:
         self.component, self.name, self.now, self.depth = component, name, now, depth
         """Whose, which process or ensemble, since when, and how many changes in a row led to it."""
 
+    @abstractmethod
     def run(self) -> Outcome:
         """Works; may raise whatever the component's code raises."""
-        raise NotImplementedError
 
 
 class ProcessCall(Call):
