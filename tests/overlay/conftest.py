@@ -116,7 +116,7 @@ class World:
             case ("pong", number):
                 self._carry_out(to, member.answered(sender, number, self.now))
             case SendJoin():
-                admission = member.asked_to_join(sender, self.now)
+                admission = member.asked_to_join(sender, self.now, by_hand=message.by_hand)
                 self._send(to, sender, ("welcome", admission.accepted, admission.others))
                 self._carry_out(to, admission.steps)
             case ("welcome", accepted, others):

@@ -344,6 +344,20 @@ def test_whatever_comes_and_goes_the_bounds_hold_and_who_is_left_is_connected(
     assert is_connected(made.graph())
 
 
+def test_one_that_was_only_ever_asked_looks_for_a_second_neighbour(world: Make) -> None:
+    made = world()
+    seed, *others = [address(number) for number in range(5)]
+    for name in (seed, *others):
+        made.add(name, (0.0, 0.0))
+    for name in others:
+        made.start(name, others)
+    made.run(20_000)
+    assert not made.members[seed].neighbours
+    made.start(others[0], [seed])  # nobody else has heard of it, and all others have enough
+    made.run(60_000)
+    assert len(made.members[seed].neighbours) >= 2
+
+
 # Topologies by hand
 
 

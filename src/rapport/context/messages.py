@@ -168,9 +168,12 @@ class Pong(_Message, frozen=True, array_like=True, tag="pon", gc=False):
 
 
 class Join(_Message, frozen=True, array_like=True, tag="joi", gc=False):
-    """Broker to broker: let us be neighbours. Answered by Welcome."""
+    """Broker to broker: let us be neighbours. Answered by Welcome. `by_hand`: somebody drew the
+    topology, so one that was only asked looks for no others.
+    """
 
     id: int
+    by_hand: bool = False
 
 
 class Welcome(_Message, frozen=True, array_like=True, tag="wel", gc=False):

@@ -42,6 +42,7 @@ class Membership:
     """
 
     __slots__ = (
+        "_by_hand",
         "_chance",
         "_flood",
         "_floor",
@@ -103,6 +104,8 @@ class Membership:
         self._search: NeighbourSearch | None = None
         self._floor, self._wished = settings.at_least, settings.at_most
         self._needed, self._has_news = 1, False
+        self._by_hand: bool | None = None
+        """Whether the neighbours are given by hand; None before anybody said."""
         self._look_ms: float | None = None
         self._silent = Revisiting(settings, chance, self._numbers)
 
@@ -110,7 +113,7 @@ class Membership:
         """Looks for neighbours in this list (and among former ones); ends with JoinedNetwork or
         Alone. Also what a controller's `join` does, with a new list at any time.
         """
-        self._has_left = False
+        self._has_left = self._by_hand = False
         self._known.learn(candidates)
         self._floor, self._wished = self._settings.at_least, self._settings.at_most
         named = set(candidates) - {self._own}
@@ -130,7 +133,7 @@ class Membership:
         self._known.learn(wanted)
         self._given_by_hand(len(set(wanted) | set(self.neighbours)))
         strangers = [broker for broker in wanted if broker not in self.neighbours]
-        return self._ask(strangers, now)
+        return self._ask(strangers, now)  # they hear that it is by hand
 
     def adopt(self, neighbours: Sequence[Address], now: Now) -> None:
         """Has these as neighbours at once, without a word and whatever `at_most`: simulations of a
@@ -156,8 +159,10 @@ class Membership:
         """
         self._known.hear_of(address)
 
-    def asked_to_join(self, by: Address, now: Now) -> Admission:
-        """A Join came; the admission says what Welcome to answer. Refused only by one that left."""
+    def asked_to_join(self, by: Address, now: Now, *, by_hand: bool = False) -> Admission:
+        """A Join came; the admission says what Welcome to answer. Refused only by one that left.
+        Who was only ever asked looks for others too, unless the topology is drawn by hand.
+        """
         if self._has_left or by == self._own:
             return Admission(False, (), [])
         others = [address for address in self.neighbours if address != by]
@@ -169,6 +174,9 @@ class Membership:
                 steps = self._part_from_one()
             self._gain(by, now)
             self._was_member = True
+            if by_hand and self._by_hand is not False:
+                self._given_by_hand(len(self.neighbours))
+            self._plan_look(now)
         return Admission(True, tuple(others), steps)
 
     def welcomed(
@@ -263,6 +271,7 @@ class Membership:
     # Looking for neighbours
 
     def _given_by_hand(self, count: int) -> None:
+        self._by_hand = True
         self._floor = min(self._settings.at_least, max(count, 1))
         self._wished = max(count, self._settings.at_least)
 
@@ -284,7 +293,8 @@ class Membership:
     ) -> list[MembershipStep]:
         self._needed = 1
         self._search = NeighbourSearch(self._settings, self._chance, self._numbers)
-        self._search.ask_exactly(addresses, now, random=random)
+        by_hand = self._by_hand is True and random is None
+        self._search.ask_exactly(addresses, now, random=random, by_hand=by_hand)
         return self._went_on([], now)
 
     def _went_on(self, steps: list[MembershipStep], now: Now) -> list[MembershipStep]:

@@ -26,11 +26,12 @@ class SendPing(msgspec.Struct, frozen=True, gc=False):
 
 class SendJoin(msgspec.Struct, frozen=True, gc=False):
     """Ask it to be a neighbour; tell `welcomed(by, accepted, others)` what it says. Repeated with
-    the same number when nothing is heard.
+    the same number when nothing is heard. `by_hand`: see `Membership.connect`.
     """
 
     to: Address
     number: int
+    by_hand: bool = False
 
 
 class SendDeparted(msgspec.Struct, frozen=True, gc=False):

@@ -31,6 +31,7 @@ class NeighbourSearch:
     __slots__ = (
         "_answered",
         "_asked",
+        "_by_hand",
         "_chance",
         "_joining",
         "_numbers",
@@ -58,6 +59,7 @@ class NeighbourSearch:
         self._reserve: list[Address] = []
         self._trips: dict[Address, RoundTrip] = {}
         self._answered = 0
+        self._by_hand = False
 
     def look(self, candidates: Sequence[Address], at_least: int, most: int, now: Now) -> None:
         """Pings the candidates and asks the nearest and one by chance, at most so many; nobody when
@@ -77,10 +79,15 @@ class NeighbourSearch:
         self._chosen(now)
 
     def ask_exactly(
-        self, addresses: Sequence[Address], now: Now, *, random: Address | None = None
+        self,
+        addresses: Sequence[Address],
+        now: Now,
+        *,
+        random: Address | None = None,
+        by_hand: bool = False,
     ) -> None:
         """Asks these, without pings."""
-        self.random = random
+        self.random, self._by_hand = random, by_hand
         for address in addresses:
             self._ask(address, now)
         self._settle()
@@ -144,7 +151,7 @@ class NeighbourSearch:
 
     def _ask(self, address: Address, now: Now) -> None:
         trip = self._trips.get(address)
-        step = SendJoin(address, next(self._numbers))
+        step = SendJoin(address, next(self._numbers), self._by_hand)
         self._asked.sent(address, address, step, now, trip.timeout_ms() if trip else UNKNOWN_MS)
         self.steps.append(step)
 

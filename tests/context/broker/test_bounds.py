@@ -57,7 +57,7 @@ MESSAGES = st.one_of(
     st.builds(m.Have, *HOP, RECORDS, ADDRESSES),
     st.builds(m.Ping, NUMBERS),
     st.builds(m.Pong, NUMBERS, st.floats(), st.binary(max_size=20)),
-    st.builds(m.Join, NUMBERS),
+    st.builds(m.Join, NUMBERS, st.booleans()),
     st.builds(m.Welcome, NUMBERS, st.booleans(), PATHS),
     st.builds(m.Departed, NUMBERS, ADDRESSES, NUMBERS, st.booleans()),
     st.builds(m.Command, SMALL, TEXTS, PATHS),

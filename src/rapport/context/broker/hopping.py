@@ -147,5 +147,5 @@ def _as_of_now(sent: tuple[Hop, float], now: Now) -> Hop:
     message, sent_ms = sent
     if type(message) is not Ask:
         return message
-    left_ms = message.left_ms - int(now.steady_ms - sent_ms)
+    left_ms = max(message.left_ms - int(now.steady_ms - sent_ms), 0)
     return msgspec.structs.replace(message, left_ms=left_ms)

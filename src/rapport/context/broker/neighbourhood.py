@@ -67,7 +67,8 @@ class Neighbourhood:
 
     def join_asked(self, join: Join, sender: Sender, now: Now) -> None:
         """Another broker wants to be a neighbour."""
-        admission = self._place.membership.asked_to_join(sender.address, now)
+        membership = self._place.membership
+        admission = membership.asked_to_join(sender.address, now, by_hand=join.by_hand)
         welcome = Welcome(join.id, admission.accepted, admission.others)
         self._place.send(welcome, sender.address)
         self.carry_out(admission.steps, now)
@@ -120,7 +121,7 @@ class Neighbourhood:
                     message: Message = Ping(number)
                     place.send(message, to)
                 case SendJoin(to=to, number=number):
-                    place.send(Join(number), to)
+                    place.send(Join(number, step.by_hand), to)
                 case SendDeparted(to=to):
                     message = Departed(step.number, step.broker, step.ttl, step.abrupt)
                     place.send(message, to)

@@ -110,7 +110,7 @@ class Walking:
 
     def _walk(self, ask: Ask, now: Now) -> None:
         search = self._place.settings.search
-        if ask.hops_left > 0 and search.look_ahead != "off":
+        if ask.hops_left > 0 and ask.left_ms > 0 and search.look_ahead != "off":
             likely = self._looking.likely(ask)
             if likely is not None and likely not in self._hopping.avoided(now):
                 self._place.counts["filter_hops"] += 1
@@ -144,7 +144,8 @@ class Walking:
         is_new = self._flood.is_new(key, now)
         if not is_new:
             place.counts["flood_repeats"] += 1
-        ends = place.table.answer(key_of(ask.question), now.wall_ms) is not None
+        is_held = place.table.answer(key_of(ask.question), now.wall_ms) is not None
+        ends = is_held or ask.left_ms <= 0
         ttl = 0 if ends else min(ask.hops_left, search.flood_ttl)
         width = search.width if ask.strategy == NORMALIZED else 0
         neighbours = place.membership.neighbours
