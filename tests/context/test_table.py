@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.context.table import Outcome, Records, TableLimits
 from rapport.core.context_record import ContextRecord, EntityRef
+from rapport.testing.work import lines
 
 ROOM = EntityRef("room", "r1")
 KEY = ("room", "r1", "status")
@@ -237,7 +236,6 @@ def test_after_the_clock_was_set_back_an_update_is_answered_at_once() -> None:
     assert answer.record.valid_from == 200
 
 
-@pytest.mark.slow
 def test_an_update_costs_the_same_however_many_providers_tell_the_same() -> None:
     costs = []
     for providers in (1, 2_000):
@@ -245,34 +243,23 @@ def test_an_update_costs_the_same_however_many_providers_tell_the_same() -> None
         for number in range(providers):
             at += 1
             table.put(record(at, at + 1_000_000, f"p{number}"), at)
-        rounds = []
-        for _ in range(5):
-            new = [
-                record(at + 1 + n, at + 1_000_000, f"p{n % providers}", value=n)
-                for n in range(2_000)
-            ]
-            began = time.process_time()
+        new = [record(at + 1 + n, at + 1_000_000, f"p{n % providers}", value=n) for n in range(200)]
+
+        def update(table: Records = table, new: list[ContextRecord] = new) -> None:
             for one in new:
                 table.put(one, one.valid_from)
-            rounds.append(time.process_time() - began)
-            at += 2_000
-        costs.append(min(rounds))
-    assert costs[1] < 20 * costs[0], costs
+
+        costs.append(lines(update))
+    assert costs[1] < 2 * costs[0], costs
 
 
 @pytest.mark.slow
 def test_looking_up_does_not_grow_with_the_table() -> None:
     costs = []
-    for size in (1_000, 300_000):
+    for size in (1_000, 100_000):
         table = Records()
         for number in range(size):
             table.put(record(0, 10_000 + number, "p", EntityRef("room", str(number))), 1)
         keys = [("room", str(number), "status") for number in range(0, size, size // 1_000)]
-        rounds = []
-        for _ in range(7):
-            began = time.process_time()
-            for key in keys:
-                table.answer(key, 5)
-            rounds.append(time.process_time() - began)
-        costs.append(min(rounds))
-    assert costs[1] < 10 * costs[0], costs  # caches of the processor, not the number of records
+        costs.append(lines(lambda: [table.answer(key, 5) for key in keys]))  # noqa: B023
+    assert costs[1] == costs[0], costs

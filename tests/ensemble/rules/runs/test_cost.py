@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.rules.check import RULES
 from rapport.ensemble.rules.index import TraceIndex
 from rapport.ensemble.trace import Trace
+from rapport.testing.work import calls
 
 Laboratory = Any
 PULL = GossipSettings(
@@ -19,27 +18,11 @@ PULL = GossipSettings(
 )
 
 
-def _calls(work: Callable[[], object]) -> int:
-    """How many functions were called: what a busy machine does not change."""
-    count = 0
-
-    def count_call(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(count_call)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def _cost_of_each_event(trace: Trace) -> list[float]:
     """Of making the index, and of each rule."""
-    costs = [_calls(lambda: TraceIndex(trace))]
+    costs = [calls(lambda: TraceIndex(trace))]
     index = TraceIndex(trace)
-    costs += [_calls(lambda rule=rule: list(rule.breaches(index))) for rule in RULES]
+    costs += [calls(lambda rule=rule: list(rule.breaches(index))) for rule in RULES]
     return [cost / len(trace.events) for cost in costs]
 
 
