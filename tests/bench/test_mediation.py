@@ -10,6 +10,7 @@ import pytest
 
 from rapport.bench import mediation
 from rapport.bench.mediation_events import AFFECTED, Form, events, values
+from rapport.bench.mediation_ratios import by_rounds
 from rapport.bench.mediation_throughput import seconds_of
 from rapport.bench.mediation_transformers import generation_ms, one_type, own_types, speeds, weight
 from rapport.bench.mediation_update import delays
@@ -34,7 +35,9 @@ METRICS = (
     r"(baseline|content-based|mediated|reflective|external), HTTP, .*1:(1|10)",
     r"(baseline|content-based|mediated|reflective), flat, in process, .*1:(1|10)",
     r"(baseline|content-based|mediated|reflective), deep, in process, .*1:(1|10)",
-    r"mediated / content-based, .*1:(1|10)",
+    r"mediated / content-based, HTTP, .*1:(1|10)",
+    r"mediated / content-based, (flat|deep), in process, .*single events, 1:(1|10), processor",
+    r"mediated / content-based, (flat|deep), in process, batches .*, 1:(1|10), processor",
     r"once in the node / at every consumer",
     r"one transformer, batch of values, (flat|deep), (1|5|15) of 15",
     r"transformer / reflective, (flat|deep), (1|5|15) of 15",
@@ -107,6 +110,22 @@ def test_what_was_done_for_one_is_not_done_again_for_a_batch_cut_otherwise() -> 
     assert once.of(batch[:4]) == [1, 2, 3, 4]
     assert once.of(batch[2:]) == [3, 4, 5, 6]
     assert once.worked == 6
+
+
+def test_what_was_done_is_kept_for_the_last_few_thousand_events() -> None:
+    batch = stored("flat", 4_500)
+    once = Once(lambda items: [item.position for item in items])
+    for start in range(0, 4_500, 500):
+        once.of(batch[start : start + 500])
+    assert once.of(batch[500:]) == list(range(501, 4_501))
+    assert once.worked == 4_500
+    assert once.of(batch[:500]) == list(range(1, 501))
+    assert once.worked == 5_000
+
+
+def test_a_ratio_is_of_rounds_side_by_side_and_one_that_was_disturbed_does_not_count() -> None:
+    assert by_rounds([2.0, 8.0, 20.0], [4.0, 10.0, 25.0]) == 0.8
+    assert by_rounds([2.0, 8.0, 20.0, 3.0, 5.0], [2.0, 8.0, 900.0, 3.0, 5.0]) == 1.0
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rapport.site.site import check_site
+from rapport.site.site import check_site, load_site
 
 SITE = """
 [site]
@@ -40,6 +40,14 @@ def problems(directory: Path, type_: str) -> dict[str, str]:
     (directory / "site.toml").write_text(SITE.replace("TYPE", type_))
     (directory / "feeds.toml").write_text(FEEDS)
     return {problem.code: problem.hint for problem in check_site(directory)}
+
+
+def test_it_is_a_warning_at_the_line_of_the_type_and_refuses_nothing(tmp_path: Path) -> None:
+    problems(tmp_path, "station")
+    (found,) = [one for one in check_site(tmp_path) if one.code == "source.bypasses_interpretation"]
+    line = SITE.splitlines().index('type = "TYPE"') + 1
+    assert (found.severity, found.file, found.line) == ("warning", "site.toml", line)
+    assert load_site(tmp_path).faults == ()
 
 
 def test_the_type_that_is_mapped_is_taken_as_it_should_be(tmp_path: Path) -> None:

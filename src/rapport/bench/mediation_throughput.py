@@ -8,8 +8,11 @@ takes what is there, and commits its place durably after each batch.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
+
+import msgspec
 
 from rapport.bench.mediation_ways import Way
 from rapport.channel.logged import LoggedChannels
@@ -22,23 +25,30 @@ BATCH = 1_000
 _CLOCK = SystemClock()
 
 
+class Took(msgspec.Struct, frozen=True):
+    """Seconds by the clock, and those in which the processor worked for this process."""
+
+    seconds: float
+    processor: float
+
+
 async def seconds_of(
     channels: LoggedChannels, name: str, events: Sequence[Event], way: Way, *, consumers: int,
     singly: bool,
-) -> float:  # fmt: skip
+) -> Took:  # fmt: skip
     """From the first publish until the last consumer has committed the last event; `name` is that
     of a new channel. `singly`: one event per append by 64 publishers at once, else batches of
     1,000 by one.
     """
     channel = channels.channel(name)
     readers = [await channels.subscribe(name, f"consumer-{n}") for n in range(consumers)]
-    began = _CLOCK.steady_ns()
+    began, worked = _CLOCK.steady_ns(), time.process_time_ns()
     publishing = _singly(channel, events) if singly else _in_batches(channel, events)
     consuming = [
         _consume(reader, way, number, len(events)) for number, reader in enumerate(readers)
     ]
     _, *received = await asyncio.gather(publishing, *consuming)
-    took = (_CLOCK.steady_ns() - began) / 1e9
+    took = Took((_CLOCK.steady_ns() - began) / 1e9, (time.process_time_ns() - worked) / 1e9)
     assert received == [len(events)] * consumers, received
     return took
 

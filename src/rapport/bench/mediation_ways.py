@@ -8,6 +8,7 @@ turned once for every interpretation among the consumers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -16,10 +17,12 @@ from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, Form, inte
 from rapport.bench.mediation_reflective import Reflective
 from rapport.core.event import StoredEvent
 from rapport.mediation.model.straight import (
+    Batch,
+    Bound,
     Read,
     Write,
+    straight_batch,
     straight_read,
-    straight_seen,
     straight_write,
 )
 
@@ -62,8 +65,8 @@ class Once:
         self.worked += len(batch)
         done = self._done
         done.update(zip([item.position for item in batch], found, strict=True))
-        while len(done) > _MOST_KEPT:
-            del done[next(iter(done))]
+        for position in list(islice(done, max(len(done) - _MOST_KEPT, 0))):
+            del done[position]
         return found
 
 
@@ -105,7 +108,8 @@ class Mediated:
             for name in (f"consumer-{number}" for number in range(readers))
         ]
         if readers == 1:
-            self.readers = [Once(_filtered(there(straight_seen([arrive, leave[0]], "a0"))))]
+            warm = Bound("a0", ">", _COLDEST_C)
+            self.readers = [Once(_filtered(there(straight_batch([arrive, leave[0]], warm))))]
             return
         read, root = there(straight_read(*arrive))
         known = Once(_filtered_at(read, root.fields["a0"].slot))
@@ -114,20 +118,14 @@ class Mediated:
     def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
         """In the consumer's own terms."""
         told = self.readers[consumer % len(self.readers)].of(batch)
-        return [each for each in told if each is not None]
+        return [each for each in told if each]
 
 
-def _filtered(through: Callable[[bytes], Any]) -> Work:
-    """An event that is not as its type says would be None, and fail here."""
-
-    def work(batch: Sequence[StoredEvent]) -> Values:
-        told = []
-        for item in batch:
-            data, seen = through(item.event.data)
-            told.append(data if seen > _COLDEST_C else None)
-        return told
-
-    return work
+def _filtered(through: Batch) -> Work:
+    """Those that are not wanted are empty. An event that is not as its type says would be None,
+    and be missed by who counts what arrives.
+    """
+    return lambda batch: through([item.event.data for item in batch])
 
 
 def _filtered_at(read: Read, slot: str) -> Work:

@@ -3,6 +3,7 @@
 """
 
 import json
+import operator
 from typing import Any
 
 import msgspec
@@ -35,9 +36,12 @@ from rapport.mediation.model.interpretation import (
 )
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.straight import (
+    KEPT_BACK,
+    Bound,
+    Comparison,
+    straight_batch,
     straight_read,
     straight_reading,
-    straight_seen,
     straight_through,
     straight_write,
 )
@@ -340,18 +344,149 @@ def test_types_that_are_many_times_within_each_other_take_no_longer() -> None:
     assert through(b'{"t":1,"d":{"more":1}}') is None
 
 
-def test_what_an_attribute_was_in_root_is_seen_beside_the_bytes() -> None:
-    target = ComplexType("Root", (Attribute("t", "Metres"), Attribute("name", "text")))
-    held = one_mapping((), target)
-    seen = straight_seen([(held.plan("local", "Station", "in"), held.types_met("local"))], "t")
-    assert seen is not None
-    assert seen(b'{"t":10}') == (b'{"t":3.048}', 3.048)
-    assert seen(b'{"t":1e308, "t": 10}') == (b'{"t":3.048}', 3.048)
+PASSES = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
-def test_a_sum_of_numbers_that_is_too_large_is_left_to_the_transformer_which_gives_it() -> None:
-    wide = ComplexType("Wide", (Attribute("a", "Feet"), Attribute("b", "Feet")))
-    root = ComplexType("Root", (Attribute("a", "Metres"), Attribute("b", "Metres")))
+def as_batch(held: Interpretations, said: str, root: str, wanted: Bound | None = None) -> Any:
+    """From the producer to the consumer, as far as root lets pass."""
+    first = (held.plan("producer", said, "in"), held.types_met("producer"))
+    second = (held.plan("consumer", root, "out"), held.types_met("consumer"))
+    batch = straight_batch([first, second], wanted)
+    assert batch is not None
+    return batch
+
+
+@given(ways(), st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_batch_gives_for_each_event_what_it_would_get_alone(
+    way: tuple[Interpretations, str, str], data: st.DataObject
+) -> None:
+    held, said, root = way
+    first = (held.plan("producer", said, "in"), held.types_met("producer"))
+    second = (held.plan("consumer", root, "out"), held.types_met("consumer"))
+    through = straight_through([first, second])
+    assert through is not None
+    types = {one.name: one for one in held.named("producer").types if isinstance(one, ComplexType)}
+    sent = data.draw(st.lists(texts(said, types), max_size=6))
+    assert as_batch(held, said, root)(sent) == [through(each) for each in sent]
+
+
+@given(
+    st.booleans(),
+    st.sampled_from(("<", "<=", ">", ">=")),
+    st.sampled_from((-3.048, 0.0, 3.048, 6.096)),
+    st.lists(st.sampled_from((b"10", b"20", b"-10", b"0", b"null", b'"x"', b"1e308", b"9e999"))),
+)
+@settings(deadline=None)
+def test_root_is_looked_at_between_the_plans_and_what_is_not_wanted_is_kept_back(
+    optional: bool, comparison: Comparison, number: float, numbers: list[bytes]
+) -> None:
+    """An attribute that may be missing is written into its struct by each plan."""
+    held = there_and_back(optional=optional)
+    to_root = make_transformer(held, "producer", "In", "in")
+    sent = [b'{"t":%b}' % each for each in numbers] + [b"{}", b"[]", b""]
+    alone = as_batch(held, "In", "Root")(sent)
+    told = as_batch(held, "In", "Root", Bound("t", comparison, number))(sent)
+    for data, whole, found in zip(sent, alone, told, strict=True):
+        in_root = plainly(data, to_root)
+        seen = json.loads(in_root).get("t") if in_root else None
+        if found is None:
+            assert whole is None or seen is None  # somebody else has to decide
+        else:
+            assert seen is not None
+            passes = PASSES[comparison](seen, number)
+            assert found == (whole if passes else KEPT_BACK)
+
+
+def there_and_back(*, optional: bool) -> Interpretations:
+    """Feet at the producer, metres in root, yards at the consumer."""
+    root = ComplexType("Root", (Attribute("t", "Metres", optional),))
+    held, found = load(
+        [
+            Interpretation(name="root", parent="", types=(FEET, METRES, YARDS, root)),
+            Interpretation(
+                name="producer",
+                types=(ComplexType("In", (Attribute("t", "Feet", optional),)),),
+                mappings=(Mapping("In", "Root", "in"),),
+                rules=(Rule("Feet", "metres"),),
+                conversions=(TO_METRES,),
+            ),
+            Interpretation(
+                name="consumer",
+                types=(ComplexType("Out", (Attribute("t", "Yards", optional),)),),
+                mappings=(Mapping("Root", "Out", "out"),),
+                rules=(Rule("Metres", "yards"),),
+                conversions=(TO_YARDS,),
+            ),
+        ]
+    )
+    assert {"producer", "consumer"} <= set(held.names), found
+    return held
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Bound("height", ">", 1.0),
+        Bound("t", ">", float("nan")),
+        Bound("t", "> 0 or", 1.0),  # type: ignore[arg-type]
+    ],
+    ids=["no such attribute", "not a number", "not a comparison"],
+)
+def test_a_bound_that_means_nothing_is_not_made_into_code(wanted: Bound) -> None:
+    held = there_and_back(optional=False)
+    first = (held.plan("producer", "In", "in"), held.types_met("producer"))
+    assert straight_batch([first], wanted) is None
+
+
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_a_struct_in_which_much_has_changed_is_made_anew_and_says_the_same(count: int) -> None:
+    names = [f"a{number}" for number in range(14)]
+    kinds = ["Feet" if number < count else "text" for number in range(14)]
+    said = ComplexType("In", tuple(map(Attribute, names, kinds)))
+    root = ComplexType("Root", retyped(said.attributes, in_root))
+    held, _ = load(
+        [
+            Interpretation(name="root", parent="", types=(FEET, METRES, root)),
+            Interpretation(
+                name="local",
+                types=(said,),
+                mappings=(Mapping("In", "Root", "in"),),
+                rules=(Rule("Feet", "metres"),),
+                conversions=(TO_METRES,),
+            ),
+        ]
+    )
+    arrive = make_transformer(held, "local", "In", "in")
+    through = straight_through([(arrive.plan, held.types_met("local"))])
+    assert through is not None
+    value = {name: 10 if kind == "Feet" else "é" for name, kind in zip(names, kinds, strict=True)}
+    del value["a13"]
+    data = json.dumps(value).encode()
+    said_again = through(data)
+    assert said_again is not None
+    assert canonical(said_again) == plainly(data, arrive)
+    assert "a13" not in msgspec.json.decode(said_again)
+
+
+@pytest.mark.parametrize("optional", [False, True], ids=["required", "optional"])
+@pytest.mark.parametrize(
+    ("factor", "numbers", "is_usual", "is_told"),
+    [
+        (1.0, (1e99, 1e99), True, True),
+        (1.0, (1e308, 1e308), False, True),
+        (1e250, (1e50, 1.0), True, True),
+        (1e250, (1e58, 1e58), False, True),
+        (1e250, (1e90, 1.0), False, False),
+        (1e250, (1e90, -1e90), False, False),
+    ],
+    ids=["small", "large", "larger after", "large as a sum", "too large", "cancelling out"],
+)
+def test_numbers_that_are_very_large_are_left_to_the_transformer_which_decides(
+    factor: float, numbers: tuple[float, float], is_usual: bool, is_told: bool, optional: bool
+) -> None:
+    wide = ComplexType("Wide", tuple(Attribute(name, "Feet", optional) for name in "ab"))
+    root = ComplexType("Root", retyped(wide.attributes, in_root))
     held, _ = load(
         [
             Interpretation(name="root", parent="", types=(FEET, METRES, root)),
@@ -360,16 +495,19 @@ def test_a_sum_of_numbers_that_is_too_large_is_left_to_the_transformer_which_giv
                 types=(wide,),
                 mappings=(Mapping("Wide", "Root", "in"),),
                 rules=(Rule("Feet", "same"),),
-                conversions=(converts("same", "Feet", "Metres", Formula(1.0)),),
+                conversions=(converts("same", "Feet", "Metres", Formula(factor)),),
             ),
         ]
     )
     arrive = make_transformer(held, "local", "Wide", "in")
     through = straight_through([(arrive.plan, held.types_met("local"))])
-    data = b'{"a":1e308,"b":1e308}'
+    data = msgspec.json.encode(dict(zip("ab", numbers, strict=True)))
     assert through is not None
-    assert through(data) is None
-    assert plainly(data, arrive) == '{"a": 1e+308, "b": 1e+308}'
+    plain, straight = plainly(data, arrive), through(data)
+    assert (plain is not None) == is_told
+    assert straight is None or canonical(straight) == plain
+    if not optional:  # others are looked at one by one, and have no sum
+        assert (straight is not None) == is_usual
 
 
 @pytest.mark.parametrize(

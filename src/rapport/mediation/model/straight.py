@@ -8,8 +8,9 @@ and rejections are its own. Attributes come in the order in which the type decla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,6 +24,7 @@ from rapport.mediation.model.straight_forms import (
     decoded_form,
     is_formula,
 )
+from rapport.mediation.model.straight_numbers import MOST, Number
 from rapport.mediation.model.straight_text import Held, StraightWriter
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.types import TAG, Types
@@ -31,8 +33,8 @@ _ENCODE = msgspec.json.Encoder().encode
 
 Through = Callable[[bytes], bytes | None]
 """The bytes on the other side; None: see to it in the plain way."""
-SeenThrough = Callable[[bytes], tuple[bytes, Any] | None]
-"""Beside them the value of an attribute of root."""
+Batch = Callable[[Sequence[bytes]], list[bytes | None]]
+"""The same for several events, each by itself."""
 ReadingThrough = Callable[[bytes, int], bytes | None]
 """From data and time of a reading."""
 Read = Callable[[bytes], Any]
@@ -44,6 +46,25 @@ Way = Sequence[tuple[Plan, Types]]
 """Plans one after the other, each with the types it speaks of (`Interpretations.types_met`)."""
 
 
+Comparison = Literal["<", "<=", ">", ">="]
+KEPT_BACK = b""
+"""In place of an event that is not wanted."""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """A condition on an attribute of root, which is a number."""
+
+    attribute: str
+    comparison: Comparison
+    number: float
+
+    def text(self, variable: str) -> str:
+        """As Python; raises NotStraightError for what is no number, or no comparison."""
+        if self.comparison not in get_args(Comparison) or not math.isfinite(self.number):
+            raise NotStraightError
+        return f"{variable} {self.comparison} {float(self.number)!r}"
+
+
 def straight_through(way: Way, surroundings: Surroundings | None = None) -> Through | None:
     """All plans in one function, with nothing made between them.
 
@@ -51,36 +72,54 @@ def straight_through(way: Way, surroundings: Surroundings | None = None) -> Thro
     stages, conversions that must not be done twice (functions of the site, those that remember).
     Takes about as long as the transformers; keep it as long.
     """
-    found: Through | None = _made(way, surroundings, "")
-    return found
-
-
-def straight_seen(
-    way: Way, attribute: str, surroundings: Surroundings | None = None
-) -> SeenThrough | None:
-    """The same, and what the attribute was after the first plan: for a condition on root."""
-    found: SeenThrough | None = _made(way, surroundings, attribute)
-    return found
-
-
-def _made(way: Way, surroundings: Surroundings | None, seen: str) -> Any:
     calls = Calls(surroundings)
     writer = StraightWriter(calls, own=True)
-    (first, types), *_ = way
-    shown = ""
     try:
-        form = decoded = decoded_form(types, first.type, _only_step(first))
-        tail = "value"
-        for plan, types in way:
-            tail, form = writer.turned(_only_step(plan), types, form, tail)
-            if seen and not shown:
-                shown = writer.value_of(form, tail, seen)
-        _untagged(form)
+        decoded, form, tail = _turned(writer, way)
     except NotStraightError:
         return None
-    result = f"(encode({tail}), {shown})" if seen else f"encode({tail})"
+    result = f"encode({writer.whole(form, tail)})"
     decode = msgspec.json.Decoder(decoded.struct).decode
-    return _compiled(writer, calls, "data", "value = decode(data)", result, decode=decode)
+    found: Through = _compiled(writer, calls, "data", "value = decode(data)", result, decode=decode)
+    return found
+
+
+def straight_batch(
+    way: Way, wanted: Bound | None = None, surroundings: Surroundings | None = None
+) -> Batch | None:
+    """The same for many events in one call, and only for those that are wanted: root is looked at
+    between the first plan and the others. One event that is not usual is None, and no other; one
+    that is not wanted is KEPT_BACK. Where conversions need the time of an event (`Surroundings`),
+    events have to come one by one.
+    """
+    calls = Calls(surroundings)
+    writer = StraightWriter(calls, own=True, give_up="told.append(None); continue")
+    try:
+        decoded, form, tail = _turned(writer, way, wanted)
+    except NotStraightError:
+        return None
+    result = f"encode({writer.whole(form, tail)})"
+    decode = msgspec.json.Decoder(decoded.struct).decode
+    found: Batch = _compiled_loop(writer, calls, result, decode=decode)
+    return found
+
+
+def _turned(
+    writer: StraightWriter, way: Way, wanted: Bound | None = None
+) -> tuple[Form, Form, str]:
+    """What is decoded, what comes out, and the variable that holds it."""
+    (first, types), *_ = way
+    form = decoded = decoded_form(types, first.type, _only_step(first))
+    tail, seen = "value", ""
+    for plan, types in way:
+        tail, form = writer.turned(_only_step(plan), types, form, tail)
+        if wanted is not None and not seen:
+            seen = writer.value_of(form, tail, wanted.attribute)
+    _untagged(form)
+    writer.check()
+    if wanted is not None:
+        writer.unless(wanted.text(seen), "told.append(KEPT_BACK); continue")
+    return decoded, form, tail
 
 
 def straight_read(
@@ -93,6 +132,7 @@ def straight_read(
         decoded = decoded_form(types, plan.type, _only_step(plan))
         tail, form = writer.turned(_only_step(plan), types, decoded, "value")
         _untagged(form)
+        writer.check()
     except NotStraightError:
         return None
     decode = msgspec.json.Decoder(decoded.struct).decode
@@ -108,6 +148,7 @@ def straight_write(
     try:
         tail, result = writer.turned(_only_step(plan), types, form, "value")
         _untagged(result)
+        writer.check()
     except NotStraightError:
         return None
     found: Write = _compiled(writer, calls, "value", "", f"encode({tail})")
@@ -130,6 +171,7 @@ def straight_reading(
         held = _reading_held(attribute, kind, calculated=calculated)
         tail, form = writer.built(step, types, held)
         _untagged(form)
+        writer.check()
     except NotStraightError:
         return None
     decode = msgspec.json.Decoder(_reading_struct(kind, calculated=calculated)).decode
@@ -157,7 +199,7 @@ def _untagged(form: Form) -> None:
 
 
 def _reading_struct(kind: AttributeType, *, calculated: bool) -> type[msgspec.Struct]:
-    each: Any = float if calculated else Any
+    each: Any = Number if calculated else Any
     value: Any = tuple.__class_getitem__((each,) * len(PARTS[kind]))
     return msgspec.defstruct("Reading", [("key", str), ("value", value)], gc=False)
 
@@ -170,7 +212,9 @@ def _reading_held(attribute: str, kind: AttributeType, *, calculated: bool) -> d
         pairs = (f"{name!r}: value.value[{number}]" for number, name in enumerate(parts))
         whole = f"{{{', '.join(pairs)}}}"
     plain = Field("", may_lack=False)
-    own = Field("", "float" if calculated else "plain", may_lack=False)
+    own = Field("", may_lack=False)
+    if calculated:
+        own = Field("", "float", may_lack=False, most=MOST)
     return {
         "key": Held("value.key", plain),
         "time": Held("time", plain),
@@ -190,8 +234,28 @@ def _compiled(
         f"        return {result}",
         "    except Exception:",
         "        return None",
-        "",
     ]
+    return _executed(lines, writer, calls, names)
+
+
+def _compiled_loop(writer: StraightWriter, calls: Calls, result: str, **names: Any) -> Any:
+    """The same, for one event after the other."""
+    writer.close()
+    lines = [
+        "def straight(several):",
+        "    told = []",
+        "    for data in several:",
+        "        try:",
+        *(f"            {line}" for line in ("value = decode(data)", *writer.lines)),
+        f"            told.append({result})",
+        "        except Exception:",
+        "            told.append(None)",
+        "    return told",
+    ]
+    return _executed(lines, writer, calls, names | {"KEPT_BACK": KEPT_BACK})
+
+
+def _executed(lines: list[str], writer: StraightWriter, calls: Calls, names: dict[str, Any]) -> Any:
     names |= {**calls.names, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODE}
-    exec(compile("\n".join(lines), "<straight>", "exec"), names)
+    exec(compile("\n".join([*lines, ""]), "<straight>", "exec"), names)
     return names["straight"]

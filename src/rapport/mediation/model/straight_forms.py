@@ -6,6 +6,7 @@ attribute that the type does not declare. What does not fit it is not wrong, onl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import msgspec
 from rapport.mediation.model.conversions import Formula, UnitChange
 from rapport.mediation.model.generator import is_idle
 from rapport.mediation.model.plan import Convert, Object, Part
+from rapport.mediation.model.straight_numbers import MOST, Number
 from rapport.mediation.model.types import TAG, Attribute, Types
 
 DEEPEST = 30
@@ -33,6 +35,8 @@ class Field(msgspec.Struct, frozen=True):
     form: Form | None = None
     may_lack: bool = True
     """It may be null, or UNSET where the event did not have it."""
+    most: float = math.inf
+    """A number is not larger than this, whatever its sign."""
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -109,7 +113,8 @@ class _Decoded:
     def _changed(self, part: Part, slot: str, depth: int) -> tuple[Field, Any]:
         step, lacks = part.step, part.optional
         if is_formula(part):
-            return Field(slot, "float", may_lack=lacks), float | None if lacks else float
+            field = Field(slot, "float", may_lack=lacks, most=MOST)
+            return field, Number | None if lacks else Number
         if isinstance(step, Object) and not step.each and depth < DEEPEST:
             form = self.form(step.type, step, depth + 1)
             kind = form.struct | None if lacks else form.struct

@@ -6,9 +6,11 @@ Whatever is not usual ends it with None or an exception: nothing is decided here
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
-from rapport.mediation.model.conversions import Conversion, Formula, UnitChange
+from rapport.mediation.model.conversions import Conversion
 from rapport.mediation.model.generator import is_idle
 from rapport.mediation.model.interpretation import (
     CreateAttribute,
@@ -27,10 +29,13 @@ from rapport.mediation.model.straight_forms import (
     built_form,
     is_formula,
 )
+from rapport.mediation.model.straight_numbers import affine_of, most_after
 from rapport.mediation.model.types import TAG, Types
+from rapport.units.quantities import Affine
 
 _replace = msgspec.structs.replace
-_GIVE_UP = "return None"
+_WRITE_NS, _LOAD_NS, _MAKE_NS = 30, 6, 45
+"""To write into a struct, to take out of one, to make one: only how they compare counts."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -47,9 +52,11 @@ class StraightWriter:
     finds them there.
     """
 
-    def __init__(self, calls: Calls, *, own: bool) -> None:
-        """`own`: the structs it is given may be written into."""
-        self._calls, self._own = calls, own
+    def __init__(self, calls: Calls, *, own: bool, give_up: str = "return None") -> None:
+        """`own`: the structs it is given may be written into; `give_up`: what the text does when
+        something is not usual.
+        """
+        self._calls, self._own, self._give_up = calls, own, give_up
         self.lines: list[str] = []
         self.structs: dict[str, type[msgspec.Struct]] = {}
         self._types = Types(())
@@ -75,17 +82,44 @@ class StraightWriter:
         return self._built(step, held)
 
     def value_of(self, form: Form, variable: str, attribute: str) -> str:
-        """The text of an attribute's value as it is by now."""
-        return self._present(f"{variable}.{form.fields[attribute].slot}")
+        """A variable with the attribute's value as it is by now; raises NotStraightError."""
+        if attribute not in form.fields:
+            raise NotStraightError
+        present = self._present(f"{variable}.{form.fields[attribute].slot}")
+        return present if present.isidentifier() else self._assigned(present)
 
-    def close(self) -> None:
+    def check(self) -> None:
         """Looks whether all numbers are finite by one test: their sum is only if all are. A sum
         that becomes too large is nothing usual either.
         """
         if self._sums:
             total = self._assigned(" + ".join(self._sums))
-            self._write(f"if {total} - {total} != 0.0: {_GIVE_UP}")
-        self._write_known()
+            self._write(f"if {total} - {total} != 0.0: {self._give_up}")
+
+    def unless(self, condition: str, otherwise: str) -> None:
+        """Goes on only where the condition is true."""
+        self._write(f"if not {condition}: {otherwise}")
+
+    def whole(self, form: Form, variable: str) -> str:
+        """The text of a result that nobody needs but to encode it. Where much of a struct has
+        changed, a new one costs less than writing into it.
+        """
+        places = [f"{variable}.{field.slot}" for field in form.fields.values()]
+        changed = self._unwritten.intersection(places)
+        kept = len(places) - len(changed)
+        if len(changed) * _WRITE_NS <= _MAKE_NS + kept * _LOAD_NS:
+            return variable
+        values = ", ".join(map(self._present, places))
+        self._unwritten.difference_update(changed)
+        return f"{self._struct_named(built_form(form.fields.items()))}({values})"
+
+    def close(self) -> None:
+        """Structs get the values that are in variables."""
+        for place, variable in self._known.items():
+            if place in self._unwritten:
+                self._write(f"{place} = {variable}")
+        self._known.clear()
+        self._unwritten.clear()
 
     # --- objects ----------------------------------------------------------------------------------
 
@@ -137,9 +171,12 @@ class StraightWriter:
         """The value turned; it becomes that of the place, if there is one."""
         if part.optional:
             return self._optional(part, held, place)
-        known = held.field.form is not None and held.text.isidentifier()
-        value = held.text if known else self._assigned(held.text)
-        result, field = self._value(part, value, held)
+        if is_formula(part) and held.field.kind == "float" and not held.field.may_lack:
+            value, (result, field) = "", self._calculated(part, held)
+        else:
+            known = held.field.form is not None and held.text.isidentifier()
+            value = held.text if known else self._assigned(held.text)
+            result, field = self._value(part, value, held)
         if place and self._indent:
             self._write(f"{place} = {result}")
         elif place:
@@ -151,7 +188,7 @@ class StraightWriter:
     def _optional(self, part: Part, held: Held, place: str) -> Held:
         """What is written only sometimes cannot be kept in variables."""
         if not self._indent:
-            self._write_known()
+            self.close()
         value = self._assigned(held.text)
         self._write(f"if {value} is not None and {value} is not UNSET:")
         outer, self._indent = self._indent, self._indent + " "
@@ -166,35 +203,48 @@ class StraightWriter:
     def _value(self, part: Part, value: str, held: Held) -> tuple[str, Field]:
         step, field = part.step, held.field
         if field.may_lack and not part.optional:
-            self._write(f"if {value} is UNSET: {_GIVE_UP}")
+            self._write(f"if {value} is UNSET: {self._give_up}")
         if field.form is not None:
             if not isinstance(step, Object) or step.each:
                 raise NotStraightError
             if field.may_lack and not part.optional:
-                self._write(f"if {value} is None: {_GIVE_UP}")
+                self._write(f"if {value} is None: {self._give_up}")
             result, form = self._turned(step, field.form, value)
             return result, _replace(field, form=form)
         if is_formula(part):
-            self._formula(part, value, held)
-            return value, _replace(field, kind="float")
+            return value, self._formula(part, value, held)
         call = self._calls.step(step, self._types, own=self._own)
         self._write(f"{value} = {call}({value})")
-        return value, _replace(field, kind="plain")
+        return value, _replace(field, kind="plain", most=math.inf)
 
-    def _formula(self, part: Part, value: str, held: Held) -> None:
+    def _formula(self, part: Part, value: str, held: Held) -> Field:
+        """The value, which may turn out to be no number, turned where it is."""
         assert isinstance(part.step, Convert)
-        how = part.step.conversion.how
-        assert isinstance(how, (Formula, UnitChange))
         if held.field.kind != "float" or (held.field.may_lack and not part.optional):
             path = part.step.path
             self._write(f"if {value}.__class__ is not float: {value} = number({value}, {path!r})")
-        self._write(f"{value} = {how.affine().expression(value)}")
-        if self._indent:
-            self._write(f"if {value} - {value} != 0.0: {_GIVE_UP}")
-            return
-        if held.text in self._sums:
-            self._sums.remove(held.text)  # not finite before, not finite now
-        self._sums.append(value)
+        affine = affine_of(part)
+        self._write(f"{value} = {affine.expression(value)}")
+        return self._finite(value, affine, held)
+
+    def _calculated(self, part: Part, held: Held) -> tuple[str, Field]:
+        """A variable with the result for what is a number."""
+        affine = affine_of(part)
+        result = self._assigned(affine.expression(held.text))
+        return result, self._finite(result, affine, held)
+
+    def _finite(self, result: str, affine: Affine, held: Held) -> Field:
+        """Where the result may be too large for a number, it is looked at, in the end if possible:
+        what was not finite before is not finite now.
+        """
+        most = most_after(affine, held.field.most)
+        if most == math.inf and self._indent:
+            self._write(f"if {result} - {result} != 0.0: {self._give_up}")
+        elif most == math.inf:
+            if held.text in self._sums:
+                self._sums.remove(held.text)
+            self._sums.append(result)
+        return _replace(held.field, kind="float", most=most)
 
     # --- changes of shape -------------------------------------------------------------------------
 
@@ -224,7 +274,7 @@ class StraightWriter:
             raise NotStraightError
         taken = [self._assigned(held.pop(name).text) for name in sources]
         for value in taken:
-            self._write(f"if {value} is UNSET: {_GIVE_UP}")
+            self._write(f"if {value} is UNSET: {self._give_up}")
         given = [self._fresh() for _ in targets]
         call = f"{self._calls.conversion(conversion, self._types)}({', '.join(taken)})"
         self._write(f"{', '.join(given)} = {call}")
@@ -235,13 +285,6 @@ class StraightWriter:
 
     def _present(self, place: str) -> str:
         return self._known.get(place, place)
-
-    def _write_known(self) -> None:
-        for place, variable in self._known.items():
-            if place in self._unwritten:
-                self._write(f"{place} = {variable}")
-        self._known.clear()
-        self._unwritten.clear()
 
     def _struct_named(self, form: Form) -> str:
         name = f"Struct_{len(self.structs)}"
