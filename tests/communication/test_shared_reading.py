@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.memory import open_memory
@@ -148,8 +149,12 @@ def test_answers_go_where_the_case_is_and_outcomes_where_the_delivery_says():
             source="answers", id="a2", type=ANSWER, time=1, data={"message": "m2", "peer": "ana"}
         )
         assert await parts.reading.share_of("control", other) == share_of("peer:ana", COUNT)
-        reply = message("r1", "app", refers_to="m1")
+        ana, app = Identifier("peer", "ana"), Identifier("component", "app")
+        said = Message(type="TASK", subtype="REPLY", sender=ana, id="r1", receiver=app)
+        reply = msgspec.structs.replace(said, refers_to="m1").to_event(source="application", time=1)
         assert await parts.reading.share_of("input", reply) == 3
+        more = message("r2", "ana", refers_to="m1")
+        assert await parts.reading.share_of("input", more) == share_of("peer:ana", COUNT)
 
     asyncio.run(scenario())
     delivery = Delivery(message="m1", peer="ana", address="mail:a", attempt=1, text="x")

@@ -10,6 +10,7 @@ OF_THE_NODE = (
     "control",
     "dead_letters",
     "detections",
+    "handed",
     "info",
     "input",
     "intercepted",
@@ -18,6 +19,7 @@ OF_THE_NODE = (
     "policies",
     "quarantine",
     "releases",
+    "tables.rows",
 )
 """Their events are acted on, or mean something only where they arose."""
 _SHARED = ("context", "events", "interpretations", "knowledge")

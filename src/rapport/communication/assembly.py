@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from rapport.channel.channel import Appended, Channels
-from rapport.communication.actions import OwnAction, Phrases, nothing_said
+from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
+from rapport.communication.adapters.base import OutputAdapter
 from rapport.communication.adapters.build import make_adapters
 from rapport.communication.adapters.incoming.build_inputs import (
     AllPeople,
@@ -35,6 +38,7 @@ from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.directory.changes import DirectoryChanges
 from rapport.communication.directory.stored import StoredDirectory
+from rapport.communication.directory.telling import PeopleChange
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import PeerDirectory, SiteDirectory
 from rapport.communication.privacy.functions import WorkerPrivacyFunctions
@@ -44,6 +48,11 @@ from rapport.communication.sessions.logins import Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.communication.sharing.leases import check_unshared
+from rapport.communication.sharing.registrations import (
+    Registrations,
+    announced,
+    made_or_elsewhere,
+)
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.communication.sharing.working import Sharing
 from rapport.communication.templates import Facts, nothing_known
@@ -53,6 +62,9 @@ from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
 from rapport.store.base import RecordStore
+
+INPUTS = "communication.inputs"
+"""The task that runs what the site declares."""
 
 
 def _nowhere() -> str:
@@ -96,29 +108,35 @@ class Assembly:
         self.secret = answer_secret(records)
         self._public_url = public_url
         self.pages = OpenPages()
-        self.adapters = make_adapters(
-            declared,
-            self.link_for,
-            plugins or Plugins(),
+        self._make_adapters = partial(
+            make_adapters,
+            link_for=self.link_for,
+            plugins=plugins or Plugins(),
             proof_for=partial(answer_token, self.secret),
             pages=self.pages,
             clock=clock,
         )
-        if declared.appends():
-            self.adapters[AppendAdapter.name] = AppendAdapter(append or partial(_append, channels))
+        self._append: Append = append or partial(_append, channels)
+        self.adapters = self._adapters_of(declared)
+        self._sending = dict(declared.sending)
         self.outputs = Outputs(
             channels,
             records,
             clock,
             report=self._report,
             is_decided=self._is_decided,
-            settings=declared.sending,
+            settings=self._sending,
             shared=engines is not None,
         )
         entrance = entrance or Entrance()
         sessions = Sessions(records, clock, entrance.sessions)
+        self._sealed = partial(with_seals, sessions=sessions, clock=clock)
         for adapter in self.adapters.values():
-            self.outputs.hold(with_seals(adapter, sessions, clock))
+            self.outputs.hold(self._sealed(adapter))
+        announced_here = partial(self._announced, declared)
+        for name in sorted(announced(records) if engines is not None else ()):
+            if name not in self.outputs.names:
+                self.outputs.hold(made_or_elsewhere(name, announced_here))
         self.outputs.hold_absent()
         self.directory = StoredDirectory(
             SiteDirectory(declared.peers, declared.collectives), records, site=site
@@ -193,22 +211,83 @@ class Assembly:
             declines=Declines(entrance.arriving.declines),
         )
         self.engine: CommunicationEngine | Sharing
+        self._registrations: Registrations | None = None
         if engines is None:
             check_unshared(records)
             self.engine = make_engine(channels, records)
         else:
+            instance = Ids(clock, Chance.from_machine()).new()
             self.engine = Sharing(
                 channels,
                 records,
                 clock,
-                instance=Ids(clock, Chance.from_machine()).new(),
+                instance=instance,
                 make_engine=make_engine,
                 adapters=lambda: [dispatch.adapter for dispatch in self.dispatches],
                 settings=engines,
                 dispatch=declared.sending,
                 acts=acts,
-                alone=self._work_beside(),
+                alone=self._work_beside() | {INPUTS: self._site_inputs.run_without_doors},
+                route=self.services.routing.recipients,
             )
+            self.outputs.carrier = self._registrations = Registrations(
+                records,
+                clock,
+                self.outputs,
+                announced_here,
+                self.engine.carry,
+                instance=instance,
+                every_ms=engines.beat_ms,
+            )
+
+    async def take_over(
+        self,
+        declared: Communication,
+        actions: Mapping[str, Action],
+        *,
+        by: str,
+        then: Callable[[], None] = lambda: None,
+    ) -> list[PeopleChange]:
+        """The people of another site file, what is done about phrases, and `then` what else follows
+        from them: from the next batch on, all at once. Adapters that are needed now are there
+        before; messages under way stay as they are. Gives who changed, told in `log`.
+
+        Not for several engines: others would go on with the old ones.
+        """
+        assert isinstance(self.engine, CommunicationEngine), "can_take_over says so"
+        for name, adapter in self._adapters_of(declared, but=self.outputs.names).items():
+            self.adapters[name] = adapter
+            self._sending |= {name: declared.sending[name]} if name in declared.sending else {}
+            await self.outputs.use(self._sealed(adapter))
+        directory = SiteDirectory(declared.peers, declared.collectives)
+        async with self.engine.between_batches():
+            said = await self.people.take_file(directory, by=by)
+            self.engine.use_actions(actions)
+            then()
+        return said
+
+    @property
+    def can_take_over(self) -> bool:
+        """Whether `take_over` may be called; else the process has to be started again."""
+        return isinstance(self.engine, CommunicationEngine)
+
+    def _adapters_of(
+        self, declared: Communication, *, but: Collection[str] = ()
+    ) -> dict[str, OutputAdapter]:
+        """Those that are needed, without those that are there."""
+        wanted = tuple(name for name in declared.adapters() if name not in but)
+        only = msgspec.structs.replace(declared, peers={}, actions={}, wanted=wanted)
+        made = self._make_adapters(only)
+        if declared.appends() and AppendAdapter.name not in but:
+            made[AppendAdapter.name] = AppendAdapter(self._append)
+        return made
+
+    def _announced(self, declared: Communication, name: str) -> OutputAdapter:
+        """The adapter that another engine announced, where its kind is known."""
+        only = msgspec.structs.replace(
+            declared, peers={}, actions={}, wanted=(name,), registered_later=()
+        )
+        return self._sealed(self._make_adapters(only)[name])
 
     @property
     def dispatches(self) -> list[Dispatch]:
@@ -241,12 +320,17 @@ class Assembly:
         failure.
         """
         own = {**self.outputs.work(), "communication": self.engine.run}
-        # Of several processes only one at a time does the rest: see Sharing.
-        return own if isinstance(self.engine, Sharing) else {**own, **self._work_beside()}
+        if self._registrations is None:
+            return own | self._work_beside()
+        # Only one process at a time does the rest: see Sharing.
+        return own | {
+            "communication.doors": self._site_inputs.run_doors,
+            "communication.media": self._registrations.run,
+        }
 
     def _work_beside(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {
-            "communication.inputs": self._site_inputs.run,
+            INPUTS: self._site_inputs.run,
             "communication.arrivals": self.arrivals.run,
             **self.services.work(),
         }

@@ -1,4 +1,6 @@
-"""Answers for an adapter that the site no longer has: nothing queued is dropped. [CO-4, CO-10]"""
+"""Answers for an adapter that the site no longer has: nothing queued is dropped. [CO-4, CO-10,
+CO-17]
+"""
 
 from __future__ import annotations
 
@@ -19,3 +21,17 @@ class AbsentAdapter:
 
     async def close(self) -> None:
         """Nothing to let go of."""
+
+
+class ElsewhereAdapter(AbsentAdapter):
+    """Stands for a medium that another of several engines was given as a class of its own: what
+    comes to this one waits for it to be given here, too, or goes to another address.
+    """
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """A failure for now."""
+        return Failed(
+            f"adapter.elsewhere: this engine was not given the adapter {self.name!r}; register it "
+            "in every process, or install it as a plug-in (rapport.adapters)",
+            retry=True,
+        )

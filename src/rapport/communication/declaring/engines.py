@@ -17,7 +17,7 @@ from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 
 _KEYS = ("several", "lease", "shares")
-_CHANNELS = ("input", "control", "detections", "log", "output.x")
+_CHANNELS = ("input", "control", "detections", "handed", "log", "output.x")
 _SHARED = ("nats", "postgres")
 _LEAST_LEASE_MS = 1_000
 _MOST_SHARES = 256

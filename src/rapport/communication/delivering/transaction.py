@@ -23,7 +23,7 @@ from rapport.core.usual_events import SoundEvents
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 TABLE = "communication"
-_OUTBOX = "outbox"
+OUTBOX = "outbox"
 _ENCODER = msgspec.msgpack.Encoder()
 T = TypeVar("T")
 
@@ -181,7 +181,7 @@ class Transaction:
         """
         outgoing = {name: events for name, events in self._outgoing.items() if events}
         if outgoing:
-            self.put(TABLE, _OUTBOX, _ENCODER.encode(outgoing))
+            self.put(TABLE, OUTBOX, _ENCODER.encode(outgoing))
         changes = [_change(place, value) for place, value in self._values.items()]
         self.forget()
         if changes:
@@ -194,7 +194,7 @@ class Transaction:
 
     def last_outbox(self) -> Outgoing:
         """What the last commit wanted appended; maybe it was, maybe the process died before."""
-        kept = self._records.get(TABLE, _OUTBOX)
+        kept = self._records.get(TABLE, OUTBOX)
         return msgspec.msgpack.decode(kept, type=Outgoing) if kept else {}
 
 

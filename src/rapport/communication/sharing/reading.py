@@ -7,15 +7,23 @@ little more than one reader.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from rapport.channel.channel import Appended, Channel, Channels, Subscription
 from rapport.channel.subscriptions import Cursor, LoggedSubscription, load_cursor
 from rapport.communication.aside import run_aside
-from rapport.communication.sharing.events import OUTPUT, belonging, is_divided, with_share
+from rapport.communication.delivering.handling import Route, nobody_else
+from rapport.communication.sharing.events import (
+    OUTPUT,
+    belonging,
+    crosses,
+    is_divided,
+    with_share,
+)
 from rapport.communication.sharing.leases import HeldShare
 from rapport.communication.sharing.records import WHERE, ShareRecords
 from rapport.core.event import Event, StoredEvent
@@ -36,13 +44,38 @@ class Page(msgspec.Struct, frozen=True):
     parts: dict[int, list[StoredEvent]]
     size: int = 0
     """Bytes of data."""
+    crossings: tuple[tuple[int, int], ...] = ()
+    """Of `input`: position and share of the messages that cross."""
+
+
+class HandsOver(Protocol):
+    """How a share's deliveries get to their peers in order: `handing.py`."""
+
+    places: Mapping[str, int]
+    """By the id of each message that the engine was given last where it stands in `input`."""
+
+    async def open(self) -> None:
+        """Before the engine reads."""
+
+    async def note(self, position: int) -> None:
+        """The engine has handled everything up to here."""
+
+    async def append(self, channel: str, events: Sequence[Event]) -> Appended:
+        """Deliveries for a channel."""
 
 
 class SharedReading:
     """Divides what this process reads among its shares."""
 
-    def __init__(self, channels: Channels, records: RecordStore, count: int) -> None:
+    def __init__(
+        self,
+        channels: Channels,
+        records: RecordStore,
+        count: int,
+        route: Route = nobody_else,
+    ) -> None:
         self.channels, self._records, self._count = channels, records, count
+        self._route = route
         self._pages: OrderedDict[tuple[str, int], Page] = OrderedDict()
 
     async def page(self, name: str, position: int) -> Page:
@@ -67,6 +100,7 @@ class SharedReading:
 
     async def _read_on(self, name: str, before: Page, end: int) -> Page:
         parts = {share: list(events) for share, events in before.parts.items()}
+        crossings = list(before.crossings)
         place, size = before.through, before.size
         while place < end:
             batch = await self.channels.channel(name).read_after(place, limit=end - place)
@@ -75,9 +109,14 @@ class SharedReading:
                     share = await self.share_of(name, stored.event)
                     parts.setdefault(share, []).append(stored)
                     size += len(stored.event.data)
+                    if name == "input" and self._crosses(stored.event, share):
+                        crossings.append((stored.position, share))
             # What is gone from the channel may be much more than a page.
             place = _reached(batch, end)
-        return Page(place, parts, size)
+        return Page(place, parts, size, tuple(crossings))
+
+    def _crosses(self, event: Event, share: int) -> bool:
+        return crosses(event, share, self._count, self._route)
 
     def _remember(self, place: tuple[str, int], page: Page) -> None:
         self._pages.pop(place, None)
@@ -97,8 +136,10 @@ def _reached(batch: Sequence[StoredEvent], end: int) -> int:
 class ShareChannel:
     """See Channel: of a divided one the events of one share, at the positions they have."""
 
-    def __init__(self, name: str, reading: SharedReading, held: HeldShare) -> None:
-        self.name, self._reading, self._held = name, reading, held
+    def __init__(
+        self, name: str, reading: SharedReading, held: HeldShare, handing: HandsOver | None = None
+    ) -> None:
+        self.name, self._reading, self._held, self._handing = name, reading, held, handing
         self._source: Channel = reading.channels.channel(name)
         self._base = self._clear = self._given = 0
         """Between base and clear there is nothing of ours; `given` was handed out last."""
@@ -113,10 +154,14 @@ class ShareChannel:
         """See Channel; deliveries are told where their outcome is waited for."""
         if self.name.startswith(OUTPUT):
             events = [with_share(event, self._held.name) for event in events]
+            if self._handing is not None:
+                return await self._handing.append(self.name, events)
         return await self._source.append(events)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel; fewer than `limit` only when the channel was read to its end."""
+        """See Channel; fewer than `limit` only when the channel was read to its end. Who asks for
+        what comes after a position is done with everything up to it: others may rely on that.
+        """
         found: list[StoredEvent] = []
         place = self._start(position)
         while len(found) < limit and place < self._source.last_position():
@@ -130,6 +175,9 @@ class ShareChannel:
         else:
             self._base, self._clear = min(self._base, position), max(place, position)
             await self._move_on()
+        if self.name == "input" and self._handing is not None:
+            self._handing.places = {stored.event.id: stored.position for stored in found}
+            await self._handing.note(found[0].position - 1 if found else self._clear)
         return found
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -159,13 +207,15 @@ class ShareChannels:
         self._reading, self._records, self._held = reading, records, held
         self.whole = reading.channels
         self._divided: dict[str, ShareChannel] = {}
+        self.handing: HandsOver | None = None
+        """None = deliveries go out as they are decided."""
 
     def channel(self, name: str) -> Channel:
         """See Channels."""
         if not is_divided(name):
             return self.whole.channel(name)
         if name not in self._divided:
-            self._divided[name] = ShareChannel(name, self._reading, self._held)
+            self._divided[name] = ShareChannel(name, self._reading, self._held, self.handing)
         return self._divided[name]
 
     def names(self) -> list[str]:
@@ -187,6 +237,8 @@ class ShareChannels:
         divided = self.channel(channel)
         assert isinstance(divided, ShareChannel), "divided channels are of this kind"
         divided.begin_at(place)
+        if channel == "input" and self.handing is not None:
+            await self.handing.open()
         return place
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:

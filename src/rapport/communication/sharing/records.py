@@ -5,11 +5,16 @@ A RecordStore like any other for engine and dispatch, who do not know that they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from rapport.communication.delivering.case_records import CASES
 from rapport.communication.delivering.plain import Recent
+from rapport.communication.delivering.transaction import OUTBOX, TABLE, Outgoing
+from rapport.communication.sharing.events import OUTPUT
 from rapport.communication.sharing.leases import HeldShare
+from rapport.core.event import Event
 from rapport.store.base import Change, Delete, Put
 from rapport.store.guarding import Guard, GuardedRecordStore
 
@@ -38,9 +43,18 @@ class ShareRecords:
     counted record was changed since it was read.
     """
 
-    def __init__(self, records: GuardedRecordStore, held: HeldShare) -> None:
-        self._records, self._held = records, held
-        self._prefix = f"{held.name}/"
+    def __init__(
+        self,
+        records: GuardedRecordStore,
+        held: HeldShare,
+        *,
+        with_places: Callable[[Event], Event] | None = None,
+    ) -> None:
+        """`with_places`: a delivery with what else is to be known when it is appended by the next
+        holder of the share.
+        """
+        self._records, self._held, self._with_places = records, held, with_places
+        self._prefix = own_key(held.name, "")
         self._read: dict[tuple[str, str], bytes | None] = {}
         self._placed = Recent()
         """Cases whose share is written down, as far as we remember."""
@@ -71,7 +85,7 @@ class ShareRecords:
                 guards.append(Guard(*place, self._read[place]))
             if change.table == CASES:
                 own += self._whereabouts(change, placed)
-            own.append(self._moved(change))
+            own.append(self._moved(self._outboxed(change)))
         self._read.clear()
         self._records.apply_guarded(own, guards)
         for key in placed:
@@ -99,6 +113,17 @@ class ShareRecords:
             return Put(change.table, key, change.value)
         return Delete(change.table, key)
 
+    def _outboxed(self, change: Change) -> Change:
+        """What the engine is about to append, so that another can do it in its place."""
+        if self._with_places is None or (change.table, change.key) != (TABLE, OUTBOX):
+            return change
+        assert isinstance(change, Put), "the last outbox stays"
+        outgoing = msgspec.msgpack.decode(change.value, type=Outgoing)
+        for name, events in outgoing.items():
+            if name.startswith(OUTPUT):
+                outgoing[name] = [self._with_places(event) for event in events]
+        return Put(change.table, change.key, msgspec.msgpack.encode(outgoing))
+
     def _whereabouts(self, change: Change, placed: set[str]) -> list[Change]:
         """Where a case is kept goes and stays with it; written once."""
         if isinstance(change, Delete):
@@ -110,6 +135,11 @@ class ShareRecords:
         return [Put(WHERE, change.key, self._held.name.encode())]
 
 
+def own_key(share: str, key: str) -> str:
+    """The key of a share's own record in the table of all shares."""
+    return f"{share}/{key}"
+
+
 def case_key(share: str, message: str) -> str:
     """The key of a message's case in the table of all shares."""
-    return f"{share}/{message}"
+    return own_key(share, message)

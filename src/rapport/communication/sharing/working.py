@@ -23,10 +23,13 @@ from rapport.communication.adapters.outgoing.dispatch_settings import (
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData, report_to_control
 from rapport.communication.delivering.case_records import CASES, MEMBERS, member_key
 from rapport.communication.delivering.deciding import has_answered, is_closed
+from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.notifying import Callback, Notifications
 from rapport.communication.delivering.plain import plain_line
 from rapport.communication.engine import CommunicationEngine
+from rapport.communication.sharing.handing import Handing
 from rapport.communication.sharing.leases import LEASES, HeldShare, ShareLeases
+from rapport.communication.sharing.reached import Progress
 from rapport.communication.sharing.reading import ShareChannels, SharedReading
 from rapport.communication.sharing.records import WHERE, ShareRecords, case_key
 from rapport.communication.sharing.sending import Sends, leased
@@ -51,8 +54,13 @@ _BUSY_SHARES = 4
 class _Working(msgspec.Struct, frozen=True):
     """One share at work."""
 
+    held: HeldShare
+    channels: ShareChannels
     sends: Sends
     tasks: Tasks
+    carried: dict[str, OutputAdapter]
+    """By name, as the next."""
+    dispatches: dict[str, Dispatch]
 
 
 class Sharing:
@@ -72,18 +80,22 @@ class Sharing:
         lease_records: RecordStore | None = None,
         acts: bool = False,
         alone: Work = NO_WORK,
+        route: Route = nobody_else,
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
         records by a connection of their own, so that work does not hold up the leases. `acts`: the
-        engines know the policies. `alone`: what only one of all processes does at a time. Raises
-        Unsupported for records that several processes cannot share.
+        engines know the policies. `alone`: what only one of all processes does at a time. `route`:
+        whom routing rules add to a message, as the engines know it. Raises Unsupported for records
+        that several processes cannot share.
         """
         self._channels, self._records, self._clock = channels, as_guarded(records), clock
         self._make_engine, self._adapters, self._dispatch = make_engine, adapters, dispatch
         self._settings, self._alone = settings or ShareSettings(), alone
-        self._reading = SharedReading(channels, records, self._settings.count)
+        self._reading = SharedReading(channels, records, self._settings.count, route)
+        self._progress = Progress(self._reading, records, clock, self._settings.count)
         self._to_control = report_to_control(channels, clock)
         self._working: dict[int, _Working] = {}
+        self._changing = asyncio.Lock()
         self._leases = ShareLeases(
             lease_records or records,
             clock,
@@ -141,26 +153,70 @@ class Sharing:
         # Each has a view of its own: what one has read guards only its own changes.
         view = partial(ShareRecords, self._records, held)
         channels = ShareChannels(self._reading, view(), held)
-        engine = self._make_engine(channels, view())
+        handing = self._handing(held, view())
+        channels.handing = handing
+        with_places = None if handing is None else handing.with_place
+        engine = self._make_engine(channels, view(with_places=with_places))
         sends = Sends(held, self._clock, least_ms=self._settings.lease_ms // 2)
         tasks = Tasks(self._clock)
-        working = self._working[held.number] = _Working(sends, tasks)
+        working = self._working[held.number] = _Working(held, channels, sends, tasks, {}, {})
         tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
+        if handing is not None:
+            hand_on = partial(_while_ours, partial(handing.run, channels))
+            tasks.start(f"communication.{held.name}.handing", hand_on)
         for name, work in self._alone.items() if held.number == 0 else ():
             tasks.start(name, work)
         for adapter in self._adapters():
-            settings = _of_a_share(self._dispatch.get(adapter.name, DEFAULT_SETTINGS))
-            dispatch = Dispatch(
-                leased(adapter, sends),
-                channels,
-                view(),
-                self._clock,
-                settings=settings,
-                report=self.report,
-                is_decided=self.is_decided,
-            )
-            name = f"{dispatch.reader}.{held.name}"
-            working.tasks.start(name, partial(_while_ours, dispatch.run))
+            self._carry(working, adapter)
+
+    def _carry(self, working: _Working, adapter: OutputAdapter) -> None:
+        """Carries what is queued for an adapter, of one share."""
+        held = working.held
+        dispatch = Dispatch(
+            leased(adapter, working.sends),
+            working.channels,
+            ShareRecords(self._records, held),
+            self._clock,
+            settings=_of_a_share(self._dispatch.get(adapter.name, DEFAULT_SETTINGS)),
+            report=self.report,
+            is_decided=self.is_decided,
+        )
+        working.carried[adapter.name] = adapter
+        working.dispatches[adapter.name] = dispatch
+        name = f"{dispatch.reader}.{held.name}"
+        working.tasks.start(name, partial(_while_ours, dispatch.run))
+
+    async def carry(self, adapter: OutputAdapter) -> None:
+        """From now on this adapter takes what is queued for its name; what the one before it had to
+        do is done when it returns. Shares that come later are given what there is then.
+        """
+        async with self._changing:
+            changing = [
+                self._changed(working, adapter)
+                for working in self._working.values()
+                if working.carried.get(adapter.name) is not adapter
+            ]
+            await asyncio.gather(*changing)
+
+    async def _changed(self, working: _Working, adapter: OutputAdapter) -> None:
+        """A task of the share, so that it ends with it."""
+        name = f"adapter.{adapter.name}.{working.held.name}.change"
+        working.tasks.start(name, partial(self._change, working, adapter))
+        await working.tasks.ended(name)
+
+    async def _change(self, working: _Working, adapter: OutputAdapter) -> None:
+        """May be called again after a failure."""
+        before = working.dispatches.get(adapter.name)
+        if before is not None:
+            await _while_ours(before.drain)
+            await working.tasks.ended(f"{before.reader}.{working.held.name}")
+        self._carry(working, adapter)
+
+    def _handing(self, held: HeldShare, records: ShareRecords) -> Handing | None:
+        """None for the share of what policies detect: it has no peers and reads no messages."""
+        if held.number == self._settings.acting:
+            return None
+        return Handing(self._reading, self._progress, records, held, self._clock, self._settings)
 
     async def _end(self, held: HeldShare, gently: bool) -> None:
         working = self._working.pop(held.number, None)
@@ -215,8 +271,8 @@ def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
 
 
 async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
-    """Does work until the share is lost. When another share changed what it had read, it begins
-    again at once.
+    """Does work until it ends or the share is lost. When another share changed what it had read, it
+    begins again at once.
     """
     is_over = False
     while not is_over:
@@ -225,6 +281,8 @@ async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
         except* GuardFailed as failed:
             # A group of tasks that failed hides that it was cancelled at the same time.
             is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
+        else:
+            is_over = True
 
 
 def _is_cancelled() -> bool:

@@ -1,5 +1,5 @@
 """The input adapters of a site, made from what it declares; drivers load only when used. [CO-5,
-CO-16]
+CO-16, CO-17]
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from rapport.kernel.tasks import Tasks
 
 SITE = "component:site"
 """The owner of what the site file declares."""
+DOORS = frozenset({"webhook"})
+"""Inputs that take what is brought to them and look nowhere."""
 
 
 class AllPeople:
@@ -75,14 +77,27 @@ class SiteInputs:
 
     async def run(self) -> None:
         """Until cancelled; then all of them are removed."""
+        await self._run(self._declared)
+
+    async def run_doors(self) -> None:
+        """As `run`, only those that wait for who comes: of several processes each runs its own, and
+        what comes to any of them is in `input` for whoever handles it.
+        """
+        await self._run([pair for pair in self._declared if pair[0].adapter in DOORS])
+
+    async def run_without_doors(self) -> None:
+        """As `run`, the others: a mailbox or a folder is looked into by one process at a time."""
+        await self._run([pair for pair in self._declared if pair[0].adapter not in DOORS])
+
+    async def _run(self, chosen: Sequence[tuple[InputDeclared, InputAdapter]]) -> None:
         tasks = Tasks(self._clock)
-        for one, adapter in self._declared:
+        for one, adapter in chosen:
             tasks.start(f"input.{one.name}.add", partial(self._add, one, adapter))
         try:
             await asyncio.Event().wait()
         finally:
             await tasks.stop()
-            for one, _ in self._declared:
+            for one, _ in chosen:
                 await self._inputs.remove(one.name)
 
     async def _add(self, declared: InputDeclared, adapter: InputAdapter) -> None:

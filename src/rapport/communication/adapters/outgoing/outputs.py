@@ -1,7 +1,8 @@
-"""The output adapters of a node: registered and removed while traffic flows. [CO-4]
+"""The output adapters of a node: registered and removed while traffic flows. [CO-4, CO-17]
 
 A name that was removed is still served by `AbsentAdapter`, so what was queued for it at the last
-moment fails and goes another way; nothing is dropped.
+moment fails and goes another way; nothing is dropped. Where several engines work their shares
+carry the deliveries (`Carrier`), and what is added or removed here is told to the others.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.communication.adapters.absent import AbsentAdapter
+from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
 from rapport.communication.adapters.base import OutputAdapter, declared
 from rapport.communication.adapters.outgoing.dispatch import Dispatch, never_decided
 from rapport.communication.adapters.outgoing.dispatch_settings import (
@@ -48,6 +49,25 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the adapter under way."""
     instances: int
     """Peers' own instances, for a stateful adapter."""
+
+
+class Carrier(Protocol):
+    """What carries deliveries in place of `Outputs` where several engines work, and tells the
+    others of a change: `sharing/registrations.py`.
+    """
+
+    async def announce(self, name: str) -> None:
+        """All engines that can make an adapter of that name have it soon; durable when it
+        returns.
+        """
+
+    async def withdraw(self, name: str) -> bool:
+        """The others let go of it soon; False when nobody had announced it."""
+
+    async def carry(self, adapter: OutputAdapter) -> None:
+        """From now on it takes what is queued for its name; what the one before it had to do is
+        done when it returns.
+        """
 
 
 class _Served(msgspec.Struct, frozen=True):
@@ -91,6 +111,8 @@ class Outputs:
         self._served: dict[str, _Served] = {}
         self._absent: dict[str, Dispatch] = {}
         self._tasks = Tasks(clock)
+        self.carrier: Carrier | None = None
+        """Needed for changes at run time where several engines work."""
 
     @property
     def names(self) -> Collection[str]:
@@ -152,8 +174,11 @@ class Outputs:
         return await self.use(made_by(kind, self._clock, idle_ms=self._idle_ms))
 
     async def use(self, adapter: OutputAdapter) -> str:
-        """Adds an adapter that is made already, as `register` does."""
-        self._check_own()
+        """Adds an adapter that is made already, as `register` does. Where several engines work the
+        others have it a moment later, those that can make one of that name; see `ElsewhereAdapter`.
+        """
+        if self._shared:
+            return await self._use_shared(adapter)
         name = adapter.name
         await self._tasks.ended(_leaving(name))
         self._check(name)
@@ -173,15 +198,70 @@ class Outputs:
         then it is closed. Returns when that is done; False when there is none of that name.
 
         Takes as long as the medium does, the deadline per send at the most. Giving up waiting does
-        not keep it from being removed.
+        not keep it from being removed. Where several engines work this speaks of the part that this
+        one carries; the others follow a moment later, each for its own.
         """
-        self._check_own()
+        if self._shared:
+            return await self._remove_shared(name)
         served = self._served.pop(name, None)
         if served is None:
             return False
         self._tasks.start(_leaving(name), partial(self._see_off, name, served))
         await self._tasks.ended(_leaving(name))
         return True
+
+    # --- where several engines work ---
+
+    async def _use_shared(self, adapter: OutputAdapter) -> str:
+        carrier, name = self._checked_carrier(), adapter.name
+        await self._tasks.ended(_leaving(name))
+        self._check(name)
+        before = self._served.get(name)
+        self._served[name] = _Served(adapter, self._new_dispatch(adapter))
+        try:
+            await carrier.announce(name)
+        except BaseException:
+            del self._served[name]
+            if before is not None:
+                self._served[name] = before
+            raise
+        await self.carry(adapter)
+        return name
+
+    async def carry(self, adapter: OutputAdapter) -> None:
+        """Adds an adapter that was announced; for the carrier."""
+        name = adapter.name
+        self._served[name] = _Served(adapter, self._new_dispatch(adapter))
+        self._absent.pop(name, None)
+        if isinstance(adapter, Instances):
+            self._tasks.start(f"adapter.{name}.instances", adapter.run)
+        await self._checked_carrier().carry(adapter)
+
+    async def _remove_shared(self, name: str) -> bool:
+        if name not in self._served:
+            return False
+        if not await self._checked_carrier().withdraw(name):
+            raise Unsupported(
+                "removing a medium of the site at run time",
+                "several engines",
+                hint="take it out of the site file, or of what each process is opened with",
+            )
+        await self.let_go(name)
+        return True
+
+    async def let_go(self, name: str) -> None:
+        """Removes an adapter that was withdrawn; for the carrier. As `remove` otherwise."""
+        served = self._served.pop(name, None)
+        if served is not None:
+            self._tasks.start(_leaving(name), partial(self._let_go, name, served))
+        await self._tasks.ended(_leaving(name))
+
+    async def _let_go(self, name: str, served: _Served) -> None:
+        """May be called again after a failure."""
+        absent = self._absent[name] = self._new_dispatch(AbsentAdapter(name))
+        await self._checked_carrier().carry(absent.adapter)
+        await self._tasks.stop(f"adapter.{name}.instances")
+        await self._close(served.adapter)
 
     def peer_changed(self, peer: str) -> None:
         """A peer's addresses or policy are others now: its own instances are made anew when next
@@ -226,13 +306,14 @@ class Outputs:
     def _new_dispatch(self, adapter: OutputAdapter) -> Dispatch:
         return self._make(adapter, settings=self._settings.get(adapter.name, DEFAULT_SETTINGS))
 
-    def _check_own(self) -> None:
-        if self._shared:
+    def _checked_carrier(self) -> Carrier:
+        if self.carrier is None:
             raise Unsupported(
                 "changing media at run time",
-                "several engines",
+                "several engines without anybody to tell them",
                 hint="say the media in the site file, or where each process is opened",
             )
+        return self.carrier
 
     def _check(self, name: str) -> None:
         if not _NAME.match(name):
@@ -241,7 +322,8 @@ class Outputs:
                 code="adapter.bad_name",
                 hint="a letter, then letters, digits, - or _, all lower case: such as sms-gateway",
             )
-        if name in self._served:
+        served = self._served.get(name)
+        if served is not None and not isinstance(served.adapter, ElsewhereAdapter):
             raise DuplicateName(
                 f"there is an adapter named {name!r} already",
                 code="adapter.registered",
