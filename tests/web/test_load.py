@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from rapport.cli.load import steps_line
 from rapport.cli.main import run as run_command
 from rapport.web.live.stream import RETRY_MS
 
@@ -39,6 +40,14 @@ class Reader:
         self._connection.close()
 
 
+def test_what_policies_share_is_a_line_of_its_own() -> None:
+    assert steps_line({"steps_wanted": 9, "steps_computed": 3}) == (
+        "steps: 9 wanted, 3 computed (67% shared)"
+    )
+    assert steps_line({"steps_wanted": 0, "steps_computed": 0}) == ""
+    assert steps_line({}) == ""  # of a node that does not count it
+
+
 def test_the_report_names_every_policy_and_says_what_to_do(
     with_doors: Callable[..., Any],
 ) -> None:
@@ -48,6 +57,8 @@ def test_the_report_names_every_policy_and_says_what_to_do(
             running = set(doors.node.policy.policies())
             assert {one["policy"] for one in report["policies"]} == running
             assert report["state"] == "measuring"
+            for one in report["policies"]:
+                assert one["steps_computed"] <= one["steps_wanted"]
             assert 0 <= report["busy"] <= 1
             metrics = (await doors.ask("GET", "/metrics")).body.decode()
             assert "rapport_policy_busy_ratio" in metrics
@@ -124,7 +135,7 @@ def test_the_command_shows_the_report_and_follows(
             where = ["--site", str(doors.node.site.directory), "--url", doors.url]
             assert await asyncio.to_thread(run_command, ["load", *where]) == 0
             shown, said = (part.decode() for part in capfdbinary.readouterr())
-            assert shown.startswith("policy\tshare\tus/event\tread\n")
+            assert shown.startswith("policy\tshare\tus/event\tread\tsteps wanted\tcomputed\n")
             assert "Measuring: ask again" in said
             follow = ["load", *where, "--imprecision", "5", "--count", "1"]
             assert await asyncio.to_thread(run_command, follow) == 0

@@ -45,6 +45,8 @@ class CauseNode(msgspec.Struct):
     """Ids named as causes that no channel holds (any more)."""
     interpretation: str = ""
     """`name@version` of what gave a reading its meaning."""
+    found_in: str = ""
+    """`log` or `lake`, where a door says it."""
 
 
 async def cause_tree(channels: FindsEvents, event_id: str) -> CauseNode:

@@ -1,5 +1,5 @@
 """`rapport explain ID`: the chain of causes from a message back to the raw readings, and for a
-detection the conditions that held; from the log, a lake, or recorded files. [PO-11]
+detection the conditions that held; from the log, a lake, recorded files, or a running node. [PO-11]
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.explain_reading import LakeOption
+from rapport.cli.remote import TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stdout, write_json
 from rapport.core.errors import InvalidInput
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from rapport.channel.causes import CauseNode
     from rapport.channel.channel import Channels
+    from rapport.cli.remote import Remote
     from rapport.policy.explaining.verdict import Explained
     from rapport.site.site import Site
 
@@ -49,25 +51,42 @@ def explain(
     site: SiteOption = None,
     json: Annotated[bool, Parameter(help="The tree as JSON.")] = False,
     text: Annotated[bool, Parameter(help="With the policy's text.", negative="")] = False,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
 ) -> int:
     """Show what a message or detection follows from, back to what was received; of an id its
     beginning is enough. With --policy and --at: a detection that only a back-test or a replay has
-    found, by its identities and time.
+    found, by its identities and time. With --url a running node is asked, by the whole id.
     """
     if policy:
         from rapport.cli.why_not import why_not
 
         _check_at(at)
         return why_not(
-            policy, *what, at=at, window=window, events=recorded, lake=lake, json=json, site=site
+            policy,
+            *what,
+            at=at,
+            window=window,
+            events=recorded,
+            lake=lake,
+            json=json,
+            site=site,
+            url=url,
+            token_file=token_file,
         )
-    from rapport.cli.explain_reading import read_history
-
     event_id = _only_id(what)
     directory = site_directory(site)
-    (tree, found), said = read_history(
-        directory, lake, lambda channels: _explained(directory, channels, event_id)
-    )
+    if url is not None:
+        from rapport.cli.remote import Remote
+
+        remote = Remote.of_site(directory, url, token_file)
+        tree, found, said = _explained_there(remote, event_id)
+    else:
+        from rapport.cli.explain_reading import read_history
+
+        (tree, found), said = read_history(
+            directory, lake, lambda channels: _explained(directory, channels, event_id)
+        )
     if json:
         more: dict[str, Any] = {"why": found} if found else {}
         more |= {"notes": said} if said else {}
@@ -79,6 +98,31 @@ def explain(
     for note in said:
         stdout().print(_aside(note), soft_wrap=True)
     return 0
+
+
+def _explained_there(remote: Remote, event_id: str) -> tuple[CauseNode, list[Explained], list[str]]:
+    """What the doors of a node say."""
+    from urllib.parse import quote
+
+    from rapport.channel.causes import CauseNode
+    from rapport.policy.explaining.verdict import Explained
+
+    answer = remote.get(f"/explain/{quote(event_id, safe='')}")
+    said = dict.fromkeys(answer.pop("notes", ()))
+    tree = _tree_of(answer, CauseNode)
+    found = []
+    for one in _detections(tree):
+        why = remote.get(f"/explain/{quote(one.id, safe='')}/why")
+        said |= dict.fromkeys(why.pop("notes", ()))
+        found.append(msgspec.convert(why, Explained))
+    return tree, found, list(said)
+
+
+def _tree_of(answer: dict[str, Any], kind: type[CauseNode]) -> CauseNode:
+    """A tree as the door gives it; what events hold is kept as JSON."""
+    causes = [_tree_of(one, kind) for one in answer["causes"]]
+    data = msgspec.Raw(msgspec.json.encode(answer["data"]))
+    return kind(**{**answer, "causes": causes, "data": data})
 
 
 def _aside(note: str) -> Text:
@@ -179,7 +223,8 @@ def branch(node: CauseNode) -> Tree:
         (node.type, "bold"),
         f"  {node.id}\n",
         (f"{node.channel} #{node.position}, event time {format_time(node.time)}, ", "dim"),
-        (f"received {format_time(node.received)}\n", "dim"),
+        (f"received {format_time(node.received)}", "dim"),
+        (", found in the lake\n" if node.found_in == "lake" else "\n", "dim"),
         (f"meaning given by {node.interpretation}\n" if node.interpretation else "", "dim"),
         data,
     )

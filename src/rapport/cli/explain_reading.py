@@ -33,7 +33,7 @@ def read_history(
     if lake is not None:
         return _from_lake(Path(lake), work)
     from rapport.channel.backends.lake import open_lake
-    from rapport.channel.backends.lake_behind import LogAndLake
+    from rapport.channel.backends.lake_behind import LogAndLake, told
     from rapport.channel.export_files import BRONZE
     from rapport.cli.local import data_directory, read_channels
 
@@ -50,7 +50,10 @@ def read_history(
         joined = LogAndLake(channels, opened)
         found = await work(joined)
         if joined.was_needed:
-            said.append(f"some of this is no longer in the log and was read from the lake {behind}")
+            said.append(
+                f"some of this is no longer in the log and was read from the lake {behind}: "
+                f"{told(joined.found())}"
+            )
         return found
 
     return read_channels(site, both), said + _damage(opened)

@@ -19,7 +19,7 @@ from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput
 from rapport.kernel.approximate_sums import How
 
-_COLUMNS = ("policy", "share", "us/event", "read")
+_COLUMNS = ("policy", "share", "us/event", "read", "steps wanted", "computed")
 _UNITS = {"busy": "% busy", "events": "events/s", "behind": "events waiting"}
 
 
@@ -72,11 +72,7 @@ def _show(report: Any, *, as_json: bool) -> None:
     if as_json:
         write_json(report)
         return
-    rows = [
-        (one["policy"], f"{one['share']:.1%}", f"{one['us_per_event']:.2f}", str(one["read"]))
-        for one in report["policies"]
-    ]
-    write_table("policies", _COLUMNS, rows)
+    write_table("policies", _COLUMNS, [_row(one) for one in report["policies"]])
     room = "?" if report["headroom"] is None else f"{report['headroom']:.0f}"
     stderr().print(
         f"busy {report['busy']:.1%}, {report['events_per_second']:.0f} events/s, "
@@ -85,7 +81,32 @@ def _show(report: Any, *, as_json: bool) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    stderr().print(report["advice"], highlight=False, soft_wrap=True)
+    steps = steps_line(report)
+    for line in (steps, report["advice"]) if steps else (report["advice"],):
+        stderr().print(line, highlight=False, soft_wrap=True)
+
+
+def _row(one: Any) -> tuple[str, ...]:
+    return (
+        one["policy"],
+        f"{one['share']:.1%}",
+        f"{one['us_per_event']:.2f}",
+        str(one["read"]),
+        str(one.get("steps_wanted", "")),
+        f"{one['steps_computed']:.0f}" if "steps_computed" in one else "",
+    )
+
+
+def steps_line(report: Any) -> str:
+    """What policies share, in a line; empty for a node that does not count it.
+
+    >>> steps_line({"steps_wanted": 200, "steps_computed": 50})
+    'steps: 200 wanted, 50 computed (75% shared)'
+    """
+    wanted, computed = report.get("steps_wanted", 0), report.get("steps_computed", 0)
+    if not wanted:
+        return ""
+    return f"steps: {wanted} wanted, {computed} computed ({1 - computed / wanted:.0%} shared)"
 
 
 def _print(reports: Iterator[Any], *, as_json: bool) -> None:

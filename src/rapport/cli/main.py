@@ -33,6 +33,7 @@ COMMANDS = (
     ("init", "rapport.cli.init:init", "Make a new site directory to start from."),
     ("check", "rapport.cli.check:check", "Find every mistake in a site before anything runs."),
     ("up", "rapport.cli.up:up", "Run a node: doors, mediation, policies, deliveries."),
+    ("reload", "rapport.cli.reload:reload", "Have a running node take its site's files anew."),
     ("demo", "rapport.cli.demo:app", "Play a scenario end to end: sensors, alarms, mails."),
     ("publish", "rapport.cli.publish:publish", "Send events to a running node."),
     ("import", "rapport.cli.importing:import_file", "Import a file, or guess what it means."),

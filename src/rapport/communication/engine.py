@@ -10,7 +10,8 @@ idempotency key for every attempt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
@@ -192,6 +193,26 @@ class CommunicationEngine:
         or to this peer; asked by dispatches before sending.
         """
         return self._decided.has(message, peer)
+
+    @asynccontextmanager
+    async def between_batches(self) -> AsyncIterator[None]:
+        """Nothing is taken while the block runs, and every detection that was there before has
+        been: for who changes whom there is to reach, or what is done about a phrase.
+        """
+        async with self._turn:
+            if not self.opened.is_set():
+                await self._open()
+            last = self._channels.channel("detections").last_position()
+            while self._taking.positions["detections"] < last:
+                if not await self._read("detections"):
+                    break
+            yield
+
+    def use_actions(self, actions: Mapping[str, Action]) -> None:
+        """What is done about phrases from now on; only within `between_batches`."""
+        kept = {same_phrase(phrase): action for phrase, action in actions.items()}
+        self._actions.clear()  # whoever looks phrases up holds this very mapping
+        self._actions.update(kept)
 
     def add_notification(self, callback: Callback, name: str = "") -> str:
         """Calls this, too, with messages to components, messages without a receiver, and how the

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from rapport.core.errors import Unavailable
-from rapport.node.ensemble import NodeEnsemble
+
+if TYPE_CHECKING:
+    from rapport.node.ensemble import NodeEnsemble
 
 
 def ensemble_metrics(ensemble: NodeEnsemble | None) -> Iterator[Metric]:

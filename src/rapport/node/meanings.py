@@ -5,7 +5,7 @@ changed in between. [ME-5, ME-6, ME-12]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -97,10 +97,22 @@ class Meanings:
         Raises SiteError with every fault; then everything stays as it was.
         """
         site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
-        problems = [*site.faults, *other_streams(site, self._site.ontology)]
-        problems += [problem for check in self.reload_checks for problem in check(site)]
-        if problems:
+        if problems := self.problems_with(site):
             raise SiteError(problems)
+        return await self.take_over(site)
+
+    @property
+    def bindings(self) -> Mapping[str, SourceBinding]:
+        """How each source speaks now."""
+        return self._bindings
+
+    def problems_with(self, site: Site) -> list[Problem]:
+        """Why a site read anew cannot be taken over while the node runs."""
+        problems = [*site.faults, *other_streams(site, self._site.ontology)]
+        return problems + [problem for check in self.reload_checks for problem in check(site)]
+
+    async def take_over(self, site: Site) -> Reloaded:
+        """The same with a site that is read and checked already."""
         found = await asyncio.to_thread(in_site, site)
         bindings = source_bindings(site.ontology, site.file)
         names = self._bindings.keys() | bindings.keys()

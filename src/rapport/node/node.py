@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -35,8 +36,8 @@ from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
-from rapport.node.ensemble import NodeEnsemble
 from rapport.node.fresh_tables import FreshTables
+from rapport.node.history import History
 from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
 from rapport.node.meanings import Meanings
@@ -44,10 +45,15 @@ from rapport.node.mqtt.bridges import Bridges
 from rapport.node.pipeline_process import PipelineProcess
 from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
+from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.spark_watch import SparkWatch
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.second_looker import SecondLooker
 from rapport.site.site import Site
+
+if TYPE_CHECKING:
+    # A node without [ensemble] starts without that room.
+    from rapport.node.ensemble import NodeEnsemble
 
 _log = get_logger(__name__)
 
@@ -71,7 +77,9 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     second_looker: SecondLooker
     load: LoadWatch
     communication: Assembly
+    reloading: SiteReload
     care: ChannelCare
+    history: History
     pushing: Pushing
     links: Links
     bridges: Bridges
@@ -89,13 +97,14 @@ class Node:
 
     def __init__(self, parts: NodeParts) -> None:
         self._parts = parts
-        self.site, self.settings, self.clock = parts.site, parts.settings, parts.clock
+        self.settings, self.clock = parts.settings, parts.clock
         self.channels = parts.channels
         self.rights = parts.rights
         self.links, self.bridges = parts.links, parts.bridges
         self.pushing = parts.pushing
         self.admission = parts.admission
         self.care = parts.care
+        self.history = parts.history
         self.meanings, self.releasing = parts.meanings, parts.releasing
         self.fresh_tables = parts.fresh_tables
         self.outgoing, self.policies = parts.outgoing, parts.policies
@@ -124,7 +133,9 @@ class Node:
     async def start(self) -> None:
         """Starts the readers; events that wait from before are taken up at once."""
         await self.meanings.begin()
+        await self.fresh_tables.begin()
         await self.policies.begin()
+        await self.fresh_tables.settle()
         self._begun = True
         await self.care.start()
         # Opened first, as it may be refused; what it hears waits until all others work.
@@ -181,6 +192,15 @@ class Node:
         await self.channels.close()
         _log.info("node stopped", site=self.site.name)
 
+    @property
+    def site(self) -> Site:
+        """As its files were at the start, or at the last reload of all."""
+        return self._parts.reloading.site
+
+    async def reload(self, *, by: str = "") -> SiteReloaded:
+        """Takes over what the site's files say now, or nothing of it; see SiteReload."""
+        return await self._parts.reloading.reload(self.ledger, by=by)
+
     # --- what doors ask for ---
 
     async def append(
@@ -203,7 +223,7 @@ class Node:
         """The payload field with the event id, for sources that speak root; None when there is
         none.
         """
-        binding = self._parts.bindings.get(source)
+        binding = self.meanings.bindings.get(source)
         return binding.id if binding is not None and not binding.interpretation else None
 
     def web_input(self, name: str) -> WebhookInput:

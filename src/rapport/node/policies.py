@@ -5,7 +5,7 @@ changed in between. [PO-9, UX-2]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -211,23 +211,61 @@ class Policies:
 
         Raises SiteError or PolicyError with every fault; then everything stays as it was.
         """
-        async with self._reloading:
-            site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
-            problems = [*site.faults, *other_streams(site, self._engine.ontology)]
-            problems += _other_on_spark(self._site, site)
-            found = await asyncio.to_thread(texts_in_site, site)
-            if problems or found.problems:
-                raise SiteError([*problems, *found.problems])
-            compiler = SiteCompiler(site, self._people, await self._spoken(site))
+        site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
+        if problems := self.problems_with(site):
+            raise SiteError(problems)
+        return await self.take_over(site, self._people)
 
-            def renew() -> None:
+    def problems_with(self, site: Site) -> list[Problem]:
+        """Why a site read anew cannot be taken over while the node runs."""
+        problems = [*site.faults, *other_streams(site, self._engine.ontology)]
+        return problems + _other_on_spark(self._site, site)
+
+    async def broken_by(self, site: Site, people: Communication) -> list[Problem]:
+        """What is wrong with policies that run, are in none of the site's files, and would not
+        compile any more at the site as it is read anew. Those of files are checked with the site.
+        """
+        found = await asyncio.to_thread(texts_in_site, site)
+        compiler = SiteCompiler(site, people, await self._spoken(site))
+        others = {
+            one.name: self.life.policy(one.name).text
+            for one in self.life.policies()
+            if one.name not in found.texts and one.state != "broken"
+        }
+
+        def compile_all() -> list[Problem]:
+            problems: list[Problem] = []
+            for name, text in others.items():
+                try:
+                    compiler.compile(name, text)
+                except PolicyError as error:
+                    problems += error.problems
+            return problems
+
+        return await asyncio.to_thread(compile_all)
+
+    def streams_read(self) -> dict[str, Collection[str]]:
+        """By policy that runs here the streams that it reads."""
+        running = self._engine.policies().items()
+        compiled = {name: self.life.compiled(name, version) for name, version in running}
+        return {name: one.plan.streams() for name, one in compiled.items() if one is not None}
+
+    async def take_over(self, site: Site, people: Communication) -> list[Done]:
+        """The same with a site that is read and checked already, and its people."""
+        async with self._reloading:
+            found = await asyncio.to_thread(texts_in_site, site)
+            if found.problems:
+                raise SiteError(found.problems)
+            compiler = SiteCompiler(site, people, await self._spoken(site))
+
+            async def renew() -> None:
                 self._tables.take_over(site)
-                self._engine.renew(self._engine.pull, site.ontology)
+                await self._tables.hand_over(site.ontology)
 
             done = await self.life.take_files(
                 found.texts, found.unread, compiler.compile, renew=renew
             )
-            self._site, self._compiler = site, compiler
+            self._site, self._people, self._compiler = site, people, compiler
             self._tell_broken(one.name for one in done)
             return done
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rapport.channel.access_admission import Admission, load_access, open_admission
 from rapport.channel.access_keys import open_keys, open_node_key
@@ -42,9 +43,9 @@ from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
-from rapport.node.ensemble import NodeEnsemble
 from rapport.node.exporting import Exporting
 from rapport.node.fresh_tables import FreshTables
+from rapport.node.history import History
 from rapport.node.links.link import LinkParts
 from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
@@ -55,6 +56,7 @@ from rapport.node.node import Node, NodeParts
 from rapport.node.pipeline_process import PipelineProcess, pipeline_command
 from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
+from rapport.node.reload import SiteReload
 from rapport.node.speaking import make_outgoing, serve_own_terms
 from rapport.policy.engine import PolicyEngine
 from rapport.policy.on_spark import OnSpark
@@ -65,6 +67,9 @@ from rapport.site.ensemble import ensemble_from_site
 from rapport.site.facts import SiteFacts
 from rapport.site.pipeline import BY_NODE, RunPlaces, pipeline_settings
 from rapport.site.site import Site
+
+if TYPE_CHECKING:
+    from rapport.node.ensemble import NodeEnsemble
 
 
 def data_directory(site: Site, settings: NodeSettings) -> Path:
@@ -103,14 +108,31 @@ def make_node(
     serve_own_terms(opened, outgoing)
     policy = _policy(site, opened, clock, mediation)
     meanings = Meanings(site, _updating(opened, repository, mediation, clock))
-    fresh_tables = FreshTables(site, mediation, policy, clock, Chance.from_machine())
+    fresh_tables = FreshTables(site, mediation, policy, clock, Chance.from_machine(), opened)
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
     policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
     life = policies.life
+    own_actions = OwnActions(people, life.text_of)
     lake = data_directory(site, settings) / "lake"
     exporting = Exporting(opened, _channels(site), lake, clock)
     context = _context(site, opened, fresh_tables, clock)
+    communication = Assembly(
+        opened,
+        opened.records,
+        clock,
+        people,
+        phrases=life.phrases,
+        public_url=lambda: node[0].public_url if node else "",
+        plugins=plugins,
+        facts=SiteFacts(site.tables, life.compiled).find,
+        own_action=own_actions.find,
+        site=site.directory,
+        entrance=_entrance(site),
+        engines=_engines(site),
+        append=lambda name, events: _append_action(node[0], signer, name, events),
+        services=_services(site, people),
+    )
     parts = NodeParts(
         site=site,
         settings=settings,
@@ -135,23 +157,18 @@ def make_node(
         policies=policies,
         second_looker=SecondLooker(opened, policy, clock),
         load=LoadWatch(policy, clock, Ids(clock, Chance.from_machine())),
-        communication=Assembly(
-            opened,
-            opened.records,
-            clock,
+        communication=communication,
+        reloading=SiteReload(
+            site,
             people,
-            phrases=life.phrases,
-            public_url=lambda: node[0].public_url if node else "",
+            meanings=meanings,
+            policies=policies,
+            communication=communication,
+            own_actions=own_actions,
             plugins=plugins,
-            facts=SiteFacts(site.tables, life.compiled).find,
-            own_action=OwnActions(people, life.text_of).find,
-            site=site.directory,
-            entrance=_entrance(site),
-            engines=_engines(site),
-            append=lambda name, events: _append_action(node[0], signer, name, events),
-            services=_services(site, people),
         ),
         care=ChannelCare(opened, _channels(site), mediation, clock, exporting=exporting),
+        history=History(opened, lake, clock),
         pushing=Pushing(
             opened,
             clock,
@@ -227,6 +244,9 @@ def _ensemble(
         raise SiteError(problems)
     if declared is None:
         return None
+    # Most sites have none, and start without that room.
+    from rapport.node.ensemble import NodeEnsemble
+
     chance = Chance.from_machine()
     return NodeEnsemble(declared, site, channels, append, meanings, context, clock, chance)
 

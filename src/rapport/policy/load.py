@@ -43,12 +43,16 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class PolicyLoad(msgspec.Struct, frozen=True):
-    """What one policy cost in the last minute: its share of all time, and time per event read."""
+    """What one policy cost in the last minute: its share of all time, and time per event read; and
+    since it started how many steps it wanted, and its share of those that were computed for it.
+    """
 
     policy: str
     share: float
     us_per_event: float
     read: int
+    steps_wanted: int = 0
+    steps_computed: float = 0.0
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +147,12 @@ class LoadMeter:
             spent = _grown(earlier.cost_ms, now.cost_ms)
             read = int(_grown(earlier.read, now.read))
             per_event = round(1_000 * spent / read, 3) if read else 0.0
-            found.append(PolicyLoad(name, round(spent / passed, 5), per_event, read))
+            computed = round(now.steps_computed, 1)
+            found.append(
+                PolicyLoad(
+                    name, round(spent / passed, 5), per_event, read, now.steps_wanted, computed
+                )
+            )
         return sorted(found, key=lambda one: (-one.share, one.policy))
 
     def _trend(self) -> float:

@@ -46,6 +46,11 @@ class OwnActions:
         self._people, self._text_of = people, text_of
         self._known: dict[tuple[str, str], dict[str, Action]] = {}
 
+    def use(self, people: Communication) -> None:
+        """The site says something else from now on; not while `find` runs."""
+        self._people = people
+        self._known.clear()
+
     def find(self, policy: str, version: str, phrase: str) -> Action | None:
         """What is done; None when that policy leaves it to the site."""
         if (policy, version) not in self._known:

@@ -30,6 +30,7 @@ from rapport.site.bindings import concepts_of
 _SECTION = "interpretations"
 _OBSERVED = re.compile(r"(?P<type>.+) (?P<rest>has no mapping \((?:in|out)\) and .+)")
 _MOST_NAMED = 6
+_ABOUT_TYPE = ("source.bypasses_interpretation", "type.unknown")
 
 
 class SiteMeanings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,9 +94,16 @@ def problems_of_sources(
     """Sources whose typed interpretation does not say what they are bound to give."""
     found = []
     for binding in bindings:
-        path = ("sources", binding.source, "interpretation")
         for problem in source_problems(binding, in_force):
-            found.append(file.problem(path, problem.code, problem.message, hint=problem.hint))
+            key = "type" if problem.code in _ABOUT_TYPE else "interpretation"
+            placed = file.problem(
+                ("sources", binding.source, key),
+                problem.code,
+                problem.message,
+                hint=problem.hint,
+                severity=problem.severity,
+            )
+            found.append(placed)
     return found
 
 

@@ -225,6 +225,10 @@ DOORS: dict[tuple[str, str], Told] = {
         bodies={"text/plain": {"type": "string"}},
         example=EXAMPLE_POLICY,
     ),
+    ("post", "/reload"): Told(
+        summary="Take over what the site's files say now; answered when it is in force",
+        tag="service",
+    ),
     ("get", "/healthz"): Told(summary="Whether the process runs", tag="service"),
     ("get", "/readyz"): Told(
         summary="Whether the node takes events and its readers run", tag="service"

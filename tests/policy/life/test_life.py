@@ -383,12 +383,16 @@ def test_a_reload_waits_until_what_was_read_before_a_crash_was_met_again(play: P
         await world.send(world.position(NOW, "a", "2"), world.position(NOW + 1, "b", "3"))
         await world.start("or", commit_every_ms=10**9)
         renewed: list[int] = []
+
+        async def renew() -> None:
+            renewed.append(world.engine.behind())
+
         reload = asyncio.create_task(
             world.life.take_files(
                 {"or": world.texts["within"]},
                 (),
                 world.compile,
-                renew=lambda: renewed.append(world.engine.behind()),
+                renew=renew,
             )
         )
         for _ in range(200):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -26,24 +27,47 @@ from rapport.core.batch import ENVELOPE
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 
+T = TypeVar("T")
+
 _COLUMNS = tuple(ENVELOPE.names)
 _CHANNEL = "channel="
 
 
-def open_lake(directory: Path) -> LakeChannels:
+class Aside(Protocol):
+    """Where files are read: in a thread beside the loop."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """What `work` returns or raises."""
+
+
+def open_lake(
+    directory: Path, *, aside: Aside = asyncio.to_thread, look_up: Callable[[], None] | None = None
+) -> LakeChannels:
     """The channels as the lake has them now; raises UnknownName when it is none, Corrupt for a
-    damaged manifest.
+    damaged manifest. See LakeChannels.
     """
     if not (directory / BRONZE).is_dir():
         raise UnknownName("lake", str(directory), code="lake.none")
-    return LakeChannels(directory)
+    return LakeChannels(directory, aside=aside, look_up=look_up)
 
 
 class LakeChannels:
     """See Channels; whatever would write is refused with Unsupported."""
 
-    def __init__(self, directory: Path, *, worth_indexing: int = WORTH_INDEXING) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        worth_indexing: int = WORTH_INDEXING,
+        aside: Aside = asyncio.to_thread,
+        look_up: Callable[[], None] | None = None,
+    ) -> None:
+        """`look_up` is called before each row group that is read, in the reading thread: what it
+        raises ends the reading there.
+        """
         self.directory = directory
+        self._aside, self._look_up = aside, look_up
+        self._names: list[str] | None = None
         manifest = read_manifest(directory) if (directory / MANIFEST).exists() else None
         self._ends = None if manifest is None else manifest.channels
         self._files: dict[str, ChannelFiles] = {}
@@ -56,10 +80,12 @@ class LakeChannels:
         return LakeChannel(name, self)
 
     def names(self) -> list[str]:
-        """See Channels."""
-        folders = (self.directory / BRONZE).glob(f"{_CHANNEL}*")
-        names = sorted(folder.name.removeprefix(_CHANNEL) for folder in folders)
-        return [name for name in names if self.files(name).last]
+        """See Channels. The first call lists all files; what comes later is not shown."""
+        if self._names is None:
+            folders = (self.directory / BRONZE).glob(f"{_CHANNEL}*")
+            names = sorted(folder.name.removeprefix(_CHANNEL) for folder in folders)
+            self._names = [name for name in names if self.files(name).last]
+        return list(self._names)
 
     async def subscribe(
         self, channel: str, reader: str, *, from_start: bool = True
@@ -67,19 +93,24 @@ class LakeChannels:
         """Refused: nothing comes to a lake's channel that a reader could wait for."""
         raise Unsupported("a subscription", "a lake", hint="use read_after")
 
-    async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels. The first question builds an index beside a large lake: about a second for
-        a million events. Raises Corrupt when it is not found and a damaged file may hold it.
+    async def find_event(
+        self, event_id: str, *, among: Collection[str] | None = None
+    ) -> list[tuple[str, StoredEvent]]:
+        """See Channels; `among`: only these channels are looked at. The first question builds an
+        index beside a large lake: about a second for a million events. Raises Corrupt when it is
+        not found and a damaged file may hold it.
         """
-        return await asyncio.to_thread(self._find, event_id)
+        return await self._aside(partial(self._find, event_id, among))
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _find(self, event_id: str) -> list[tuple[str, StoredEvent]]:
+    def _find(self, event_id: str, among: Collection[str] | None) -> list[tuple[str, StoredEvent]]:
         found: list[tuple[str, StoredEvent]] = []
         faults: list[Corrupt] = []
         for name in self.names():
+            if among is not None and name not in among:
+                continue
             with self._turn:
                 files = self.files(name)
                 find = partial(self._ids.positions, name, files, event_id)
@@ -99,6 +130,10 @@ class LakeChannels:
             rows = self.files(name).read_after(position, limit, _COLUMNS)
         return _stored(rows)
 
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Reads where this lake's files are read."""
+        return await self._aside(work)
+
     def position_before(self, name: str, received_ms: int) -> int:
         """A position after which all stands that was received at a time or later."""
         with self._turn:
@@ -116,7 +151,7 @@ class LakeChannels:
             limit = None
             if self._ends is not None:
                 limit = self._ends[name].exported if name in self._ends else 0
-            found = self._files[name] = ChannelFiles(folder, limit)
+            found = self._files[name] = ChannelFiles(folder, limit, self._look_up)
         return found
 
 
@@ -132,7 +167,7 @@ class LakeChannel:
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         """See Channel."""
-        return await asyncio.to_thread(self._lake.read_now, self.name, position, limit)
+        return await self._lake.aside(partial(self._lake.read_now, self.name, position, limit))
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """Whether there is something now; it does not grow."""
@@ -141,7 +176,7 @@ class LakeChannel:
     async def position_before(self, received_ms: int) -> int:
         """See `by_time.position_before`: from folders and footers, and one row group."""
         wanted = received_ms - BACKWARDS_MS
-        return await asyncio.to_thread(self._lake.position_before, self.name, wanted)
+        return await self._lake.aside(partial(self._lake.position_before, self.name, wanted))
 
     def last_position(self) -> int:
         """See Channel."""

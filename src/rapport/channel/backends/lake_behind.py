@@ -4,7 +4,10 @@ PO-11]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
 
 from rapport.channel.backends.lake import LakeChannels
 from rapport.channel.by_time import BACKWARDS_MS, oldest, position_before
@@ -12,14 +15,32 @@ from rapport.channel.channel import Appended, Channel, Channels, Subscription
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.core.event import Event, StoredEvent
 
+Where = Literal["log", "lake"]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Where events of a channel were found, from which position to which."""
+
+    channel: str
+    where: Where
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        span = f"#{self.first}" if self.first == self.last else f"#{self.first} to #{self.last}"
+        return f"{self.channel} {span}"
+
 
 class LogAndLake:
-    """See Channels; reading only. `was_needed` says whether something came from the lake."""
+    """See Channels; reading only. `was_needed` says whether something came from the lake, `found`
+    what came from where.
+    """
 
     def __init__(self, log: Channels, lake: LakeChannels) -> None:
         self._log, self.lake = log, lake
         self.was_needed = False
         self._oldest: dict[str, int] = {}
+        self._found: dict[tuple[str, Where], Found] = {}
 
     def channel(self, name: str) -> LogAndLakeChannel:
         """See Channels."""
@@ -36,45 +57,58 @@ class LogAndLake:
         raise Unsupported("a subscription", "a log with its lake", hint="use read_after")
 
     async def find_event(self, event_id: str) -> list[tuple[str, StoredEvent]]:
-        """See Channels. The lake is asked only when some channel has let something go; raises
+        """See Channels. The lake is asked only about channels that have let something go; raises
         Corrupt when only a damaged file of it may hold the event.
         """
-        found = await self._log.find_event(event_id)
-        if not await self._has_gaps():
-            return found
-        known = {(name, stored.position) for name, stored in found}
+        in_log = await self._log.find_event(event_id)
+        for name, stored in in_log:
+            self.note(name, "log", (stored,))
+        gaps = [name for name in self.lake.names() if await self.oldest_in_log(name) > 1]
+        if not gaps:
+            return in_log
+        known = {(name, stored.position) for name, stored in in_log}
         try:
-            in_lake = await self.lake.find_event(event_id)
+            in_lake = await self.lake.find_event(event_id, among=gaps)
         except Corrupt:
-            if not found:
+            if not in_log:
                 raise
-            return found  # `lake.damaged` tells
-        for name, stored in in_lake:
-            if (name, stored.position) not in known:
-                self.was_needed = True
-                found = [*found, (name, stored)]
-        return found
+            return in_log  # `lake.damaged` tells
+        gone = [(name, one) for name, one in in_lake if (name, one.position) not in known]
+        for name, stored in gone:
+            self.note(name, "lake", (stored,))
+        return [*in_log, *gone]
 
     async def close(self) -> None:
         """See Channels."""
         await self._log.close()
         await self.lake.close()
 
-    async def oldest_in_log(self, name: str) -> int:
-        """The oldest position that the log still has; one behind its end when it has none."""
+    def found(self) -> list[Found]:
+        """What was read from where so far, by channel."""
+        return [self._found[key] for key in sorted(self._found)]
+
+    def note(self, name: str, where: Where, events: Sequence[StoredEvent]) -> None:
+        """These were found there."""
+        if not events:
+            return
+        self.was_needed |= where == "lake"
+        first, last = events[0].position, events[-1].position
+        known = self._found.get((name, where))
+        if known is not None:
+            first, last = min(first, known.first), max(last, known.last)
+        self._found[name, where] = Found(name, where, first, last)
+
+    async def oldest_in_log(self, name: str, *, anew: bool = False) -> int:
+        """The oldest position that the log still has; one behind its end when it has none. Looked
+        at once, unless `anew`.
+        """
         known = self._oldest.get(name)
-        if known is None:
+        if known is None or anew:
             channel = self._log.channel(name)
             first = await oldest(channel)
             known = channel.last_position() + 1 if first is None else first.position
             self._oldest[name] = known
         return known
-
-    async def _has_gaps(self) -> bool:
-        for name in self.lake.names():
-            if await self.oldest_in_log(name) > 1:
-                return True
-        return False
 
 
 class LogAndLakeChannel:
@@ -90,14 +124,26 @@ class LogAndLakeChannel:
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         """See Channel."""
         first = await self._both.oldest_in_log(self.name)
-        found: list[StoredEvent] = []
-        if position + 1 < first:
-            kept = await self._both.lake.channel(self.name).read_after(position, limit=limit)
-            found = [one for one in kept if one.position < first]
-            self._both.was_needed |= bool(found)
-        if len(found) < limit:
+        while True:
+            found = await self._from_lake(position, first, limit)
+            if len(found) >= limit:
+                return found
             after = max(position, first - 1)
-            found += await self._log.read_after(after, limit=limit - len(found))
+            in_log = await self._log.read_after(after, limit=limit - len(found))
+            if (in_log and in_log[0].position == after + 1) or first == (
+                first := await self._both.oldest_in_log(self.name, anew=True)
+            ):
+                self._both.note(self.name, "log", in_log)
+                return found + in_log
+            # The log has let go of more since: once more, then from the lake.
+
+    async def _from_lake(self, position: int, first: int, limit: int) -> list[StoredEvent]:
+        """What stands after a position and before what the log begins with."""
+        if position + 1 >= first:
+            return []
+        kept = await self._both.lake.channel(self.name).read_after(position, limit=limit)
+        found = [one for one in kept if one.position < first]
+        self._both.note(self.name, "lake", found)
         return found
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
@@ -115,3 +161,8 @@ class LogAndLakeChannel:
     def last_position(self) -> int:
         """See Channel."""
         return max(self._log.last_position(), self._both.lake.channel(self.name).last_position())
+
+
+def told(found: Iterable[Found]) -> str:
+    """What came from the lake, in a few words; empty when nothing did."""
+    return ", ".join(str(one) for one in found if one.where == "lake")

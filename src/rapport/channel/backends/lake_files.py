@@ -65,9 +65,13 @@ class ChannelFiles:
     for.
     """
 
-    def __init__(self, folder: Path, limit: int | None) -> None:
-        """`limit`: the last position that is whole; later ones may still be on the way."""
-        self._folder, self._limit = folder, limit
+    def __init__(
+        self, folder: Path, limit: int | None, look_up: Callable[[], None] | None = None
+    ) -> None:
+        """`limit`: the last position that is whole; later ones may still be on the way. `look_up`
+        is called before each footer and row group that is read, and may raise.
+        """
+        self._folder, self._limit, self._look_up = folder, limit, look_up
         self.damaged: dict[str, Corrupt] = {}
         self._files: list[LakeFile] = []
         self._groups: dict[str, list[RowGroup]] = {}
@@ -208,6 +212,7 @@ class ChannelFiles:
         """From the footer; none of a damaged file."""
         known = self._groups.get(file.path)
         if known is None:
+            self._before_reading()
             try:
                 known = _row_groups(file)
             except FileNotFoundError:
@@ -225,6 +230,7 @@ class ChannelFiles:
         key = (group, columns)
         table = self._tables.get(key)
         if table is None:
+            self._before_reading()
             try:
                 with pq.ParquetFile(group.path, memory_map=True) as file:
                     table = file.read_row_group(group.number, columns=list(columns))
@@ -239,6 +245,10 @@ class ChannelFiles:
             while len(self._tables) > 1 and self._kept_bytes() > _MOST_BYTES:
                 self._tables.popitem(last=False)
         return table
+
+    def _before_reading(self) -> None:
+        if self._look_up is not None:
+            self._look_up()
 
     def _kept_bytes(self) -> int:
         return sum(table.nbytes for table in self._tables.values())

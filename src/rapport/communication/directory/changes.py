@@ -27,9 +27,10 @@ from rapport.communication.directory.records import (
     read_peer,
     shown_settings,
 )
+from rapport.communication.directory.site_changes import changes_of_file
 from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.directory.telling import PeopleChange, PeopleOutbox, memberships
-from rapport.communication.peers import adapter_of
+from rapport.communication.peers import SiteDirectory, adapter_of
 from rapport.core.errors import Conflict, InvalidInput, Problem
 from rapport.kernel.clock import Clock
 from rapport.store.base import Change, Delete, Put, RecordStore
@@ -108,6 +109,18 @@ class DirectoryChanges:
         """
         return await self._change(partial(self._leave, collective, peers, by))
 
+    async def take_file(self, declared: SiteDirectory, *, by: str) -> list[PeopleChange]:
+        """Those of the site file are these from now on; gives what that changes, told in `log`.
+        What the store has is as it was: who is in both is as the file says.
+        """
+        async with self._turn:
+            said = await run_aside(partial(self._take_file, declared, by))
+            for change in said:
+                if change.kind == "peer":
+                    await self._touch(change.name)
+            await self._outbox.tell()
+        return said
+
     async def _change(self, work: Callable[[], T], touched: Sequence[str] = ()) -> T:
         async with self._turn:
             done = await run_aside(work)
@@ -123,6 +136,13 @@ class DirectoryChanges:
                 await told
 
     # --- in a worker thread ---
+
+    def _take_file(self, declared: SiteDirectory, by: str) -> list[PeopleChange]:
+        said = changes_of_file(self._directory.declared, declared, by)
+        if said:
+            self._records.apply(self._outbox.entries(said))
+        self._directory.declared = declared
+        return said
 
     def _put_peer(self, name: str, settings: Settings, by: str) -> list[Problem]:
         self._check_free("peer", name)
@@ -245,14 +265,14 @@ class DirectoryChanges:
                 raise InvalidInput(
                     f"the adapter {name!r} does not run in this node",
                     code="adapter.not_running",
-                    hint=f"add [adapters.{name}] to {self._file} and start the node again",
+                    hint=f"add [adapters.{name}] to {self._file}, then: rapport reload",
                 )
 
     def _of_the_file(self, what: str) -> Conflict:
         return Conflict(
             f"{what} by {self._file}",
             code="people.in_site_file",
-            hint=f"change {self._file} and start the node again",
+            hint=f"change {self._file}, then: rapport reload",
         )
 
     def _apply(self, changes: Sequence[Change], said: Sequence[PeopleChange]) -> None:

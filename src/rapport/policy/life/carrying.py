@@ -6,7 +6,7 @@ engine goes back to its last commit and meets the changes in their place.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -22,6 +22,8 @@ from rapport.policy.life.drafting import Draft, plan_change
 from rapport.policy.life.record import PolicyRecord
 
 _LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
+Renew = Callable[[], Awaitable[None]]
+"""Goes over to other tables and another ontology."""
 
 
 class Carrying:
@@ -59,7 +61,7 @@ class Carrying:
         return await self._carry_out(drafts, self._record.texts, None)
 
     async def turn_to(
-        self, texts: CompiledTexts, drafts: Sequence[Draft], renew: Callable[[], None] | None
+        self, texts: CompiledTexts, drafts: Sequence[Draft], renew: Renew | None
     ) -> list[Done]:
         """The same with other meanings of all texts. `renew` is called when all is on record and
         nothing runs any more that is to end here.
@@ -68,7 +70,7 @@ class Carrying:
         return await self._carry_out(drafts, texts, renew)
 
     async def _carry_out(
-        self, drafts: Sequence[Draft], texts: CompiledTexts, renew: Callable[[], None] | None
+        self, drafts: Sequence[Draft], texts: CompiledTexts, renew: Renew | None
     ) -> list[Done]:
         place = await self._engine.place()
         first = len(self._record.registry.changes) + 1
@@ -80,7 +82,7 @@ class Carrying:
             if renew is not None:
                 for change in plans:
                     self._engine.make_way(change)
-                renew()
+                await renew()
             for change in plans:
                 await self._engine.take_change(change)
         except BaseException:

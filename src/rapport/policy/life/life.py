@@ -8,7 +8,7 @@ next start, from the same place on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -20,7 +20,7 @@ from rapport.policy.engine import PolicyEngine
 from rapport.policy.engine_places import Place
 from rapport.policy.language.faults import Faults
 from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
-from rapport.policy.life.carrying import Carrying, changed_of
+from rapport.policy.life.carrying import Carrying, Renew, changed_of
 from rapport.policy.life.changes import CHANNEL, KeptChange, What
 from rapport.policy.life.commands import lint_commands
 from rapport.policy.life.compiled import Compile, CompiledTexts
@@ -97,7 +97,7 @@ class PolicyLife:
         unread: Collection[str],
         compile: Compile,
         *,
-        renew: Callable[[], None] | None = None,
+        renew: Renew | None = None,
     ) -> list[Done]:
         """The same while events flow, with what texts mean now. Policies that this breaks are
         marked. `renew` is called at the place, when all is on record and nothing runs any more that

@@ -1,7 +1,9 @@
-"""The doors for explaining policies: why one fired, why one did not. [PO-11]
+"""The doors for explaining: what an event follows from, why a policy fired, why it did not. [PO-11,
+CO-10]
 
-Both need the right to read what they show: `events`, `detections`, `quarantine`; raw data are left
-out where the caller may not read the raw channel.
+All need the right to read what they show: of policies `events`, `detections`, `quarantine`; raw
+data are left out where the caller may not read the raw channel. What the log has let go of is read
+from the node's lake; `found` says what came from where, `within` how long that may take.
 """
 
 from __future__ import annotations
@@ -13,19 +15,41 @@ import msgspec
 from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.channel.causes import cause_tree
+from rapport.channel.causes import CauseNode, cause_tree
+from rapport.channel.channel import Channels
 from rapport.channel.id_prefix import whole_id
 from rapport.core.detection import DETECTED, UNDECIDED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.times import parse_duration, parse_time
+from rapport.node.history import USUAL_MS, Looked
 from rapport.node.node import Node
 from rapport.policy.explaining.asking import Asking
+from rapport.policy.explaining.verdict import Answer, Explained, Note
 from rapport.policy.explaining.why_not import Question, given_in
 from rapport.site.explaining import asking_of
-from rapport.web.callers import allow_whole, identity_of
+from rapport.web.callers import allow, allow_whole, identity_of
 from rapport.web.dependencies import NodeDependency
 
 _SHOWN = ("events", "detections", "quarantine")
+
+
+@get("/explain/{event_id:str}")
+async def explain(
+    request: Request[Any, Any, Any],
+    event_id: FromPath[str],
+    node: NodeDependency,
+    within: FromQuery[str] = "",
+) -> Response[bytes]:
+    """The chain of causes from a message, detection or reading back to what was received; for who
+    may read every channel that it shows. Each event says whether it was found in log or lake.
+    """
+    identity = identity_of(request)
+    # What it shows is known only when it was found, which may cost more than what is shown.
+    node.admission.rates.charge(identity, 1, node.clock.now_ms())
+    tree, looked = await node.history.causes(event_id, identity, within_ms=_within(within))
+    for channel in sorted(channels_in(tree)):
+        allow(request, node, "subscribe", channel)
+    return _json({**_members(tree), "notes": looked.notes})
 
 
 @get("/policies/{policy:str}/why-not")
@@ -36,39 +60,63 @@ async def why_not(
     at: FromQuery[str] = "",
     who: Annotated[list[str] | None, QueryParameter()] = None,
     window: FromQuery[str] = "",
+    within: FromQuery[str] = "",
 ) -> Response[bytes]:
     """How a policy stood around a time (else: now), for `who` (ALIAS=ID, several) or whoever came
     nearest: each condition true, false or unknown, and the smallest change that would have been
     enough.
     """
-    asking = await _asking(request, node)
+    _allow_shown(request, node)
     question = Question(
         at=parse_time(at) if at else node.clock.now_ms(),
         given=given_in(who or ()),
         within_ms=parse_duration(window) if window else None,
     )
-    return _json(await asking.why_not(policy, question))
+
+    async def work(channels: Channels) -> Answer:
+        return await (await _asking(request, node, channels)).why_not(policy, question)
+
+    answer, looked = await node.history.ask(work, within_ms=_within(within))
+    notes = (*answer.notes, *(Note(kind="reach", text=text) for text in looked.notes))
+    return _json(_with_places(msgspec.structs.replace(answer, notes=notes), looked))
 
 
 @get("/explain/{event_id:str}/why")
 async def why(
-    request: Request[Any, Any, Any], event_id: FromPath[str], node: NodeDependency
+    request: Request[Any, Any, Any],
+    event_id: FromPath[str],
+    node: NodeDependency,
+    within: FromQuery[str] = "",
 ) -> Response[bytes]:
     """The conditions behind a detection, with readings and raw values; its id or the beginning."""
-    asking = await _asking(request, node)
-    tree = await cause_tree(node.channels, await whole_id(node.channels, event_id))
-    if tree.type not in (DETECTED, UNDECIDED):
-        raise InvalidInput(
-            f"{event_id!r} is no detection but {tree.type}",
-            code="explain.no_detection",
-            hint="GET /explain/{id} shows what any event follows from",
-        )
-    return _json(await asking.why(msgspec.json.decode(tree.data, type=Detection)))
+    _allow_shown(request, node)
+
+    async def work(channels: Channels) -> Explained:
+        tree = await cause_tree(channels, await whole_id(channels, event_id))
+        if tree.type not in (DETECTED, UNDECIDED):
+            raise InvalidInput(
+                f"{event_id!r} is no detection but {tree.type}",
+                code="explain.no_detection",
+                hint="GET /explain/{id} shows what any event follows from",
+            )
+        asking = await _asking(request, node, channels)
+        return await asking.why(msgspec.json.decode(tree.data, type=Detection))
+
+    explained, looked = await node.history.ask(work, within_ms=_within(within))
+    return _json({**_with_places(explained, looked), "notes": looked.notes})
 
 
-async def _asking(request: Request[Any, Any, Any], node: Node) -> Asking:
+def channels_in(tree: CauseNode) -> set[str]:
+    """The channels of an event and of all it follows from."""
+    return {tree.channel}.union(*map(channels_in, tree.causes))
+
+
+def _allow_shown(request: Request[Any, Any, Any], node: Node) -> None:
     for channel in _SHOWN:
         allow_whole(request, node, channel)
+
+
+async def _asking(request: Request[Any, Any, Any], node: Node, channels: Channels) -> Asking:
     identity = identity_of(request)
 
     def may_read(channel: str) -> bool:
@@ -77,7 +125,22 @@ async def _asking(request: Request[Any, Any, Any], node: Node) -> Asking:
         )
 
     site = msgspec.structs.replace(node.site, ontology=node.policy.ontology)
-    return await asyncio.to_thread(asking_of, site, node.channels, may_read=may_read)
+    return await asyncio.to_thread(asking_of, site, channels, may_read=may_read)
+
+
+def _within(text: str) -> int:
+    return parse_duration(text) if text else USUAL_MS
+
+
+def _with_places(answer: Answer | Explained, looked: Looked) -> dict[str, Any]:
+    """The answer, and what of each channel was read from where; nothing of that while the log has
+    everything.
+    """
+    return {**_members(answer), "found": looked.found} if looked.found else _members(answer)
+
+
+def _members(value: msgspec.Struct) -> dict[str, Any]:
+    return dict(msgspec.json.decode(msgspec.json.encode(value)))
 
 
 def _json(value: object) -> Response[bytes]:

@@ -1,4 +1,4 @@
-"""Doors for people: the answer link of a message, the chain of causes. [CO-10, CO-11, PO-11]
+"""Doors for people: the answer link of a message. [CO-10, CO-11]
 
 Opening an answer link only shows a page with a button: mail scanners follow links, people press
 buttons.
@@ -13,10 +13,8 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
-from rapport.channel.causes import CauseNode, cause_tree
 from rapport.communication.arriving.link_names import name_from_link
 from rapport.core.errors import InvalidInput
-from rapport.web.callers import allow, identity_of
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render
@@ -59,24 +57,6 @@ def answer_page(peer: str, text: str) -> str:
 def answered_page(peer: str) -> str:
     """What a person sees who has answered."""
     return render("answered.html", title="Thank you", peer=html.escape(peer))
-
-
-@get("/explain/{event_id:str}")
-async def explain(
-    request: Request[Any, Any, Any], event_id: FromPath[str], node: NodeDependency
-) -> Response[bytes]:
-    """The chain of causes from a message, detection or reading back to what was received; for who
-    may read every channel that it shows.
-    """
-    tree = await cause_tree(node.channels.seen_by(identity_of(request)), event_id)
-    for channel in sorted(channels_in(tree)):
-        allow(request, node, "subscribe", channel)
-    return Response(msgspec.json.encode(tree), media_type="application/json")
-
-
-def channels_in(tree: CauseNode) -> set[str]:
-    """The channels of an event and of all it follows from."""
-    return {tree.channel}.union(*map(channels_in, tree.causes))
 
 
 async def _answer_text(request: Request[Any, Any, Any]) -> str:

@@ -1,0 +1,170 @@
+"""A running node takes its site's files over: people, what is done about detections, sources,
+interpretations, tables, ontology and policies, or nothing of it. [UX-2, PO-9, CO-3]
+
+Everything is read and checked before anything changes. Then people come first and phrases that went
+go last: a detection of the old policies is acted on as they meant it, one of the new ones as the
+files say now. Messages under way stay as they are; who was asked stays asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import msgspec
+
+from rapport.communication.adapters.build import adapter_names
+from rapport.communication.assembly import Assembly
+from rapport.communication.declare import Communication, communication_from_site
+from rapport.communication.directory.telling import PeopleChange
+from rapport.communication.history.index import Question
+from rapport.communication.history.ledger import Ledger
+from rapport.communication.history.rows import CLOSED
+from rapport.core.errors import SiteError
+from rapport.kernel.plugins import Plugins
+from rapport.kernel.telemetry import get_logger
+from rapport.node.meanings import Meanings, in_site
+from rapport.node.policies import Policies
+from rapport.node.reload_checks import actions_changed, gone_interpretations, needs_restart
+from rapport.policy.life.asking import Done
+from rapport.site.bindings import source_bindings
+from rapport.site.delivering import OwnActions
+from rapport.site.site import Site, load_site
+
+_MOST_LOOKED_AT = 10_000
+_log = get_logger(__name__)
+
+
+class SiteReloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reload changed, by name, and what to think of."""
+
+    people: list[str] = []
+    """`peer ana changed`, `collective guards joined: ben`."""
+    actions: list[str] = []
+    """Phrases about which something else is done."""
+    sources: list[str] = []
+    interpretations: list[str] = []
+    policies: list[Done] = []
+    warnings: list[str] = []
+
+
+class SiteReload:
+    """Reloads one node's site, one time after the other. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        site: Site,
+        people: Communication,
+        *,
+        meanings: Meanings,
+        policies: Policies,
+        communication: Assembly,
+        own_actions: OwnActions,
+        plugins: Plugins,
+    ) -> None:
+        self.site = site
+        """As its files were when they were read last."""
+        self._people, self._own_actions, self._plugins = people, own_actions, plugins
+        self._meanings, self._policies = meanings, policies
+        self._communication = communication
+        self._turn = asyncio.Lock()
+
+    async def reload(self, ledger: Ledger, *, by: str = "") -> SiteReloaded:
+        """Takes the files over; all of it counts when it returns.
+
+        Raises SiteError or PolicyError with every fault at its place, then everything is as it was;
+        what only a restart can change is among them (`reload.needs_restart`).
+        """
+        async with self._turn:
+            site = await asyncio.to_thread(load_site, self.site.directory)
+            people = await self._checked(site)
+            warnings = await self._warnings(site, people, ledger)
+            before = self._people
+            # Until the old policies have ended, what they ask for is still known.
+            changed = await self._use(people, before, by)
+            try:
+                meant = await self._meanings.take_over(site)
+                policies = await self._policies.take_over(site, people)
+            except BaseException:
+                await asyncio.shield(self._use(before, before, by))
+                raise
+            await self._use(people, people, by)
+            # The tables that run are those of the start, which hold what was read now.
+            self.site = msgspec.structs.replace(site, tables=self.site.tables)
+            done = SiteReloaded(
+                people=[_said(change) for change in changed],
+                actions=actions_changed(before, people),
+                sources=meant.sources,
+                interpretations=meant.interpretations,
+                policies=policies,
+                warnings=[*warnings],
+            )
+        _log.info("site reloaded", by=by, people=done.people, actions=done.actions)
+        return done
+
+    async def _checked(self, site: Site) -> Communication:
+        """Its people; raises SiteError with all that cannot be taken over."""
+        assembly = self._communication
+        people, wrong = communication_from_site(
+            site.file, site.directory, adapters=adapter_names(self._plugins)
+        )
+        problems = [one for one in wrong if one.severity == "error"]
+        problems += needs_restart(
+            self.site.file,
+            site.file,
+            people=assembly.can_take_over,
+            adapters=assembly.outputs.names,
+        )
+        problems += self._meanings.problems_with(site) + self._policies.problems_with(site)
+        if not problems:
+            problems = await self._policies.broken_by(site, people)
+        if problems:
+            raise SiteError(list(dict.fromkeys(problems)))
+        return people
+
+    async def _use(
+        self, people: Communication, before: Communication, by: str
+    ) -> list[PeopleChange]:
+        actions = {**before.actions, **people.actions}
+
+        def follow() -> None:
+            self._own_actions.use(people)
+            self._people = people
+
+        return await self._communication.take_over(people, actions, by=by, then=follow)
+
+    async def _warnings(self, site: Site, people: Communication, ledger: Ledger) -> list[str]:
+        declared = await asyncio.to_thread(lambda: in_site(site).files.said)
+        warnings = gone_interpretations(
+            self._meanings.bindings,
+            source_bindings(site.ontology, site.file),
+            declared,
+            self._policies.streams_read(),
+        )
+        gone = sorted(self._people.peers.keys() - people.peers.keys())
+        for peer, count in (await open_messages(ledger, gone)).items():
+            messages = "a message" if count == 1 else f"{count} messages"
+            warnings.append(
+                f"{peer!r} is gone and was asked in {messages} not yet decided: who was asked "
+                "stays asked, and their answer counts"
+            )
+        return warnings
+
+
+async def open_messages(ledger: Ledger, peers: Collection[str]) -> dict[str, int]:
+    """How many messages each of some people has that nothing is decided about; who has none is
+    left out.
+    """
+    found: dict[str, int] = {}
+    for peer in peers:
+        page = await ledger.find(Question(peer=peer, limit=_MOST_LOOKED_AT))
+        messages = {row.message: ledger.message(row.message) for row in page.rows}
+        still = [row for row in messages.values() if row and row.state not in (CLOSED, "failed")]
+        if still:
+            found[peer] = len(still)
+    return found
+
+
+def _said(change: PeopleChange) -> str:
+    whom = f": {', '.join(change.members)}" if change.members else ""
+    return f"{change.kind} {change.name} {change.change}{whom}"
