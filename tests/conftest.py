@@ -1,9 +1,12 @@
-"""Fixtures for every test: a manual clock, and the strict reading of `lacks` marks."""
+"""Fixtures for every test: a manual clock, the strict reading of `lacks` marks, and how tests are
+spread over processes.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -53,3 +56,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("lacks"):
             if mark.args[0] in names:
                 item.add_marker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`-n 3 --dist loadfile`: whole files, Spark beside the others, what takes long first."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from rapport.testing.spreading import LongestFirst
+
+    return LongestFirst(config, log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,7 @@ def test_a_few_that_pass_alone_are_named_and_the_run_goes_on(
 ) -> None:
     _failed("tests/b.py::test_b", "tests/a.py::test_a")
     assert commands.test([]) == 0
-    assert [name for name, _ in ran] == [
-        "tests without Spark",
-        "the failed tests alone",
-        "tests on Spark",
-    ]
+    assert [name for name, _ in ran] == ["tests", "the failed tests alone"]
     assert ran[1][1][-2:] == ["tests/a.py::test_a", "tests/b.py::test_b"]
     assert "unsteady, passed only alone: tests/a.py::test_a" in capsys.readouterr().err
 
@@ -68,3 +65,14 @@ def test_tests_that_fail_alone_too_end_the_run(
 def test_an_error_of_pytest_itself_gets_no_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_step", lambda name, command: 3)
     assert commands.test([]) == 3
+
+
+def test_a_step_keeps_bytecode_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(commands, "ROOT", tmp_path)
+    told = tmp_path / "told"
+    code = "import sys, pathlib; pathlib.Path('told').write_text(str(sys.dont_write_bytecode))"
+    assert commands._step("asking", [sys.executable, "-c", code]) == 0
+    assert told.read_text() == "False"

@@ -14,6 +14,7 @@ LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 TESTS_FAILED = 1
 """What pytest exits with when it ran and tests failed; anything else is worse."""
 MOST_LOOKED_AT_AGAIN = 3
+KEEPS_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("format", ("ruff", "format", "--check", "--quiet", "src", "tests", "examples")),
@@ -35,18 +36,19 @@ def check(arguments: list[str]) -> int:
 
 
 def test(arguments: list[str]) -> int:
-    """All tests: the many on both cores, then those that share one Spark session; arguments go to
-    pytest.
+    """All tests on two cores, those on Spark beside the others (`testing/spreading.py`); arguments
+    go to pytest.
     """
     long = "--long" in arguments
     chosen = [argument for argument in arguments if argument != "--long"]
     if chosen:
         return _step("tests", _pytest(*chosen))
-    without_long = "" if long else " and not long"
-    parallel = _pytest("-n", "2", "-m", f"not spark{without_long}", "-q", "--durations=25")
-    if (code := _step("tests without Spark", parallel)) == TESTS_FAILED:
+    marks = () if long else ("-m", "not long")
+    # Of three workers two are at work: one waits until the one with Spark has ended.
+    spread = ("-n", "3", "--dist", "loadfile")
+    if (code := _step("tests", _pytest(*spread, *marks, "-q", "--durations=25"))) == TESTS_FAILED:
         code = _second_look()
-    return code or _step("tests on Spark", _pytest("-m", f"spark{without_long}", "-q"))
+    return code
 
 
 def _second_look() -> int:
@@ -68,10 +70,18 @@ def _second_look() -> int:
 
 def _step(name: str, command: list[str]) -> int:
     print(f"== {name}", file=sys.stderr, flush=True)
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    code = subprocess.run(command, cwd=ROOT, env=_environment(), check=False).returncode
     if code:
         print(f"== {name} failed (exit {code})", file=sys.stderr, flush=True)
     return code
+
+
+def _environment() -> dict[str, str]:
+    """Ours, except that Python keeps what it compiles: a run starts several hundred Python
+    processes, and where none may keep bytecode each compiles the whole package for itself (more
+    than half of the time a node takes to start).
+    """
+    return {name: value for name, value in os.environ.items() if name != KEEPS_NO_BYTECODE}
 
 
 def _tool(name: str, *arguments: str) -> list[str]:
