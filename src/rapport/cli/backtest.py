@@ -40,6 +40,10 @@ def backtest(
     master: Annotated[str | None, Parameter(help="Spark: where it runs.")] = None,
     partitions: Annotated[int | None, Parameter(help="Spark: in how many parts.")] = None,
     lateness: Annotated[str | None, Parameter(help="How long to wait for stragglers.")] = None,
+    tables: Annotated[
+        Literal["now", "then"] | None,
+        Parameter(help="Of a lake: rows of now, or of then; else of then where on record."),
+    ] = None,
     zone: Annotated[str, Parameter(help="Days and hours: UTC, local, Europe/Lisbon.")] = "UTC",
     show: Annotated[int, Parameter(help="So many findings.")] = 10,
     report: Annotated[Path | None, Parameter(help="Write a page: FILE.html.")] = None,
@@ -70,6 +74,7 @@ def backtest(
         zone=zone,
         show=max(show, 0),
         explain=_EXPLAINED if explain else 0,
+        tables=tables,
     )
     asked.check()
     prepared = prepare(asked)
@@ -82,6 +87,7 @@ def backtest(
     for problem in prepared.problems:
         show_problem(problem)
     made = prepared.run()
+    prepared.tell_tables(made.told.span[0] if made.told.span is not None else None)
     _write_files(made, prepared.calendar, report, out)
     if json:
         write_json(made.told)

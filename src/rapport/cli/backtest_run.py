@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rapport.cli.backtest_progress import watched
+from rapport.cli.replay_run import no_rows_on_record, tell_tables
 from rapport.cli.replay_text import time_zone
 from rapport.cli.terminal import stderr
-from rapport.core.errors import InvalidInput, Problem
+from rapport.core.errors import Corrupt, InvalidInput, Problem, Unsupported
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.backtest.finding import check_history, find_history
@@ -25,10 +26,12 @@ from rapport.pipeline.drawing.calendar import Calendar
 from rapport.policy.runners.base import END_OF_TIME
 
 if TYPE_CHECKING:
+    from rapport.channel.channel import Channels
     from rapport.mediation.in_force import InForce
     from rapport.pipeline.settings import SparkSettings
     from rapport.policy.life.changes import KeptChange
     from rapport.site.site import Site
+    from rapport.tables.recorded_rows import RowsVersion
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = "UTC"
     show: int = 10
     explain: int = 0
+    tables: Literal["now", "then"] | None = None
+    """Which rows tables have; None: those of then where they are on record."""
 
     def check(self) -> None:
         """Raises InvalidInput for what does not go together."""
@@ -55,6 +60,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(
                 f"--from {format_time(self.begin)} is not before --to {format_time(self.end)}",
                 code="backtest.bad_period",
+            )
+        if self.tables == "then" and self.engine == "spark":
+            raise Unsupported(
+                "--tables then", "Spark", hint="leave out --engine spark, or use --tables now"
             )
         given = {"--master": self.master, "--partitions": self.partitions}
         wrong = [name for name, value in given.items() if value is not None]
@@ -93,6 +102,15 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     work: Work
     calendar: Calendar
     problems: list[Problem]
+    on_record: int = 0
+    """Versions of rows that tables have on record."""
+
+    def tell_tables(self, first: int | None) -> None:
+        """Says once which rows tables had, `first` being the time of the first reading."""
+        tell_tables(self.work.then, first)
+        if self.work.then is None and self.on_record > 1 and self.asked.tables is None:
+            told = f"the tables of now are used; {self.on_record:,} versions are on record"
+            stderr().print(told, highlight=False, markup=False, soft_wrap=True)
 
     def spark_settings(self) -> SparkSettings:
         """How Spark would be started."""
@@ -176,6 +194,13 @@ def prepare(asked: Asked) -> Prepared:
     check_without_context(site.tables, plans, "a back-test")
     problems = check_history(history, plans, asked.period())
     work = Work.of(site, plans, history, lateness_ms=asked.lateness_ms, period=asked.period())
+    versions = _rows_on_record(asked, site, work)
+    if asked.tables == "then" and not versions:
+        raise no_rows_on_record()
+    if versions and asked.engine == "local":
+        from rapport.policy.pull_by_time import RowsThen
+
+        work = msgspec.structs.replace(work, then=RowsThen(site.tables, versions))
     return Prepared(
         asked=asked,
         site=site,
@@ -184,7 +209,32 @@ def prepare(asked: Asked) -> Prepared:
         work=work,
         calendar=Calendar(time_zone(asked.zone)),
         problems=problems,
+        on_record=len(versions),
     )
+
+
+def _rows_on_record(asked: Asked, site: Site, work: Work) -> Sequence[RowsVersion]:
+    """The rows that tables had while the lake was filled; recorded files say nothing of that."""
+    from rapport.cli.explain_reading import read_history
+    from rapport.policy.rows_on_record import versions_on_record
+
+    lake, window = work.history.lake, work.window()
+    if lake is None or asked.tables == "now":
+        return []
+
+    async def read(channels: Channels) -> Sequence[RowsVersion]:
+        since = None if window is None or window.begin <= BEGIN_OF_TIME else window.begin
+        return await versions_on_record(channels, since=since)
+
+    places = [str(lake)]
+    if lake.resolve() == (site.data_directory / "lake").resolve():
+        places = ["", *places]  # its log says what was not exported yet
+    for place in places:
+        try:
+            return read_history(asked.directory, place or None, read)[0]
+        except (InvalidInput, Corrupt):
+            continue
+    return []
 
 
 def _contenders(asked: Asked, site: Site) -> tuple[list[Contender], list[str]]:

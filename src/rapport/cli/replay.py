@@ -35,6 +35,10 @@ def replay(
     from_log: Annotated[bool, Parameter(help="Over the site's own log.", negative="")] = False,
     since: Annotated[str | None, Parameter(help="Of the log: from this time on.")] = None,
     until: Annotated[str | None, Parameter(help="Of the log: before this time.")] = None,
+    tables: Annotated[
+        Literal["now", "then"] | None,
+        Parameter(help="Of the log: rows of now, or of then; else of then where on record."),
+    ] = None,
     changed: Annotated[
         Path | None, Parameter(help="A changed policy: list what it finds otherwise.")
     ] = None,
@@ -79,6 +83,7 @@ def replay(
         resume=resume,
         partitions=partitions,
         master=master,
+        tables=tables,
     )
     over.check()
     time_zone(zone)

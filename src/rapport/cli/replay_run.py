@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -32,6 +32,7 @@ from rapport.site.terms import terms_of_policies
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.policy.explaining.world import Reading
+    from rapport.policy.pull_by_time import RowsThen
 
 Progress = Callable[[int], None]
 Found = tuple[ReplayResult, dict[Cause, list["Reading"]]]
@@ -54,6 +55,8 @@ class Over(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     partitions: int | None = None
     master: str | None = None
+    tables: Literal["now", "then"] | None = None
+    """Which rows tables have; None: those of then where they are on record."""
 
     def check(self) -> None:
         """Raises InvalidInput for what does not go together."""
@@ -70,6 +73,12 @@ class Over(msgspec.Struct, frozen=True, kw_only=True):
                 f"{wrong[0]} is about recorded files, not about the log",
                 code="cli.wrong_use",
                 hint=f"leave out {wrong[0]} or --from-log",
+            )
+        if not self.from_log and self.tables == "then":
+            raise InvalidInput(
+                "recorded files are read with the tables of now",
+                code="cli.wrong_use",
+                hint="import them and add --from-log, or leave out --tables then",
             )
         if not self.from_log and not (self.since is None and self.until is None):
             raise InvalidInput(
@@ -208,6 +217,7 @@ def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> 
             channels,
             site.ontology,
             site.tables,
+            tables=None if over.tables == "now" else site.tables,
             lateness_ms=site.lateness_ms if over.lateness_ms is None else over.lateness_ms,
             skew_ms=ALLOWED_SKEW_MS,
             since=over.since,
@@ -215,10 +225,28 @@ def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> 
             is_open=over.until is None,
         )
         result = await log.run(plans, progress)
+        if log.then is None and over.tables == "then":
+            raise no_rows_on_record()
+        tell_tables(log.then, result.first)
         causes = wanted(result)
         return result, await log.behind(causes) if causes else {}
 
     return read_channels(site.directory, work)
+
+
+def tell_tables(then: RowsThen | None, first: int | None) -> None:
+    """Says once which rows tables had, the first reading being of that time."""
+    for line in then.said(first) if then is not None else ():
+        stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def no_rows_on_record() -> InvalidInput:
+    """The error for who wants rows of then where there are none."""
+    return InvalidInput(
+        "nothing is on record of the tables",
+        code="replay.no_rows",
+        hint="leave out --tables then; a node records the rows from its start on",
+    )
 
 
 def _tell_what_is_unknown(plans: Sequence[Plan], since: int | None) -> None:

@@ -29,7 +29,10 @@ async def _run(site: Path, work: Callable[[Node], Awaitable[T]], record: bool) -
     node = await asyncio.to_thread(_open, site)
     try:
         await node.meanings.begin(record=record)
+        await node.fresh_tables.begin(record=record)
         await node.policies.begin(record=record)
+        if record:
+            await node.fresh_tables.settle()
         return await work(node)
     finally:
         await node.stop()

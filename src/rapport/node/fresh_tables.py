@@ -1,21 +1,27 @@
 """Tables of a running node: asked again when their lifetime is over, and what changed handed on.
-[PO-2]
+[PO-2, PO-11]
 
 Mediation looks things up in new rows from its next batch on. Policies get them between two batches,
-by `PolicyEngine.refresh_pull`, which commits first.
+after a commit, and when they are on record with their place in the stream. So what they see is what
+is on record: a node that starts again reads with those rows what it had read before, and only then
+goes over to what tables say by now.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from rapport.channel.channel import Channels
 from rapport.core.errors import Problem
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.reader import MediationReader
+from rapport.node.table_record import TableRecord
 from rapport.policy.engine import PolicyEngine
+from rapport.policy.ontology import Ontology
+from rapport.policy.rows_on_record import TablesOfRecord
 from rapport.site.pulling import kept_rows_directory
 from rapport.site.site import Site
 from rapport.tables.freshness import TableStatus
@@ -23,9 +29,15 @@ from rapport.tables.held import Changed
 from rapport.tables.kept_rows import KeptRows, comes_from_elsewhere
 from rapport.tables.loaded import LoadedTable
 from rapport.tables.own_thread import in_own_thread
+from rapport.tables.recorded_rows import RowsPlace, RowsVersion
 from rapport.tables.refreshing import Refreshing
+from rapport.tables.rows_recorder import RowsDraft
+from rapport.tables.tables import Tables
 
 _log = get_logger(__name__)
+
+_LOOK_EVERY_MS = 20
+"""While policies read again what they had read."""
 
 
 class FreshTables:
@@ -38,6 +50,7 @@ class FreshTables:
         policy: PolicyEngine,
         clock: Clock,
         chance: Chance,
+        channels: Channels,
     ) -> None:
         self._site, self._tables, self._clock = site, site.tables, clock
         self._mediation, self._policy = mediation, policy
@@ -47,7 +60,47 @@ class FreshTables:
         self._to_keep = asyncio.Event()
         self._to_keep.set()
         self._saved: dict[str, LoadedTable] = {}
+        self._record = TableRecord(channels, source=site.name)
+        self._given: int | None = None
+        """The revision of the tables that policies look at; None: another one's rows."""
         site.tables.changed.append(self._hand_on)
+
+    async def begin(self, *, record: bool = True) -> None:
+        """Gives policies the rows that are on record last, where those of now are others: by these
+        they judged what they may read again. Before policies begin; `settle` after it.
+
+        Without `record` the record is only looked at.
+        """
+        version = await self._record.read(keep=record)
+        seen = self._tables.seen()
+        self._given = self._tables.revision
+        if version is not None:
+            before = await in_own_thread(lambda: self._as_recorded(version), name="tables-then")
+            if before is not None:
+                seen, self._given = before, None
+        self._policy.renew(seen, self._policy.ontology)
+        self._news_for_policies.set()
+
+    def _as_recorded(self, version: RowsVersion) -> Tables | None:
+        """None when the rows are those of now, or do not fit the site as it is now."""
+        then = TablesOfRecord(self._tables)
+        if then.is_of_today(version):
+            return None
+        tables = then.at(version)
+        if then.unusable:
+            _log.info("tables go on with rows of now", tables=sorted(then.unusable))
+            return None
+        return tables
+
+    async def settle(self) -> None:
+        """Puts the rows of now on record and gives them to policies, unless these have yet to read
+        again what they had read: then `run` does. After policies have begun.
+        """
+        draft, seen, revision = await self._drafted()
+        async with self._policy.turn:
+            await self._policy.place()
+            if self._given is not None or not self._policy.reads_again:
+                await self._give(draft, seen, revision)
 
     async def run(self) -> None:
         """Works until cancelled; started again after a failure it hands on what was not."""
@@ -90,13 +143,50 @@ class FreshTables:
         if changed.concepts or changed.functions:
             self._news_for_policies.set()
 
+    async def hand_over(self, ontology: Ontology) -> None:
+        """Puts the rows of now on record and gives them to policies with another ontology. Call it
+        while holding the engine's turn, after a commit.
+        """
+        is_given = False
+        while not is_given:
+            draft, seen, revision = await self._drafted()
+            is_given = await self._put(draft, seen, revision, ontology)
+
     async def _serve_policies(self) -> None:
         while True:
             await self._news_for_policies.wait()
-            revision = self._tables.revision
-            await self._policy.refresh_pull(self._tables)
-            if self._tables.revision == revision:  # otherwise once more
+            draft, seen, revision = await self._drafted()
+            async with self._policy.turn:
+                await self._policy.place()
+                is_given = not self._policy.reads_again and await self._give(draft, seen, revision)
+            if not is_given:  # what was read before a crash is judged by the rows of then
+                await self._clock.sleep(_LOOK_EVERY_MS)
+            elif self._tables.revision == revision:  # otherwise once more
                 self._news_for_policies.clear()
+
+    async def _drafted(self) -> tuple[RowsDraft, Tables, int]:
+        seen, revision = self._tables.seen(), self._tables.revision
+        return await self._record.draft(seen), seen, revision
+
+    async def _give(self, draft: RowsDraft, seen: Tables, revision: int) -> bool:
+        """The same after a commit. Nothing is done for rows that policies have and that are on
+        record. False when something else was put on record meanwhile.
+        """
+        if not draft.pieces and self._given == revision:
+            return True
+        await self._policy.commit()
+        return await self._put(draft, seen, revision, self._policy.ontology)
+
+    async def _put(self, draft: RowsDraft, seen: Tables, revision: int, ontology: Ontology) -> bool:
+        standing = await self._policy.standing()
+        place = RowsPlace(
+            time=self._clock.now_ms(), after=standing.position, since=standing.watermark
+        )
+        if not await self._record.put(draft, place):
+            return False
+        self._policy.renew(seen, ontology)
+        self._given = revision
+        return True
 
     async def _keep_rows(self) -> None:
         """Keeps on disk what sources elsewhere gave, for a start at which one does not answer."""

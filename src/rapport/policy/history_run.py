@@ -19,6 +19,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Plan
+from rapport.policy.pull_by_time import PullByTime, RunnerThen
 from rapport.policy.readings import split_events
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner, in_event_order
@@ -47,7 +48,7 @@ class PlanRun:
     def __init__(
         self,
         span: PlanSpan,
-        pull: PullData,
+        pull: PullData | PullByTime,
         sources: Mapping[str, PushSource],
         *,
         is_first: bool,
@@ -56,7 +57,7 @@ class PlanRun:
         self.span = span
         # One that was there before the first reading must not find time moving on already.
         self._is_deployed = span.began is None
-        self.runner = LocalRunner(
+        self._then = RunnerThen(
             [span.plan] if self._is_deployed else [],
             pull,
             lateness_ms=_ENDLESS_MS,
@@ -66,11 +67,16 @@ class PlanRun:
         self.found: list[Detection] = []
         self.undecided: list[Undecided] = []
 
+    @property
+    def runner(self) -> LocalRunner:
+        """What runs the plan now; another one after tables changed."""
+        return self._then.runner
+
     def feed(self, readings: pa.RecordBatch) -> None:
         """Takes readings in any order; none is used before time moves past it."""
         if self.span.start is not None and len(readings):
             readings = readings.filter(pc.greater_equal(readings.column("time"), self.span.start))
-        self.runner.feed(readings)
+        self._then.feed(readings)
 
     def advance(self, watermark: int) -> None:
         """All readings before this time have been fed."""
@@ -78,13 +84,13 @@ class PlanRun:
             began = self.span.began
             assert began is not None
             if began > watermark:
-                self.runner.advance(watermark + _ENDLESS_MS)
+                self._then.advance(watermark + _ENDLESS_MS)
                 return
-            self.runner.advance(began + _ENDLESS_MS)
+            self._then.advance(began + _ENDLESS_MS)
             self.runner.deploy(self.span.plan)
             self._is_deployed = True
-        found = self.runner.advance(watermark + _ENDLESS_MS)
-        undecided = self.runner.take_undecided()
+        found = self._then.advance(watermark + _ENDLESS_MS)
+        undecided = self._then.take_undecided()
         since = self.span.judged_from
         self.found += [item for item in found if item.time >= since]
         self.undecided += [item for item in undecided if item.time >= since]
@@ -108,12 +114,13 @@ class History:
     def __init__(
         self,
         spans: Sequence[PlanSpan],
-        pull: PullData,
+        pull: PullData | PullByTime,
         ontology: Ontology,
         *,
         lateness_ms: int,
         skew_ms: int,
     ) -> None:
+        """`pull`: tables, or what they were at each time."""
         self.runs: list[PlanRun] = []
         self._spans, self._pull, self._ontology = spans, pull, ontology
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms

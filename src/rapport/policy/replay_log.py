@@ -21,10 +21,13 @@ from rapport.policy.explaining.world import Reading
 from rapport.policy.history_run import History, PlanSpan
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
+from rapport.policy.pull_by_time import PullByTime, RowsThen
 from rapport.policy.readings import split_events
 from rapport.policy.replay import ReplayResult
 from rapport.policy.replay_causes import Behind
+from rapport.policy.rows_on_record import versions_on_record
 from rapport.policy.runners.base import PullData
+from rapport.tables.tables import Tables
 
 EVENTS = "events"
 _PAGE = 5_000
@@ -46,13 +49,16 @@ class LogReplay:
         ontology: Ontology,
         pull: PullData,
         *,
+        tables: Tables | None = None,
         lateness_ms: int,
         skew_ms: int,
         since: int | None,
         until: int,
         is_open: bool,
     ) -> None:
-        """`is_open`: `until` is now, so everything there is belongs to it."""
+        """`is_open`: `until` is now, so everything there is belongs to it. `tables`: those of which
+        the rows of then are used where the log has them on record; None: at all times `pull`.
+        """
         if EVENTS not in channels.names():
             raise InvalidInput(
                 "the site's log has no readings yet",
@@ -62,6 +68,9 @@ class LogReplay:
         if since is not None and since >= until:
             raise InvalidInput("--since lies after --until", code="replay.bad_span")
         self._channels, self._ontology, self._pull = channels, ontology, pull
+        self._tables = tables
+        self.then: RowsThen | None = None
+        """The rows on record that a run used."""
         self._events = channels.channel(EVENTS)
         self._lateness_ms, self._skew_ms = lateness_ms, skew_ms
         self._since, self._until, self._is_open = since, until, is_open
@@ -85,7 +94,7 @@ class LogReplay:
         ]
         history = History(
             spans,
-            self._pull,
+            await self._pull_by_time(plans, reach),
             self._ontology,
             lateness_ms=self._lateness_ms,
             skew_ms=self._skew_ms,
@@ -102,6 +111,16 @@ class LogReplay:
                 progress(counted.events)
         await asyncio.to_thread(history.advance, reach.end + 1)
         return self._result(history, counted)
+
+    async def _pull_by_time(self, plans: Sequence[Plan], reach: Reach) -> PullData | PullByTime:
+        if self._tables is None:
+            return self._pull
+        since = None if self._since is None else reach.start
+        versions = await versions_on_record(self._channels, since=since)
+        if not versions:
+            return self._pull
+        self.then = RowsThen(self._tables, versions)
+        return await asyncio.to_thread(self.then.pull, plans)
 
     async def behind(self, causes: Collection[Cause]) -> dict[Cause, list[Reading]]:
         """The readings that detections name as their causes; reads the stretch once more."""

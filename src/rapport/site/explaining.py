@@ -14,12 +14,11 @@ from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
 from rapport.policy.replay_faults import Faults
 from rapport.site.context import check_without_context
-from rapport.site.context_then import context_at
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.policies import policy_files, read_policy
 from rapport.site.replaying import recordings_in_site
+from rapport.site.tables_then import tables_at
 from rapport.site.terms import terms_of_policies
-from rapport.tables.context_found import FOUND_CHANNEL
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
@@ -34,9 +33,8 @@ def asking_of(
     site: Site, channels: Channels, *, may_read: Callable[[str], bool] | None = None
 ) -> Asking:
     """Questions to the log of a site; `may_read` says which raw channels may be shown, and whether
-    what was known of context may.
+    the rows that tables had and what was known of context may.
     """
-    may_tell = may_read is None or may_read(FOUND_CHANNEL)
     return Asking(
         channels,
         site.ontology,
@@ -45,7 +43,13 @@ def asking_of(
         lambda name, text: plan_of_text(site, name, text),
         lateness_ms=site.lateness_ms,
         may_read=may_read,
-        tables_at=context_at(site.tables, site.ontology, channels) if may_tell else None,
+        tables_at=tables_at(
+            site.tables,
+            site.ontology,
+            channels,
+            lateness_ms=site.lateness_ms,
+            may_read=may_read,
+        ),
     )
 
 

@@ -13,6 +13,7 @@ Concepts = Mapping[str, Mapping[str, AttributeType]]
 Kind = Literal["csv", "sql", "xml", "url", "context"]
 
 DEFAULT_TIMEOUT_MS = 10_000
+DEFAULT_RECORD_ROWS = 200_000
 
 
 class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,11 @@ class TableDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     decimal: str = "."
     lifetime_ms: int = 0
     """The source is asked again so long after it was; 0: never."""
+    record_rows: int = DEFAULT_RECORD_ROWS
+    """With more rows than this only their digest and number are put on record, so an explanation
+    or a replay has to use the rows of today; each change costs a look at all rows, and each base
+    writes them.
+    """
 
     @property
     def kind(self) -> Kind:

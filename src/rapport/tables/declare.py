@@ -10,7 +10,12 @@ from rapport.core.errors import Problem
 from rapport.core.schema import PARTS
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
-from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
+from rapport.tables.declaration import (
+    DEFAULT_RECORD_ROWS,
+    Concepts,
+    PairDeclaration,
+    TableDeclaration,
+)
 from rapport.tables.declare_kinds import (
     CONTEXT_KEY,
     CONTEXT_LIFETIME_MS,
@@ -18,10 +23,11 @@ from rapport.tables.declare_kinds import (
     read_kind,
 )
 from rapport.tables.listing import LISTING_KEY, tables_in_listing
+from rapport.tables.row_file import MOST_ROWS
 
 __all__ = ["Concepts", "PairDeclaration", "TableDeclaration", "tables_from_site"]
 
-_KEYS = ("concept", "key", "columns", "decimal", "lifetime", *KEYS_OF_KINDS)
+_KEYS = ("concept", "key", "columns", "decimal", "lifetime", "record_rows", *KEYS_OF_KINDS)
 
 
 def tables_from_site(
@@ -104,6 +110,7 @@ def _declaration(
         lifetime_ms=fields.duration_ms(
             "lifetime", CONTEXT_LIFETIME_MS if of_context else 0, least=1
         ),
+        record_rows=fields.number("record_rows", DEFAULT_RECORD_ROWS, low=0, high=MOST_ROWS),
         **given,
     )
 

@@ -172,6 +172,10 @@ class Tables:
         """Every table as it was declared."""
         return {name: found.declared for name, found in self._held.loaded.items()}
 
+    def functions(self) -> tuple[PairDeclaration, ...]:
+        """The functions of the site that are looked up."""
+        return tuple(self._held.functions.values())
+
     def elsewhere(self) -> set[tuple[str, str]]:
         """Concept and attribute of everything that a context broker tells."""
         declared = self.declarations().values()
@@ -267,6 +271,12 @@ class Tables:
         """These tables with other rows of some, for who looks at another time; nothing here
         changes. Raises as `given` and `prepared` do.
         """
+        return self.seen([one for name, file in files.items() if (one := self.given(name, file))])
+
+    def seen(self, read: Sequence[LoadedTable] = ()) -> Tables:
+        """These tables as they are now, with what was read of some in its place; whatever changes
+        here later, they stay so. Raises as `prepared` does. Without `read` it costs nothing.
+        """
         held = self._held
         other = Tables(
             held.concepts,
@@ -277,8 +287,8 @@ class Tables:
         other.deriving, theirs = self.deriving, other._held
         theirs.loaded, theirs.pairs = dict(held.loaded), dict(held.pairs)
         theirs.versions = {concept: list(kept) for concept, kept in held.versions.items()}
-        read = [one for name, file in files.items() if (one := other.given(name, file))]
-        other.switch(other.prepared(read), BEGINNING_OF_TIME)
+        if read:
+            other.switch(other.prepared(read), BEGINNING_OF_TIME)
         return other
 
     def _again(self, former: LoadedTable, file: RowFile, tag: str) -> LoadedTable | None:

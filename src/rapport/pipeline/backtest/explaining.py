@@ -53,9 +53,11 @@ def explain(
     for example, readings in zip(examples, _around(work, examples, contenders), strict=True):
         own = contenders[example.found_by]
         other = contenders.get("second" if example.found_by == "first" else "first")
-        found = why(own.plan, work.ontology, work.pull, readings, example.detection)
+        pull = work.pull_at(max((time for time, _id in example.detection.causes), default=0))
+        found = why(own.plan, work.ontology, pull, readings, example.detection)
         found = msgspec.structs.replace(found, policy=own.label, text=own.text)
-        answer = None if other is None else _why_not(work, other, readings, example, began)
+        then = msgspec.structs.replace(work, pull=pull)
+        answer = None if other is None else _why_not(then, other, readings, example, began)
         explained.append(msgspec.structs.replace(example, why=found, why_not=answer))
     return explained
 

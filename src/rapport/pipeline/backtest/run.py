@@ -16,9 +16,9 @@ from rapport.pipeline.history.partitioning import look_ahead_ms, look_back_ms, w
 from rapport.policy.explaining.reach import longest_duration_ms
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
+from rapport.policy.pull_by_time import PullByTime, RowsThen, RunnerThen
 from rapport.policy.replay_faults import Faults, FaultyRows
 from rapport.policy.runners.base import END_OF_TIME, PullData
-from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators.reaches import longest_window_ms
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     lateness_ms: int
     period: Window | None = None
     """Only detections in it are wanted; None: all."""
+    then: RowsThen | None = None
+    """The rows that tables had, for a run in this process; None: at all times those of `pull`."""
 
     @staticmethod
     def of(
@@ -76,6 +78,14 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
             lateness_ms=site.lateness_ms if lateness_ms is None else lateness_ms,
             period=period,
         )
+
+    def pull_at(self, time: int) -> PullData:
+        """What readings of a time meet."""
+        return self.pull if self.then is None else self.then.at(time)
+
+    def pull_by_time(self) -> PullData | PullByTime:
+        """What the plans meet."""
+        return self.pull if self.then is None else self.then.pull(self.plans)
 
     def found_in(self) -> Window | None:
         """The times in which findings are looked for. Two versions may find the same at different
@@ -121,13 +131,15 @@ def run_here(work: Work, progress: Progress | None = None) -> Found:
     faults = Faults()
     reader = work.reader(faults, progress)
     sources = work.ontology.sources
-    runner = LocalRunner(work.plans, work.pull, lateness_ms=work.lateness_ms, sources=sources)
+    pull = work.pull_by_time()
+    switching = RunnerThen(work.plans, pull, lateness_ms=work.lateness_ms, sources=sources)
     columns = DetectionColumns()
     for rows in reader.batches():
-        columns.add(runner.feed(rows))
-        columns.add(runner.take_undecided())
-    columns.add(runner.finish())
-    columns.add(runner.take_undecided())
+        columns.add(switching.feed(rows))
+        columns.add(switching.take_undecided())
+    columns.add(switching.finish())
+    columns.add(switching.take_undecided())
+    runner = switching.runner
     return Found(
         columns=columns,
         events=reader.events,

@@ -43,23 +43,21 @@ class PullThen:
         return self._tables.pairs(function)
 
 
-class TablesOfVersions:
-    """The version of each table that was in force at a time, and what changed after it.
+class TablesBefore:
+    """Tables as they were at a time, beside those of now."""
 
-    Exact from the start of the process that loaded them: the first version counts as that of all
-    times before.
-    """
+    told_by = "what they said then"
 
-    def __init__(self, tables: KeptVersions, time: int) -> None:
-        self._tables, self._time = tables, time
-        self.pull: PullData = PullThen(tables, time)
+    def __init__(self, pull: PullData, now: PullData, time: int) -> None:
+        """`pull`: as they were."""
+        self.pull, self._now, self._time = pull, now, time
 
     def known(self, concept: str, identity: str) -> Sequence[Known]:
         """What was true of an instance then and is no longer, with the time of the change."""
-        since = self._loaded_since(concept)
+        since = self.loaded_since(concept)
         if not since:
             return ()
-        before, now = self.pull.instances(concept), self._tables.instances(concept)
+        before, now = self.pull.instances(concept), self._now.instances(concept)
         changed = [
             f"{name} of {identity} = {_shown(before, name, identity)}"
             for name in sorted(before.columns.keys() | now.columns.keys())
@@ -76,14 +74,31 @@ class TablesOfVersions:
             Note(
                 kind="tables",
                 text=f"since then the tables of {concept} were loaded again with other rows, "
-                f"{_times(len(since))}; this is told by what they said then",
+                f"{_times(len(since))}; this is told by {self.told_by}",
                 time=since[-1],
             )
             for concept in concepts
-            if (since := self._loaded_since(concept))
+            if (since := self.loaded_since(concept))
         ]
 
-    def _loaded_since(self, concept: str) -> list[int]:
+    def loaded_since(self, concept: str) -> Sequence[int]:
+        """When tables of the concept were loaded with other rows after the time."""
+        return ()
+
+
+class TablesOfVersions(TablesBefore):
+    """The version of each table that was in force at a time, and what changed after it.
+
+    Exact from the start of the process that loaded them: the first version counts as that of all
+    times before.
+    """
+
+    def __init__(self, tables: KeptVersions, time: int) -> None:
+        super().__init__(PullThen(tables, time), tables, time)
+        self._tables = tables
+
+    def loaded_since(self, concept: str) -> Sequence[int]:
+        """See TablesBefore."""
         versions = self._tables.versions.get(concept, ())
         return [valid_from for valid_from, _ in versions if valid_from > self._time]
 

@@ -1,0 +1,62 @@
+"""What all tables of a site held at a time: rows by their own record, context by that of what was
+found. [PO-2, PO-11, CX-8]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rapport.channel.channel import Channels
+from rapport.policy.explaining.rows_then import RowsOnRecord, rows_on_record
+from rapport.policy.explaining.then import AtTime, TablesThen, always
+from rapport.policy.explaining.verdict import Known, Note
+from rapport.policy.ontology import Ontology
+from rapport.site.context_then import context_at
+from rapport.tables.context_found import FOUND_CHANNEL
+from rapport.tables.recorded_rows import ROWS_CHANNEL
+from rapport.tables.tables import Tables
+
+
+class RowsAndContext:
+    """Both, where a site has both."""
+
+    def __init__(self, rows: RowsOnRecord, context: TablesThen) -> None:
+        """`context`: made of the tables that `rows` has."""
+        self._rows, self._context = rows, context
+        self.pull = context.pull
+
+    def known(self, concept: str, identity: str) -> Sequence[Known]:
+        """See TablesThen."""
+        return [*self._rows.known(concept, identity), *self._context.known(concept, identity)]
+
+    def notes(self, concepts: Sequence[str]) -> Sequence[Note]:
+        """See TablesThen."""
+        return [*self._rows.notes(concepts), *self._context.notes(concepts)]
+
+
+def tables_at(
+    tables: Tables,
+    ontology: Ontology,
+    channels: Channels,
+    *,
+    lateness_ms: int,
+    may_read: Callable[[str], bool] | None = None,
+) -> AtTime:
+    """What was known at a time, as far as it is on record and `may_read` allows to tell it; else
+    the tables as they are, with the versions that they keep themselves.
+    """
+    may_tell = may_read is None or may_read(FOUND_CHANNEL)
+    may_tell_rows = may_read is None or may_read(ROWS_CHANNEL)
+    asks_brokers = may_tell and any(one.context for one in tables.declarations().values())
+
+    async def at(time: int) -> TablesThen:
+        rows = None
+        if may_tell_rows:  # a reading is judged when no earlier one can come any more
+            rows = await rows_on_record(tables, channels, time - lateness_ms)
+        if not asks_brokers:
+            return rows or await always(tables)(time)
+        then = tables if rows is None else rows.tables
+        context = await context_at(then, ontology, channels)(time)
+        return context if rows is None else RowsAndContext(rows, context)
+
+    return at
