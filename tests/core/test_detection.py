@@ -9,7 +9,7 @@ from rapport.core.detection import (
     each_once,
     identity_order,
 )
-from rapport.core.ids import content_id, time_ordered_id
+from rapport.core.ids import CHANCE_BYTES, content_id, time_ordered_id, time_ordered_ids
 
 DETECTIONS = st.builds(
     Detection,
@@ -55,6 +55,13 @@ def test_a_detection_survives_the_channel(found: Detection) -> None:
 def test_content_ids_tell_parts_apart() -> None:
     assert content_id("a", "bc") != content_id("ab", "c")
     assert content_id("a") == content_id("a")
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 40), st.randoms(use_true_random=False))
+def test_many_time_ordered_ids_are_those_made_one_by_one(time_ms, count, random) -> None:
+    chance = random.randbytes(CHANCE_BYTES * count)
+    each = [chance[at : at + CHANCE_BYTES] for at in range(0, len(chance), CHANCE_BYTES)]
+    assert time_ordered_ids(time_ms, chance) == [time_ordered_id(time_ms, one) for one in each]
 
 
 def test_time_ordered_ids_sort_by_time() -> None:

@@ -13,9 +13,9 @@ from rapport.bench.building import ONTOLOGY, Building, as_events, policy
 from rapport.bench.policy_parts import BATCH, CLOCK, Scene, say
 from rapport.bench.results import Result, limit, rate
 from rapport.channel.backends.embedded import open_embedded
-from rapport.core.codec import decode_bare_block, encode_block
+from rapport.core.codec import encode_block
 from rapport.policy.engine import PolicyEngine
-from rapport.policy.readings import split_events
+from rapport.policy.readings import split_blocks
 from rapport.policy.runners.local import LocalRunner
 
 _BLOCK = 1_000
@@ -69,8 +69,7 @@ async def _blocks_to_channel(building: Building, blocks: list[bytes]) -> float:
         detections = channels.channel("detections")
         began = CLOCK.steady_ns()
         for at in range(0, len(blocks), BATCH // _BLOCK):
-            batch = [event for block in blocks[at : at + 10] for event in decode_bare_block(block)]
-            readings, _ = split_events(batch, ONTOLOGY)
+            readings, _ = split_blocks(blocks[at : at + BATCH // _BLOCK], ONTOLOGY)
             found = runner.feed(readings)
             await detections.append([item.to_event(source="bench") for item in found])
         await detections.append([item.to_event(source="bench") for item in runner.finish()])

@@ -49,7 +49,7 @@ class Channel(Protocol):
 class BareReading(Protocol):
     """A channel that can leave headers out where they are not needed."""
 
-    async def read_bare_after(self, position: int, *, limit: int = 1000) -> list[BareStored]:
+    async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
         """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
         then read whole ones.
         """

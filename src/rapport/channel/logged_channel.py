@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from rapport.channel.bare_events import bare_events, may_hold
 from rapport.channel.channel import Appended
 from rapport.channel.checking import as_they_are, check_events
 from rapport.channel.decoded import DecodedBlock
@@ -21,7 +22,7 @@ from rapport.channel.sequence_keeping import SequenceKeeping
 from rapport.channel.shared import Shared
 from rapport.channel.waiting import Bell
 from rapport.channel.writer import closed_error
-from rapport.core.codec import decode_bare_block, decode_block
+from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
 from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
@@ -49,6 +50,7 @@ class LoggedChannel:
         self._seen: SeenWindow | None = None
         self._sequences = SequenceKeeping(name, self._parts, self.position_of)
         self._unreadable = (0, 0)
+        self._bare_left: Sequence[BareStored] = ()
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """See Channel."""
@@ -95,7 +97,7 @@ class LoggedChannel:
             self._unreadable = (start, position)
         return []
 
-    async def read_bare_after(self, position: int, *, limit: int = 1000) -> list[BareStored]:
+    async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
         """See BareReading. Headers matter to interceptors, and for times to live."""
         shared = self._shared
         if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
@@ -220,6 +222,7 @@ class LoggedChannel:
             self._read_on()  # marks of what other processes appended are to be saved, too
         self._sequences.save(self._known)
         self._parts.log.trim(self.name, before)
+        self._bare_left = ()
         self._shared.decoded.drop_before(self.name, self.first_position())
 
     def event_at(self, position: int) -> StoredEvent | None:
@@ -308,22 +311,18 @@ class LoggedChannel:
             self._unreadable = (position, last)
         return found
 
-    def _bare(self, position: int, limit: int) -> list[BareStored]:
-        """From the log, up to a block that must be read as a whole; not kept for others."""
-        found: list[BareStored] = []
-        for block in self._parts.log.read_after(self.name, position, max_records=limit):
-            if _TTL_NAME in block.body:
-                break
-            try:
-                events = decode_bare_block(block.body)
-            except Corrupt:
-                break  # who reads whole ones tells of it
-            received = block.received
-            found += [
-                BareStored(place, received, event)
-                for place, event in enumerate(events, start=block.first)
-                if place > position
-            ]
+    def _bare(self, position: int, limit: int) -> Sequence[BareStored]:
+        """From the log, up to a block that must be read as a whole. What was read beyond the limit
+        is kept: who reads on asks for it next. Unless it is little: then all of a next batch.
+        """
+        left = self._bare_left
+        if left and 2 * len(left) >= limit and left[0].position == position + 1:
+            found = left
+        else:
+            blocks = self._parts.log.read_after(self.name, position, max_records=limit)
+            mortal = (place for place, one in enumerate(blocks) if may_hold(one.body, _TTL_NAME))
+            found = bare_events(blocks[: next(mortal, None)], position)
+        self._bare_left = found[limit:]
         return found[:limit]
 
     def _decode(self, block: Block) -> DecodedBlock | None:

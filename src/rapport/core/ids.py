@@ -10,6 +10,11 @@ CHANCE_BYTES = 10
 _DRAWN, _SAID = bytes.fromhex("0fff3fffffffffffffff"), bytes.fromhex("70008000000000000000")
 """Of these bytes the bits that are drawn, and those that say which kind of UUID it is."""
 
+_ID_LETTERS, _END_LETTERS = 36, 22
+_HYPHENS = (18, 23)
+_PLACES = tuple(place for place in range(14, _ID_LETTERS) if place not in _HYPHENS)
+"""Where in an id the digits stand that are drawn."""
+
 
 def time_ordered_id(time_ms: int, chance: bytes) -> str:
     """A UUIDv7 as text: sortable by time, unique by 74 bits of `chance` (10 bytes).
@@ -37,6 +42,26 @@ def id_ends(chance: bytes) -> list[str]:
         f"{digits[at : at + 4]}-{digits[at + 4 : at + 8]}-{digits[at + 8 : at + 20]}"
         for at in range(0, len(digits), 2 * CHANCE_BYTES)
     ]
+
+
+def time_ordered_ids(time_ms: int, chance: bytes) -> list[str]:
+    """As `time_ordered_id`, one for every ten bytes of chance: the digits of all of them are laid
+    into one text column by column, which costs a fifth of doing it one by one.
+
+    >>> time_ordered_ids(1, bytes(20))[1]
+    '00000000-0001-7000-8000-000000000000'
+    """
+    count = len(chance) // CHANCE_BYTES
+    kept = int.from_bytes(_DRAWN * count, "big") & int.from_bytes(chance, "big")
+    said = kept | int.from_bytes(_SAID * count, "big")
+    digits = said.to_bytes(CHANCE_BYTES * count, "big").hex().encode()
+    text = bytearray((id_start(time_ms) + " " * _END_LETTERS).encode() * count)
+    for column, place in enumerate(_PLACES):
+        text[place::_ID_LETTERS] = digits[column :: 2 * CHANCE_BYTES]
+    for place in _HYPHENS:
+        text[place::_ID_LETTERS] = b"-" * count
+    whole = text.decode()
+    return [whole[at : at + _ID_LETTERS] for at in range(0, len(whole), _ID_LETTERS)]
 
 
 def content_id(*parts: str) -> str:

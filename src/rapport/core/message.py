@@ -7,6 +7,7 @@ senders and receivers as text (`peer:ana`; a bare name is a peer).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -157,7 +158,7 @@ class _Written(
     urgent: bool = False
 
 
-class _Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED):
+class Writing(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, rename=_RENAMED):
     """The same for writing: by position, which is twice as fast. Mandatory ones are never None."""
 
     id: str = ""
@@ -180,9 +181,9 @@ _DECODER = msgspec.json.Decoder(_Written)
 
 
 # Field by field: this is done for every message, and building dictionaries costs three times that.
-def _as_written(message: Message, *, with_token: bool = True) -> _Writing:
+def _as_written(message: Message, *, with_token: bool = True) -> Writing:
     sender, receiver = message.sender, message.receiver
-    return _Writing(
+    return Writing(
         message.id,
         message.type,
         message.subtype,
@@ -228,16 +229,22 @@ class RecentMessages:
     """
 
     def __init__(self, most: int = 8_192, longest: int = 2_000) -> None:
-        self._most, self._longest = most, longest
+        self._most, self.longest = most, longest
         self._newer: dict[bytes, Message] = {}
         self._older: dict[bytes, Message] = {}
 
     def note(self, body: bytes, message: Message) -> None:
         """Keeps a message for a while; one with a session token is not to be kept."""
-        if len(body) <= self._longest:
+        if len(body) <= self.longest:
             self._newer[body] = message
             if len(self._newer) >= self._most:
                 self._older, self._newer = self._newer, {}
+
+    def note_all(self, bodies: Sequence[bytes], messages: Sequence[Message]) -> None:
+        """As `note` for many that are all short."""
+        self._newer.update(zip(bodies, messages, strict=True))
+        if len(self._newer) >= self._most:
+            self._older, self._newer = self._newer, {}
 
     def get(self, body: bytes) -> Message | None:
         """The message with exactly these bytes, if it is here."""

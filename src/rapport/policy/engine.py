@@ -57,7 +57,7 @@ class PolicyEngine:
         plans: Sequence[Plan] = (),
         lateness_ms: int,
         skew_ms: int = ALLOWED_SKEW_MS,
-        batch: int = 5_000,
+        batch: int = 10_000,
         commit_every_ms: int = 200,
         commit_every_events: int = 20_000,
         quiet_ms: int = 100,

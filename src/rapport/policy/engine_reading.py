@@ -4,8 +4,10 @@ of plans, each in its place. [PO-7, PO-8, PO-9, PO-10]
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from operator import attrgetter
 
 from rapport.core.detection import Cause, Detection
 from rapport.core.event import BareStored, StoredEvent
@@ -32,6 +34,7 @@ Batch = Sequence[StoredEvent | BareStored]
 BEAT_MS = 900
 """So much later than the newest reading, or the last beat, is the next one: about a second, which
 is how often a quiet engine looks."""
+_position = attrgetter("position")
 _WHOLE_BATCHES = 100
 """So many are read with their headers after one that needed them."""
 
@@ -115,7 +118,7 @@ class Reading:
             cut = len(batch)
             if self._again:
                 after = place_of(self._again[0]).after
-                cut = sum(stored.position <= after for stored in batch)
+                cut = bisect_right(batch, after, key=_position)
             if cut:
                 await self._feed(batch[:cut], ontology, skew_ms)
                 batch = batch[cut:]

@@ -9,74 +9,32 @@ every stream's type.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import chain
-from types import GenericAlias
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from rapport.core.codec import decode_bare_block
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.event import BareEvent, BareStored, Event, StoredEvent
+from rapport.core.event_blocks import BlockEvents
+from rapport.core.event_columns import EventColumns, event_columns
 from rapport.core.schema import PARTS, AttributeType
 from rapport.policy.ontology import Ontology
+from rapport.policy.reading_columns import Columns, columns_of_data, repeated
+from rapport.policy.reading_payloads import PART_TYPES, Payload, columns_of_each, read_payload
 
 FARTHEST_MS = 2**60
 """No reading lies further from 1970: windows and lateness can be added without leaving 64 bits."""
 
+_MANY = 1_000
+"""From so many readings on, columns are worth their preparation, which takes 0.1 ms."""
+
+_SEVERAL = 64
+"""The same for a batch of each stream."""
+
 Some = TypeVar("Some", Event, BareEvent)
-
-_PART_TYPES: dict[AttributeType, pa.DataType] = {
-    "text": pa.string(),
-    "number": pa.float64(),
-    "boolean": pa.bool_(),
-    "point": pa.float64(),
-    "rectangle": pa.float64(),
-}
-
-
-class _Text(msgspec.Struct, gc=False):
-    key: str
-    value: tuple[str]
-
-
-class _Number(msgspec.Struct, gc=False):
-    key: str
-    value: tuple[float]
-
-
-class _Boolean(msgspec.Struct, gc=False):
-    key: str
-    value: tuple[bool]
-
-
-class _Point(msgspec.Struct, gc=False):
-    key: str
-    value: tuple[float, float]
-
-
-class _Rectangle(msgspec.Struct, gc=False):
-    key: str
-    value: tuple[float, float, float, float]
-
-
-_Payload = _Text | _Number | _Boolean | _Point | _Rectangle
-_PAYLOADS: dict[AttributeType, Any] = {
-    "text": _Text,
-    "number": _Number,
-    "boolean": _Boolean,
-    "point": _Point,
-    "rectangle": _Rectangle,
-}
-_READ_ONE: dict[AttributeType, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()
-}
-_READ_MANY: dict[AttributeType, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(GenericAlias(list, (payload,)))
-    for kind, payload in _PAYLOADS.items()
-}
-_FAULTS = (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError)
 
 
 def readings_schema(ontology: Ontology) -> pa.Schema:
@@ -89,13 +47,13 @@ def readings_schema(ontology: Ontology) -> pa.Schema:
         ("key", pa.string()),
     ]
     for stream, kind in sorted(ontology.streams().items()):
-        fields += [(f"{stream}.{part}", _PART_TYPES[kind]) for part in PARTS[kind]]
+        fields += [(f"{stream}.{part}", PART_TYPES[kind]) for part in PARTS[kind]]
     return pa.schema(fields)
 
 
 def part_type(kind: AttributeType) -> pa.DataType:
     """The column type of each part of an attribute."""
-    return _PART_TYPES[kind]
+    return PART_TYPES[kind]
 
 
 def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.RecordBatch:
@@ -119,6 +77,8 @@ def bare_readings(
     """Readings of events without headers; None when one of them needs a closer look: it is dated
     ahead, is no reading, or its source has no declared name.
     """
+    if isinstance(batch, BlockEvents):
+        return _readings_of_blocks(batch, ontology, skew_ms)
     bare = [item.event for item in batch if isinstance(item, BareStored)]
     if len(bare) < len(batch) or any(item.event.time > item.received + skew_ms for item in batch):
         return None
@@ -128,6 +88,35 @@ def bare_readings(
         return None
     readings, rejected = split_events(bare, ontology)
     return None if rejected else readings
+
+
+def _readings_of_blocks(
+    batch: BlockEvents, ontology: Ontology, skew_ms: int
+) -> pa.RecordBatch | None:
+    columns = batch.columns
+    if (columns.times > batch.received + skew_ms).any():
+        return None
+    if columns.type in ontology.streams() and columns.source not in ontology.sources:
+        return None
+    readings = _readings_of_columns(columns, ontology)
+    if readings is not None:
+        return readings
+    readings, rejected = split_events([item.event for item in batch], ontology)
+    return None if rejected else readings
+
+
+def split_blocks(
+    blocks: Sequence[bytes], ontology: Ontology
+) -> tuple[pa.RecordBatch, list[tuple[BareEvent, Problem]]]:
+    """What `split_events` gives of the bare events of log blocks, without making an event of each
+    where all are alike; raises Corrupt when the bytes are not blocks.
+    """
+    columns = event_columns(blocks)
+    if columns is not None:
+        readings = _readings_of_columns(columns, ontology)
+        if readings is not None:
+            return readings, []
+    return split_events([event for block in blocks for event in decode_bare_block(block)], ontology)
 
 
 def split_events(
@@ -143,44 +132,85 @@ def split_events(
     if not kinds <= streams.keys():
         events = [event for event in events if event.type in streams]
         kinds &= streams.keys()
+    readings: pa.RecordBatch | None = None
     if len(kinds) == 1:
         stream = kinds.pop()
-        columns = _columns_at_once(events, streams[stream])
-        if columns is not None:
-            sources = _sources(events, named)
-            return _batch(schema, stream, sources, events, *columns), []
-    return _one_by_one(events, streams, named, schema)
+        readings = _one_stream(events, stream, streams[stream], named, schema)
+    elif len(events) >= _SEVERAL:
+        readings = _several_streams(events, {kind: streams[kind] for kind in kinds}, named, schema)
+    return _one_by_one(events, streams, named, schema) if readings is None else (readings, [])
 
 
-def _columns_at_once(
-    events: Sequence[Event | BareEvent], kind: AttributeType
-) -> tuple[pa.Array, pa.Array, list[pa.Array]] | None:
-    """Times, keys and parts of many events of one stream, decoded by one call; None when one of
-    them needs a closer look.
-    """
+def _readings_of_columns(columns: EventColumns, ontology: Ontology) -> pa.RecordBatch | None:
+    """Readings of bare events of one source and type; None when one needs a closer look."""
+    schema, kind = readings_schema(ontology), ontology.streams().get(columns.type)
+    if kind is None:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    found = columns_of_data(columns.data, kind) if _are_near(columns.times) else None
+    if found is None:
+        return None
+    keys, parts = found
+    source = repeated(columns.source, columns.count)
+    own = [pa.array(columns.times), columns.ids, source, keys]
+    return _batch(schema, columns.type, own, parts)
+
+
+def _one_stream(
+    events: Sequence[Event | BareEvent],
+    stream: str,
+    kind: AttributeType,
+    named: Collection[str],
+    schema: pa.Schema,
+) -> pa.RecordBatch | None:
+    """Readings of many events of one stream; None when one of them needs a closer look."""
     try:
         times = np.array([event.time for event in events], np.int64)
     except OverflowError:
         return None
-    if len(times) and not -FARTHEST_MS < times.min() <= times.max() < FARTHEST_MS:
+    if not _are_near(times):
         return None
-    try:
-        rows = _READ_MANY[kind].decode(b"[" + b",".join([event.data for event in events]) + b"]")
-    except _FAULTS:
+    found = _columns(events, kind)
+    if found is None:
         return None
-    keys = [row.key for row in rows]
-    if len(rows) != len(events) or "" in keys:
-        return None
-    return pa.array(times), pa.array(keys, pa.string()), _parts(rows, kind)
+    keys, parts = found
+    ids = pa.array([event.id for event in events], pa.string())
+    return _batch(schema, stream, [pa.array(times), ids, _sources(events, named), keys], parts)
 
 
-def _parts(rows: Sequence[_Payload], kind: AttributeType) -> list[pa.Array]:
-    count = len(PARTS[kind])
-    if _PART_TYPES[kind] != pa.float64():
-        return [pa.array([row.value[0] for row in rows], _PART_TYPES[kind])]
-    numbers = chain.from_iterable([row.value for row in rows])
-    values = np.fromiter(numbers, np.float64, count * len(rows))
-    return [pa.array(np.ascontiguousarray(values[place::count])) for place in range(count)]
+def _several_streams(
+    events: Sequence[Event | BareEvent],
+    kinds: dict[str, AttributeType],
+    named: Collection[str],
+    schema: pa.Schema,
+) -> pa.RecordBatch | None:
+    """Readings of many events of these streams, each stream at once, then put in the order of the
+    events; None when one of them needs a closer look.
+    """
+    places: dict[str, list[int]] = {stream: [] for stream in kinds}
+    for place, event in enumerate(events):
+        places[event.type].append(place)
+    batches = []
+    for stream, own in places.items():
+        batch = _one_stream([events[place] for place in own], stream, kinds[stream], named, schema)
+        if batch is None:
+            return None
+        batches.append(batch)
+    order = np.empty(len(events), np.int64)
+    order[np.concatenate([np.array(own, np.int64) for own in places.values()])] = np.arange(
+        len(events)
+    )
+    return pa.concat_batches(batches).take(pa.array(order))
+
+
+def _are_near(times: npt.NDArray[np.int64]) -> bool:
+    return not len(times) or -FARTHEST_MS < int(times.min()) <= int(times.max()) < FARTHEST_MS
+
+
+def _columns(events: Sequence[Event | BareEvent], kind: AttributeType) -> Columns | None:
+    """Keys and parts; each event is read alone, so that none can be part of its neighbour."""
+    data = [event.data for event in events]
+    found = columns_of_data(pa.array(data, pa.binary()), kind) if len(data) >= _MANY else None
+    return columns_of_each(data, kind) if found is None else found
 
 
 def _one_by_one(
@@ -215,26 +245,19 @@ def _one_by_one(
 
 def _look_closer(
     event: Event | BareEvent, kind: AttributeType
-) -> tuple[_Payload | None, Problem | None]:
+) -> tuple[Payload | None, Problem | None]:
     """The payload of one event, or what keeps it from being a reading."""
     if not -FARTHEST_MS < event.time < FARTHEST_MS:
         return None, Problem(code="reading.bad_time", message=f"{event.time} is out of range")
-    try:
-        row = _READ_ONE[kind].decode(event.data)
-    except _FAULTS as error:
-        code = "reading.bad_value" if "$.value" in str(error) else "reading.bad_data"
-        hint = f'a reading is {{"key": "5", "value": [...]}} with {", ".join(PARTS[kind])}'
-        return None, Problem(code=code, message=f"not a {kind}: {error}", hint=hint)
-    if not row.key:
-        return None, Problem(code="reading.no_key", message="the key is empty")
-    return row, None
+    found = read_payload(event.data, kind)
+    return (None, found) if isinstance(found, Problem) else (found, None)
 
 
 def _sources(events: Sequence[Event | BareEvent], named: Collection[str]) -> pa.Array:
     """The source of each event; mostly they share one."""
     given = {event.source for event in events}
     if len(given) == 1 and given <= set(named):
-        return pa.repeat(pa.scalar(given.pop()), len(events))
+        return repeated(given.pop(), len(events))
     return pa.array([_source(event, named) for event in events], pa.string())
 
 
@@ -248,26 +271,17 @@ def _source(event: Event | BareEvent, named: Collection[str]) -> str:
 
 
 def _batch(
-    schema: pa.Schema,
-    stream: str,
-    sources: pa.Array,
-    events: Sequence[Event | BareEvent],
-    times: pa.Array,
-    keys: pa.Array,
-    parts: list[pa.Array],
+    schema: pa.Schema, stream: str, own: Sequence[pa.Array], parts: list[pa.Array]
 ) -> pa.RecordBatch:
-    """A batch of one stream; the columns of other streams are null."""
-    count = len(events)
-    own = {name: part for name, part in zip(_names(schema, stream), parts, strict=True)}
-    arrays = [
-        times,
-        pa.array([event.id for event in events], pa.string()),
-        pa.repeat(pa.scalar(stream), count),
-        sources,
-        keys,
-    ]
+    """A batch of one stream from times, ids, sources and keys; the columns of other streams are
+    null.
+    """
+    times, ids, sources, keys = own
+    count = len(times)
+    named = dict(zip(_names(schema, stream), parts, strict=True))
+    arrays = [times, ids, repeated(stream, count), sources, keys]
     for field in list(schema)[len(arrays) :]:
-        arrays.append(own[field.name] if field.name in own else pa.nulls(count, field.type))
+        arrays.append(named[field.name] if field.name in named else pa.nulls(count, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from rapport.policy.runners.base import END_OF_TIME
 
 _MANY_TIES = 4
-_EVENT_ORDER = [(name, "ascending") for name in ("time", "id", "stream", "key")]
+_ORDERING = ["time", "id", "stream", "key"]
+_EVENT_ORDER = [(name, "ascending") for name in _ORDERING]
 
 
 class Waiting:
@@ -63,30 +64,43 @@ class Waiting:
 def in_event_order(readings: pa.RecordBatch) -> pa.RecordBatch:
     """Readings sorted by time, equal times by id (code points), then stream and key.
 
-    Almost sorted times cost almost nothing; ids are only looked at where times are equal.
+    Almost sorted times cost almost nothing; ids are only looked at where times are equal, and what
+    is in order already is not copied.
     """
     times = readings.column("time").to_numpy()
     order = None
     if (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         times = times[order]
-    ties = np.flatnonzero(times[1:] == times[:-1])
-    if len(ties) * _MANY_TIES > len(times):
+    ties = times[1:] == times[:-1]
+    count = np.count_nonzero(ties)
+    if count * _MANY_TIES > len(times):
         return readings.take(pc.sort_indices(readings, sort_keys=_EVENT_ORDER))
-    if len(ties):
-        order = np.arange(len(times)) if order is None else order
-        _sort_ties(readings, order, ties)
+    if count:
+        order = _with_sorted_ties(readings, order, ties)
     return readings if order is None else readings.take(pa.array(order))
 
 
-def _sort_ties(readings: pa.RecordBatch, order: npt.NDArray[Any], ties: npt.NDArray[Any]) -> None:
-    """Sorts the runs of equal times in place; `ties` are the places whose successor has the same
-    time. Runs stay where they are, so all of them are sorted in one go.
+def _with_sorted_ties(
+    readings: pa.RecordBatch, order: npt.NDArray[Any] | None, ties: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any] | None:
+    """The order with the runs of equal times sorted, None for that in which the readings are; where
+    `ties` is true, the next has the same time. Runs stay where they are, so all of them are sorted
+    in one go.
     """
-    places = np.union1d(ties, ties + 1)
-    rows = order[places]
-    tied = readings.take(pa.array(rows))
-    order[places] = rows[pc.sort_indices(tied, sort_keys=_EVENT_ORDER).to_numpy()]
+    tied = np.zeros(len(ties) + 1, np.bool_)
+    tied[:-1] = ties
+    tied[1:] |= ties
+    places = np.flatnonzero(tied)
+    rows = places if order is None else order[places]
+    keys = readings.select(_ORDERING).take(pa.array(rows))
+    by_key = pc.sort_indices(keys, sort_keys=_EVENT_ORDER).to_numpy()
+    if order is None:
+        if (by_key[1:] > by_key[:-1]).all():
+            return None
+        order = np.arange(len(tied))
+    order[places] = rows[by_key]
+    return order
 
 
 def _without(readings: pa.RecordBatch, ids: Collection[str]) -> pa.RecordBatch:
