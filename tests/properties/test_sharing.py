@@ -16,7 +16,8 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
-from rapport.policy.runners.sharing.sides import sides_of
+from rapport.policy.runners.sharing.groups import Group
+from rapport.policy.runners.sharing.sides import sides_of, with_sides
 from rapport.policy.runners.sharing.slots import (
     PropertyConstant,
     Slot,
@@ -122,6 +123,8 @@ class Together:
         steps = self.shared.steps.values()
         computed, wanted = sum(one.computed for one in steps), sum(one.wanted for one in steps)
         self.kinds["steps shared by groups"] += len(groups) > 1 and computed < wanted
+        self.kinds["memory shared by groups"] += any(map(is_read_by_several, groups))
+        self.kinds["activations shared by groups"] += any(map(is_asked_by_several, groups))
         self.kinds["several in a group"] += any(len(group.plans) > 1 for group in groups)
         self.kinds["begun"] += any(not group.plans for group in groups)
         for group in groups:
@@ -130,6 +133,16 @@ class Together:
                 where = "absent" if is_absent(group.family.sample, slot) else "positive"
                 self.kinds[f"{type(slot).__name__} {where}"] += 1
                 self.kinds["joined"] += group.began > 0
+
+
+def is_read_by_several(group: Group) -> bool:
+    steps = group.operator._window._steps.values()
+    return any(len(step._common.readers) > 1 for step in steps)
+
+
+def is_asked_by_several(group: Group) -> bool:
+    askers = [one for one in group.operator._activations._askers.values() if one is not None]
+    return any(len(one.known.askers) > 1 and one.known.searched > 0 for one in askers)
 
 
 def in_order(found: list) -> list:
@@ -153,8 +166,21 @@ def unlike_plans(draws: Draws, trial: Trial) -> list[Plan]:
         for slot in slots_of(plan)[1:]:
             if draws.randint(0, 2) == 0:
                 plan = with_constant(plan, slot, other_constant(draws, trial, plan, slot))
-        plans.append(plan)
+        plans.append(with_other_names(plan) if draws.randint(0, 2) == 0 else plan)
     return plans
+
+
+def with_other_names(plan: Plan) -> Plan:
+    """The same said of other aliases, so that only what they say can tell steps to be equal."""
+    turned = {alias: f"{'zyx'[place % 3]}{place}" for place, alias in enumerate(aliases_of(plan))}
+    changed = with_sides(plan, lambda side: msgspec.structs.replace(side, alias=turned[side.alias]))
+    distinct = tuple((turned[first], turned[second]) for first, second in plan.distinct)
+    return msgspec.structs.replace(changed, distinct=distinct)
+
+
+def aliases_of(plan: Plan) -> list[str]:
+    sides = [side.alias for term in plan.terms for side in sides_of(term)]
+    return sorted({*sides, *(alias for pair in plan.distinct for alias in pair)})
 
 
 def varied_family(draws: Draws, trial: Trial, window_ms: int) -> list[Plan]:
@@ -261,11 +287,13 @@ def test_policies_of_every_kind_that_differ_in_much_find_what_each_finds_alone(
 def test_random_policies_that_differ_in_much_do_share_steps() -> None:
     """Else the comparison would prove nothing."""
     kinds: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(40):
         chance = Chance(seed)
         trial = position_trial(chance, 60) if seed % 2 else varied_trial(chance, events=40)
         kinds.update((+tried_unlike(chance, trial)).keys())
     assert min(kinds["found"], kinds["steps shared by groups"]) > 10, kinds
+    shared = kinds["memory shared by groups"], kinds["activations shared by groups"]
+    assert min(shared) > 2, kinds
 
 
 @settings(suppress_health_check=list(HealthCheck))

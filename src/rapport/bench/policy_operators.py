@@ -114,8 +114,8 @@ def copies(scene: Scene) -> list[Result]:
 
 
 def distinct(scene: Scene) -> list[Result]:
-    """Policies that differ in window and distance: they share the steps before a window matters,
-    each finds its own pairs and makes its own detections.
+    """Policies that differ in window and distance: those with the same distance look for
+    counterexamples once, each makes its own detections; and such with a duration in common.
     """
     results = []
     for number in (10, 1_000):
@@ -132,6 +132,11 @@ def distinct(scene: Scene) -> list[Result]:
         results.append(
             rate(f"{number:,} distinct policies, steps wanted for one computed", shared, "times")
         )
+    lasting = [
+        policy(LASTING, name=f"p{place}", window_ms=1_000 + 10 * place) for place in range(10)
+    ]
+    run = _timed("10 policies with one duration", scene.part(40_000), lasting)
+    results.append(rate("10 policies with one duration and other windows", run.rate, "events/s"))
     return results
 
 

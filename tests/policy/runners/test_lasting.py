@@ -243,4 +243,4 @@ def test_flickering_states_leave_nothing_behind() -> None:
         ]
         run.take(readings(*rows), first + 3_000)
     assert len(pack(run.step.state())) < 3_000
-    assert run.step._stretches._due._size < 20_100  # type: ignore[attr-defined]
+    assert run.step._common.step._stretches._due._size < 20_100  # type: ignore[attr-defined]

@@ -251,7 +251,7 @@ def test_policies_of_different_versions_of_a_table_share_nothing_of_it() -> None
 
 def test_what_a_step_gave_to_several_cannot_be_written_to() -> None:
     runner = started(unlike(2))
-    runner.feed(readings_batch(WORLD.readings[:30]))
+    runner.feed(readings_batch(WORLD.readings))
     tables = [
         table
         for group in runner._running._groups

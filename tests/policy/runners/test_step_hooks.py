@@ -198,7 +198,9 @@ def test_a_plan_begins_where_the_runner_stands(
 ) -> None:
     began: list[int | None] = []
 
-    def make_step(term: Any, identities: Any, pull: Any, sources: Any, start: int | None) -> Any:
+    def make_step(
+        term: Any, identities: Any, pull: Any, sources: Any, start: int | None, shared: Any
+    ) -> Any:
         began.append(start)
         return FakeStep([], 0)
 

@@ -31,20 +31,35 @@ _MOST_ROWS = 1 << 20
 _LARGEST_KEY = 1 << 62
 _NONE = np.zeros(0, np.int64)
 _ANY_TIME = -(1 << 62)
+_ANY_LENGTH = 1 << 61
+LATEST = "latest"
+"""The column, where it is asked for, of the latest end of what a row has so far."""
 
 
 class Span:
     """For each match: occurrences count when they end in [low, high) and begin at or after
     `since`; with `unsure`, when they may have ended there as far as their clocks can be trusted.
+
+    `covered_ms`: pairs for which so much is close enough count however far apart they are.
     """
 
     def __init__(
-        self, low: Array, high: Array, since: Array | None = None, *, unsure_ms: int = 0
+        self,
+        low: Array,
+        high: Array,
+        since: Array | None = None,
+        *,
+        unsure_ms: int = 0,
+        covered_ms: int = _ANY_LENGTH,
     ) -> None:
         self.low, self.high = low, high
         self.since = np.full(len(low), _ANY_TIME) if since is None else since
-        self.unsure_ms = unsure_ms
+        self.unsure_ms, self._covered_ms = unsure_ms, covered_ms
         self.earliest, self.latest = low - unsure_ms, high + unsure_ms
+
+    def pair_ms(self, own_ms: int) -> int:
+        """How close the events of a pair must be that must be closer than `own_ms`."""
+        return own_ms if own_ms < self._covered_ms else _ANY_LENGTH
 
     def holds(self, rows: Rows, ends: Array, blurs: Array) -> Mask:
         """Whether ends that may be wrong by so much can lie in the span of these matches."""
@@ -70,6 +85,18 @@ def counterexamples(window: Window, terms: Sequence[int], bound: Columns, span: 
     start = {**bound, "row": np.arange(len(span.low))}
     found = _search(window, start, list(terms), span)
     return {name: found[name] for name in ("row", NEED) if name in found}
+
+
+def first_counterexamples(
+    window: Window, terms: Sequence[int], bound: Columns, span: Span
+) -> tuple[Rows, Array]:
+    """The matches that have one, and when the first of each was complete: its latest end. Facts of
+    the tables are complete before any time.
+    """
+    rows = len(span.low)
+    start = {**bound, "row": np.arange(rows), LATEST: np.full(rows, _ANY_TIME)}
+    found = _search(window, start, list(terms), span)
+    return found["row"], found[LATEST]
 
 
 def _search(window: Window, frame: Columns, terms: list[int], span: Span) -> Columns:
@@ -99,7 +126,7 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
     """
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return _with_pairs(window, frame, term, span, keep)
-    table = window.occurrences[term]
+    table = window.asked(term, int(span.latest.max()))
     rows = frame["row"]
     if window.is_constraint(term):
         first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
@@ -116,6 +143,8 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
         joined[alias] = table.columns[name][places]
     if NEED in table.columns:
         joined[NEED] = table.columns[NEED][places]
+    if LATEST in frame and not window.is_constraint(term):
+        joined[LATEST] = np.maximum(joined[LATEST], table.columns["end"][places])
     return _thin(window, apart(window, joined), keep)
 
 
@@ -125,10 +154,11 @@ def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set
     """
     aliases = _aliases(window, term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
-    mine, theirs = window.correlations.side(term, near), window.correlations.side(term, far)
+    before = int(span.latest.max())
+    mine, theirs = (window.correlations.asked_side(term, one, before) for one in (near, far))
     if mine is None or theirs is None:
         return _without_rows(window, term, frame)
-    rows, length = frame["row"], window.correlations.window_ms(term)
+    rows, length = frame["row"], span.pair_ms(window.correlations.window_ms(term))
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
     codes = frame.get(aliases[near])
     start, stop = mine.find(
@@ -159,7 +189,8 @@ def _partners(
 ) -> Columns:
     """Joins the events of the other side that make a pair with the event each row has."""
     near, mine, theirs, events = sides
-    predicate, length = window.predicate(term), window.correlations.window_ms(term)
+    predicate = window.predicate(term)
+    length = span.pair_ms(window.correlations.window_ms(term))
     alias = _aliases(window, term)[1 - near]
     times, rows = mine.columns["end"][events], frame["row"]
     earliest = span.low[rows]
@@ -184,6 +215,8 @@ def _partners(
         pair = (mine.columns, events[owners]), (theirs.columns, others)
         (first, here), (second, there) = pair if near == 0 else pair[::-1]
         joined = take(frame, owners) | window.pair_needs(term, first, here, second, there)
+        if LATEST in frame:
+            joined[LATEST] = np.maximum(joined[LATEST], ends[chosen])
         found.append(joined | {alias: theirs.columns["code"][others]})
     return concatenate(found)
 
@@ -218,26 +251,34 @@ def _pieces(start: Rows, stop: Rows) -> list[slice]:
 
 def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
     """Distinct rows over the match, the aliases still looked at, and the members of a family they
-    count for; where needs are ordered, the smallest.
+    count for; where needs are ordered, the smallest; of equal ones the first that was complete.
     """
     frame = window.with_needs(frame)
     names = sorted(name for name in frame if name in keep)
-    has_needs, nested = NEED in frame, window.varying is not None and window.varying.nested
-    kept = ("row", *names, *((NEED,) if has_needs else ()))
+    least = _least(window, frame)
+    kept = ("row", *names, *(name for name in (NEED, LATEST) if name in frame))
     thinned = {name: frame[name] for name in kept}
     key, size = frame["row"], int(frame["row"].max(initial=0)) + 1
     for name in names:
         known = len(window.identities[window.alias_concept(name[1:])].ids)
         key, size = key * known + frame[name], size * known
-    if has_needs and not nested:
+    if NEED in frame and least != NEED:
         values = int(frame[NEED].max(initial=0)) + 1
         key, size = key * values + frame[NEED], size * values
     if (
         size >= _LARGEST_KEY
     ):  # a wrapped key could merge different rows; repeated ones only cost time
         return thinned
-    if has_needs and nested:
-        order = np.lexsort((frame[NEED], key))
+    if least is not None:
+        order = np.lexsort((frame[least], key))
         thinned, key = take(thinned, order), key[order]
     _, chosen = np.unique(key, return_index=True)
     return take(thinned, chosen)
+
+
+def _least(window: Window, frame: Columns) -> str | None:
+    """The column of which only the smallest value of rows that are otherwise equal matters."""
+    if LATEST in frame:
+        return LATEST
+    nested = window.varying is not None and window.varying.nested
+    return NEED if NEED in frame and nested else None

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,18 @@ class CauseSets:
         }
 
 
-def causes_of_rows(log: EventLog, sets: CauseSets, numbers: Array) -> Iterator[tuple[Cause, ...]]:
+def causes_of_rows(log: EventLog, sets: CauseSets, numbers: Array) -> Iterable[tuple[Cause, ...]]:
     """For each row of (n, columns) of events and sets the causes, each once, by (time, id)."""
+    numbers = numbers[:, (numbers != NO_EVENT).any(axis=0)]
     known = log.causes(numbers[numbers >= 0])
+    if numbers.shape[1] == 1 and (numbers >= 0).all():
+        return [(known[number],) for number in numbers[:, 0].tolist()]
+    return _of_several(known, sets, numbers)
+
+
+def _of_several(
+    known: Mapping[int, Cause], sets: CauseSets, numbers: Array
+) -> Iterator[tuple[Cause, ...]]:
     has_sets = bool((numbers < NO_EVENT).any())
     for row in numbers.tolist():
         own = {known[number] for number in row if number >= 0}

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from rapport.policy.plan import CorrelationTerm, Plan
+from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.consume import Correlator
 from rapport.policy.runners.operators.intake import StreamRows
+from rapport.policy.runners.operators.later_rows import LaterRows
 from rapport.policy.runners.operators.leaves import Leaves
-from rapport.policy.runners.operators.predicate import Predicate
+from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
 from rapport.policy.runners.operators.reaches import pair_window_ms
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.side_events import SideEvents
@@ -30,6 +32,7 @@ class Correlations:
         self._windows: dict[int, int] = {}
         self._sides: dict[tuple[int, int], SideEvents] = {}
         self._correlators: dict[int, Correlator] = {}
+        self._at_once: set[int] = set()
         self._marked = 0
 
     def add(
@@ -40,6 +43,8 @@ class Correlations:
         for place, side in enumerate((term.first, term.second)):
             leaf = self._leaves.of(side)
             self._sides[number, place] = SideEvents(side, leaf, predicate.reach, self._shared)
+        if not is_of_tables_alone(term):  # what the site's own tables say may change
+            self._at_once.add(number)
         if uses_up:
             self._correlators[number] = Correlator(
                 term, predicate, self._windows[number], self._plan.consumption
@@ -53,15 +58,22 @@ class Correlations:
         """Events of the first (0) or second (1) side of a term; None before the first one."""
         return self._sides[term, place].table
 
+    def asked_side(self, term: int, place: int, before: int) -> Table | None:
+        """The same of a term under a NOT: all events before a time."""
+        return self._sides[term, place].asked(before)
+
     def tables(self) -> list[Table]:
         """All events."""
         return [side.table for side in self._sides.values() if side.table is not None]
 
     def take(self, stream: str, rows: StreamRows, first: int) -> None:
         """Adds the events of a stream; `first`: the ordinal of the batch's first event."""
-        for side in self._sides.values():
+        for (number, _), side in self._sides.items():
             if side.stream == stream:
-                side.add(rows, first)
+                if number in self._correlators or number in self._at_once:
+                    side.add(rows, first)
+                else:
+                    side.add_later(rows, first)
 
     def completed(self) -> Iterator[tuple[int, Columns]]:
         """Terms with the occurrences that the new events complete, using them up."""
@@ -74,8 +86,8 @@ class Correlations:
 
     def trim(self, before: int, *, at_once: bool) -> None:
         """Forgets events before a time; unless `at_once`, only where it is worth the work."""
-        for table in self.tables():
-            table.trim(before, at_once=at_once)
+        for side in self._sides.values():
+            side.trim(before, at_once=at_once)
         for correlator in self._correlators.values():
             if at_once or correlator.size() > 2 * self._marked + _MANY_USED:
                 correlator.trim(before)
@@ -83,6 +95,8 @@ class Correlations:
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes."""
+        for side in self._sides.values():
+            side.asked(END_OF_TIME)
         return {
             "sides": {
                 f"{term}.{place}": side.table.columns
@@ -98,6 +112,7 @@ class Correlations:
         """Takes over what `state` gave."""
         for (number, place), side in self._sides.items():
             saved = state["sides"].get(f"{number}.{place}")
+            side.later = LaterRows(side.stream)
             side.table = None if saved is None else Table(with_blurs(saved, blurred))
         for key, used in state["used"].items():
             self._correlators[int(key)].restore(used)

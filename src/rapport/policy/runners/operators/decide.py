@@ -46,7 +46,7 @@ def matched_at(
 def _satisfied_at(
     window: Window, combination: Combination, frame: Columns, assume_absence: bool
 ) -> Array:
-    aliases = _aliases(window, combination)
+    aliases = aliases_of(window, combination)
     bound = {name: frame[name] for name in aliases}
     t0 = latest_end(window, combination, frame)
     outcomes = {
@@ -137,20 +137,11 @@ def decided_at(window: Window, part: Part, frame: Columns) -> Array:
     return np.asarray(frame[f"end{term}"] + blur_of(frame, term) + after)
 
 
-def absence_holds(window: Window, clause: Alternatives, bound: Columns, t0: Array) -> Mask:
-    """Rule 4: which matches have no joint counterexample among events of [t0, t0 + window)."""
-    span = Span(t0, t0 + clause.window_ms, t0)
-    holds = np.ones(len(t0), np.bool_)
-    for terms in clause.counterexamples:
-        holds &= ~refuted(window, terms, bound, span)
-    return holds
-
-
 def absence_for_some(
     window: Window, clause: Alternatives, bound: Columns, t0: Array
 ) -> tuple[Mask, list[Columns]]:
-    """The same for a family: which matches have no counterexample for all of it, and the
-    counterexamples that count for some, with their needs.
+    """Rule 4 for a family: which matches have no counterexample among events of [t0, t0 + window)
+    for all of it, and the counterexamples that count for some, with their needs.
     """
     span = Span(t0, t0 + clause.window_ms, t0)
     holds, some = np.ones(len(t0), np.bool_), []
@@ -176,6 +167,7 @@ def latest_end(window: Window, combination: Combination, frame: Columns) -> Arra
     return latest
 
 
-def _aliases(window: Window, combination: Combination) -> list[str]:
+def aliases_of(window: Window, combination: Combination) -> list[str]:
+    """The `@alias` columns of its rows."""
     steps = [window.plan.terms[term] for term in combination.terms]
     return sorted({f"@{side.alias}" for step in steps for side in (step.first, step.second)})

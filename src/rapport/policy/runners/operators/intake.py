@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -26,13 +26,15 @@ class StreamRows:
     parts), and how far their clocks may be wrong where a source says so.
     """
 
-    __slots__ = ("blurs", "codes", "ordinals", "times", "values")
+    __slots__ = ("blurs", "codes", "made", "ordinals", "times", "values")
 
     def __init__(
         self, codes: Codes, times: Codes, ordinals: Codes, values: npt.NDArray[Any]
     ) -> None:
         self.codes, self.times, self.ordinals, self.values = codes, times, ordinals, values
         self.blurs: Codes | None = None
+        self.made: dict[Hashable, Any] = {}
+        """What steps made of them, for who asks next."""
 
 
 def rows_of_stream(

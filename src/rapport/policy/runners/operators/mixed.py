@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rapport.policy.runners.operators.activations import Activations
 from rapport.policy.runners.operators.causes import causes_of_rows
 from rapport.policy.runners.operators.decide import (
-    absence_holds,
     absence_wait_ms,
     is_awaited,
     part_outcome,
@@ -33,8 +33,8 @@ class MixedClauses:
     whether the clause n was satisfied by absence alone.
     """
 
-    def __init__(self, window: Window, shape: Shape) -> None:
-        self._window, self._clauses = window, shape.mixed
+    def __init__(self, window: Window, shape: Shape, activations: Activations) -> None:
+        self._window, self._clauses, self._activations = window, shape.mixed, activations
         parts = [part for clause in shape.mixed for part in clause.parts]
         waits = [_patience_ms(window, clause) for clause in shape.mixed]
         self._patient = [wait > 0 for wait in waits]
@@ -110,7 +110,7 @@ class MixedClauses:
     def _by_absence(self, rows: Columns, clause: Alternatives) -> Columns:
         """The rows for which nothing positive came and the absent children hold."""
         bound = _bound(rows)
-        rows = take(rows, absence_holds(self._window, clause, bound, rows["t0"]))
+        rows = take(rows, self._activations.hold(clause, bound, rows["t0"]))
         at = rows["t0"] + absence_wait_ms(self._window, clause)
         return rows | {"when": np.maximum(rows["when"], at), "next": rows["next"] + 1}
 

@@ -18,11 +18,12 @@ from rapport.core.errors import Corrupt, Unsupported
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
+from rapport.policy.runners.operators.activations import Activations
 from rapport.policy.runners.operators.decide import (
     NEVER,
     absence_for_some,
-    absence_holds,
     absence_wait_ms,
+    aliases_of,
     decided_at,
     is_awaited,
     latest_end,
@@ -31,6 +32,7 @@ from rapport.policy.runners.operators.decide import (
 from rapport.policy.runners.operators.join import new_rows
 from rapport.policy.runners.operators.members import Members
 from rapport.policy.runners.operators.mixed import MixedClauses
+from rapport.policy.runners.operators.open_matches import OpenMatches
 from rapport.policy.runners.operators.reaches import memory_ms
 from rapport.policy.runners.operators.report import Report
 from rapport.policy.runners.operators.shapes import Shape, shape_of
@@ -105,8 +107,14 @@ class PlanOperator:
         self._shape: Shape = shape_of(plan)
         varying = None if members is None else members.varying
         positive = positive_terms(self._shape)
+        shared = shared or SharedSteps()
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
-        self._mixed = MixedClauses(self._window, self._shape) if self._shape.mixed else None
+        self._activations = Activations(self._window, shared)
+        self._mixed = (
+            MixedClauses(self._window, self._shape, self._activations)
+            if self._shape.mixed
+            else None
+        )
         self._absence_ms = max(
             (absence_wait_ms(self._window, clause) for clause in self._shape.absent), default=0
         )
@@ -120,7 +128,11 @@ class PlanOperator:
             self._report = Report(plan, self._shape, self._window, silence, counts)
         else:
             self._report = SharedReport(plan, self._shape, self._window, silence, members, counts)
-        self._open: dict[int, Columns] = {}
+        if varying is None:
+            for clause in self._shape.absent:
+                for one in self._shape.combinations:
+                    self._activations.expect(clause, aliases_of(self._window, one))
+        self._open = [OpenMatches() for _ in self._shape.combinations]
         self._waiting: Columns | None = None
         self._next_due: int | None = None
         self._watermark: int | None = None
@@ -133,13 +145,14 @@ class PlanOperator:
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []
+        self._activations.turn_to(watermark)
         due = self._is_due(watermark)
         if len(readings) or (due and self._window.has_steps):
             self._window.take_in(readings, watermark)
             for number in range(len(self._shape.combinations)):
                 self._open_matches(number)
         if len(readings) or due:
-            for number in list(self._open):
+            for number in range(len(self._open)):
                 self._close_due(number, watermark)
             if self._waiting is not None:
                 self._resolve_mixed(watermark)
@@ -184,7 +197,7 @@ class PlanOperator:
                 "snapshot": _SNAPSHOT,
                 "plan": self._version,
                 "window": self._window.state(),
-                "open": {str(number): frame for number, frame in self._open.items()},
+                "open": {str(number): own.state() for number, own in enumerate(self._open) if own},
                 "waiting": self._waiting,
                 "watermark": self._watermark,
                 "report": self._report.state(),
@@ -194,8 +207,11 @@ class PlanOperator:
     def restore(self, snapshot: bytes) -> None:
         self.take_over(unpack(snapshot))
 
-    def take_over(self, state: Any) -> None:
-        """Goes on with the state that a snapshot holds; raises Corrupt."""
+    def take_over(self, state: Any, watermark: int = END_OF_TIME) -> None:
+        """Goes on with the state that a snapshot holds; raises Corrupt. `watermark`: from there on
+        it sees what others see.
+        """
+        self._activations.stand_alone_before(watermark)
         if not isinstance(state, dict) or state.get("snapshot") != _SNAPSHOT:
             raise Corrupt(
                 "this is not a snapshot of an operator of this version", code="policy.bad_snapshot"
@@ -208,9 +224,9 @@ class PlanOperator:
             )
         self._window.restore(state["window"])
         blurred = self._window.uncertainty_ms > 0
-        self._open = {
-            int(number): with_blurs(frame, blurred) for number, frame in state["open"].items()
-        }
+        self._open = [OpenMatches() for _ in self._shape.combinations]
+        for number, frame in state["open"].items():
+            self._open[int(number)].add(with_blurs(frame, blurred))
         waiting, self._watermark = state["waiting"], state["watermark"]
         self._waiting = None if waiting is None else with_blurs(waiting, blurred)
         self._report.restore(state["report"])
@@ -231,7 +247,7 @@ class PlanOperator:
 
     def _earliest_due(self, watermark: int) -> int | None:
         """When something is decided next without a reading."""
-        dues = [int(frame["due"].min()) for frame in self._open.values()]
+        dues = [due for own in self._open if (due := own.first_due()) is not None]
         if self._waiting is not None and self._mixed is not None:
             dues.append(int(self._mixed.due(self._waiting).min()))
         steps = self._window.pending_until() if self._window.has_steps else None
@@ -245,8 +261,10 @@ class PlanOperator:
     def _settled_until(self, watermark: int) -> int:
         """Before this time no further detection can come: none of what is open is earlier."""
         times = [watermark]
-        for frame in self._open.values():
-            times.append(int(np.maximum(frame["when"], frame["t0"] + self._absence_ms).min()))
+        for own in self._open:
+            least = own.least("when", "t0", self._absence_ms)
+            if least is not None:
+                times.append(least)
         if self._waiting is not None:
             times.append(int(self._waiting["when"].min()))
         return min(times)
@@ -270,21 +288,13 @@ class PlanOperator:
         for part in awaited:
             due = np.maximum(due, decided_at(self._window, part, frame))
         frame |= {"t0": t0, "when": when, "due": due}
-        self._open[number] = (
-            concatenate([self._open[number], frame]) if number in self._open else frame
-        )
+        self._open[number].add(frame)
 
     def _close_due(self, number: int, watermark: int) -> None:
         """Decides the matches that are due; those with mixed clauses go on waiting for these."""
-        frame = self._open[number]
-        due = frame["due"] <= watermark
-        if not due.any():
+        frame = self._open[number].pop_due(watermark)
+        if frame is None:
             return
-        if due.all():
-            del self._open[number]
-        else:
-            self._open[number] = take(frame, ~due)
-            frame = take(frame, due)
         if self._awaited[number]:
             frame["when"] = matched_at(self._window, self._shape, number, frame)
             frame = take(frame, frame["when"] < NEVER)
@@ -304,9 +314,10 @@ class PlanOperator:
         """
         for clause in self._shape.absent:
             bound = {name: column for name, column in frame.items() if name[0] == "@"}
-            if self._members is None:
-                holds = absence_holds(self._window, clause, bound, frame["t0"])
+            if self._window.varying is None:
+                holds = self._activations.hold(clause, bound, frame["t0"])
             else:
+                assert self._members is not None
                 holds, some = absence_for_some(self._window, clause, bound, frame["t0"])
                 frame = self._members.refute(frame, some)
             frame = take(frame, holds)

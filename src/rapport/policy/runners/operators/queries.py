@@ -4,7 +4,7 @@ many. [PO-6, PO-13]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 from weakref import ReferenceType, ref
@@ -20,6 +20,7 @@ from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_a
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.table import Mask, Rows
 
+_WHOSE = "whose"
 Pairs = tuple[Rows, Codes]
 """Rows of a stream, and the instance that each shows something of."""
 
@@ -33,28 +34,39 @@ class Question:
         self._make = partial(_lookup, term, identities, pull)
         self._lookup = self._make()
         self._leaves: list[ReferenceType[Leaf]] = []
+        """Of those who ask about every batch."""
+        self._lately: set[ReferenceType[Leaf]] = set()
+        """Of those who ask later, and seem to ask about every batch: cheaper with the others."""
 
     def ask_for(self, leaf: Leaf) -> None:
         """Asks about the events of these too, for as long as somebody holds the leaf."""
         living = [one for one in self._leaves if one() is not None]
         self._leaves = living if ref(leaf) in living else [*living, ref(leaf)]
 
+    def expect(self, leaf: Leaf, *, soon: bool) -> None:
+        """Asks about the events of these along with the others, or no longer."""
+        (self._lately.add if soon else self._lately.discard)(ref(leaf))
+
     def renew(self) -> None:
         """Looks everything up again: the codes, or the tables, changed."""
         self._lookup = self._make()
 
     def find(self, rows: StreamRows) -> Pairs:
-        """For the events that somebody asks about."""
-        chosen = np.flatnonzero(self._asked(rows.codes))
+        """For the events that somebody asks about every time."""
+        whose = rows.made[self, _WHOSE] = {*self._leaves, *self._lately}
+        return self._find(rows, _asked(whose, rows.codes))
+
+    def find_for(self, rows: StreamRows, leaf: Leaf) -> Pairs:
+        """For the events of one leaf, when they are asked about; perhaps of some more."""
+        if ref(leaf) in rows.made.get((self, _WHOSE), ()):
+            pairs: Pairs = rows.made[self]
+            return pairs
+        return self._find(rows, leaf.allowed()[rows.codes])
+
+    def _find(self, rows: StreamRows, asked: Mask) -> Pairs:
+        chosen = np.flatnonzero(asked)
         places, instances = self._lookup.find(rows.values[chosen], rows.codes[chosen])
         return chosen[places], instances
-
-    def _asked(self, codes: Codes) -> Mask:
-        """Of each code; over all codes first where these are fewer than rows."""
-        allowed = [leaf.allowed() for one in self._leaves if (leaf := one()) is not None]
-        if len(allowed[0]) > len(codes):
-            return np.asarray(np.logical_or.reduce([one[codes] for one in allowed]))
-        return np.asarray(np.logical_or.reduce(allowed)[codes])
 
 
 class Asking(NamedTuple):
@@ -75,17 +87,21 @@ class Queries:
         self._identities, self._pull, self._shared = identities, pull, shared
         self._own: dict[QueryTerm, Question] = {}
         self._askings: dict[str, list[tuple[int, Asking]]] = {}
+        self._later: dict[int, Asking] = {}
 
-    def add(self, number: int, term: QueryTerm, leaf: Leaf) -> None:
-        """Asks for a term; `leaf` says whose events matter."""
+    def add(self, number: int, term: QueryTerm, leaf: Leaf, *, later: bool) -> None:
+        """Asks for a term, at once or only `later`; `leaf` says whose events matter."""
         blank = _without_askers(term)
         if blank not in self._own:
             self._own[blank] = self._question(blank)
         question = self._own[blank]
-        question.ask_for(leaf)
         is_first = term.first.stream is not None
         asking = Asking(question, leaf, is_first, term.first.alias == term.second.alias)
-        self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
+        if later:
+            self._later[number] = asking
+        else:
+            question.ask_for(leaf)
+            self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
 
     def renew(self) -> None:
         """Looks everything up again: the codes, or the tables, changed."""
@@ -96,7 +112,20 @@ class Queries:
         """Terms that a stream may show, with the pairs (row, instance) that somebody asks about."""
         for number, asking in self._askings.get(stream, ()):
             question = asking.question
-            yield number, asking, self._shared.once((question, rows), question.find, rows)
+            yield number, asking, self._shared.once_of(rows, question, question.find, rows)
+
+    def expect(self, number: int, *, soon: bool) -> None:
+        """Says whether a term of later will be asked for soon after each batch."""
+        asking = self._later.get(number)
+        if asking is not None:
+            asking.question.expect(asking.leaf, soon=soon)
+
+    def find_later(self, number: int, rows: StreamRows) -> tuple[Asking, Pairs]:
+        """The same for one term that was to be asked later."""
+        asking = self._later[number]
+        question, leaf = asking.question, asking.leaf
+        key = (question, leaf)
+        return asking, self._shared.once_of(rows, key, question.find_for, rows, leaf)
 
     def _question(self, blank: QueryTerm) -> Question:
         if not is_of_tables_alone(blank):  # a function of the site's own is asked by each
@@ -108,6 +137,14 @@ class Queries:
 def _lookup(term: QueryTerm, identities: Mapping[str, Identities], pull: PullData) -> Lookup:
     side = term.second if term.first.stream is not None else term.first
     return Lookup(term, identities[side.concept], Predicate(term, identities, pull))
+
+
+def _asked(leaves: Iterable[ReferenceType[Leaf]], codes: Codes) -> Mask:
+    """Of each code; over all codes first where these are fewer than rows."""
+    allowed = [leaf.allowed() for one in leaves if (leaf := one()) is not None]
+    if len(allowed[0]) > len(codes):
+        return np.asarray(np.logical_or.reduce([one[codes] for one in allowed]))
+    return np.asarray(np.logical_or.reduce(allowed)[codes])
 
 
 def _event_side(term: QueryTerm) -> Side:

@@ -15,6 +15,7 @@ from weakref import ReferenceType, WeakValueDictionary, ref
 import pyarrow as pa
 
 from rapport.policy.runners.operators.identities import Identities
+from rapport.policy.runners.operators.intake import StreamRows
 from rapport.tables.instances import Instances
 
 Made = TypeVar("Made")
@@ -68,6 +69,14 @@ class SharedSteps:
         made: Made = found
         return made
 
+    def kept(self, key: Hashable) -> Any:
+        """What is kept under a key; None when nobody holds it."""
+        return self._kept.get(key)
+
+    def keep_instead(self, key: Hashable, made: Any) -> None:
+        """Keeps something for who asks next; who holds what was kept before goes on with that."""
+        self._kept[key] = made
+
     def forget_kept(self) -> None:
         """Makes everything anew for who asks next: codes changed."""
         self._kept.clear()
@@ -83,9 +92,20 @@ class SharedSteps:
 
     def once(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
         """What a step makes of the batch. Nothing is kept of a step that raises."""
+        return self._once(self._made, key, make, *arguments)
+
+    def once_of(
+        self, rows: StreamRows, key: Hashable, make: Callable[..., Made], *arguments: Any
+    ) -> Made:
+        """What a step makes of rows, now or as long as somebody keeps them."""
+        return self._once(rows.made, key, make, *arguments)
+
+    def _once(
+        self, known: dict[Hashable, Any], key: Hashable, make: Callable[..., Made], *arguments: Any
+    ) -> Made:
         self.wanted += 1
-        made: Made = self._made.get(key, _NOT_YET)
+        made: Made = known.get(key, _NOT_YET)
         if made is _NOT_YET:
-            made = self._made[key] = make(*arguments)
+            made = known[key] = make(*arguments)
             self.computed += 1
         return made

@@ -1,7 +1,7 @@
 """What a term must do whose occurrences depend on time as well as on readings: durations and
 silence. [PO-3, PO-6]
 
-`steps.py` makes them: `make_step(term, identities, pull, sources, began=None)`. `identities` are
+`steps.py` makes them: `make_step(term, identities, pull, sources, began, shared)`. `identities` are
 those of the window by concept, so codes mean the same everywhere; `began` is the policy's start,
 None where that is the first reading.
 """

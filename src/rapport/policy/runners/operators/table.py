@@ -112,8 +112,8 @@ def spread(start: Rows, stop: Rows) -> tuple[Rows, Rows]:
     return owners, places
 
 
-def take(columns: Mapping[str, Array], rows: Array) -> Columns:
-    """The chosen rows (numbers or mask) of all columns."""
+def take(columns: Mapping[str, Array], rows: Array | slice) -> Columns:
+    """The chosen rows (numbers or mask, or without copying a span) of all columns."""
     return {name: column[rows] for name, column in columns.items()}
 
 

@@ -5,11 +5,13 @@ counted. [PO-3, PO-7]
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from rapport.core.detection import Detection
 from rapport.policy.runners.operators.output_order import in_output_order
 
+_time = attrgetter("time")
 Bindings = tuple[tuple[str, str], ...]
 Counts = Callable[[Detection], bool]
 
@@ -94,6 +96,10 @@ class Throttle:
 
 
 def each_detection_once(found: list[Detection]) -> list[Detection]:
-    """Each detection once, in the order of the output: different occurrences may say the same."""
+    """Each detection once, in the order of the output: different occurrences may say the same. All
+    are of one policy.
+    """
+    if len({item.time for item in found}) == len(found):  # most often none is like another
+        return sorted(found, key=_time)
     unique = {(item.time, tuple(item.bindings.items()), item.causes): item for item in found}
     return in_output_order(unique.values())

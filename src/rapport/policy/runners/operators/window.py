@@ -25,14 +25,15 @@ from rapport.policy.plan import (
     TermStep,
     streams_of_term,
 )
-from rapport.policy.runners.base import PullData
+from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators.causes import NO_EVENT, CauseSets
 from rapport.policy.runners.operators.correlations import Correlations
 from rapport.policy.runners.operators.facts import facts_of_tables, unnamed_facts
 from rapport.policy.runners.operators.intake import EventLog, StreamRows
+from rapport.policy.runners.operators.later_rows import LaterRows
 from rapport.policy.runners.operators.leaves import Leaves
 from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
-from rapport.policy.runners.operators.queries import Queries
+from rapport.policy.runners.operators.queries import Asking, Pairs, Queries
 from rapport.policy.runners.operators.reaches import (
     longest_window_ms,
     uncertainties,
@@ -92,12 +93,13 @@ class Window:
         self.correlations = Correlations(plan, self._leaves, shared)
         self._queries = Queries(self.identities, pull, shared)
         self._readings: dict[int, ReadingTerm] = {}
+        self._later: dict[int, LaterRows] = {}
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
         for number, term in enumerate(plan.terms):
             if isinstance(term, LastingTerm | SilentTerm):
                 self.occurrences[number] = self._empty(number)
-                self._steps[number] = make_step(term, self.identities, pull, sources, began)
+                self._steps[number] = make_step(term, self.identities, pull, sources, began, shared)
             else:
                 self._prepare(number, term, positive)
 
@@ -111,12 +113,24 @@ class Window:
             case QueryTerm():
                 self.occurrences[number] = self._empty(number)
                 side = term.first if term.first.stream is not None else term.second
-                self._queries.add(number, term, self._leaves.of(side))
+                later = self._is_later(number, term, positive)
+                self._queries.add(number, term, self._leaves.of(side), later=later)
             case ReadingTerm():
                 self.occurrences[number] = self._empty(number)
                 self._readings[number] = term
+                self._is_later(number, term, positive)
             case ConstraintTerm():
                 self._fill_constraint(number, term)
+
+    def _is_later(self, number: int, term: StateTerm, positive: frozenset[int]) -> bool:
+        """Whether a term waits until a match asks about it: where only absence does, and where the
+        answer is the same later.
+        """
+        if number in positive or not is_of_tables_alone(term):
+            return False
+        [stream] = streams_of_term(term)
+        self._later[number] = LaterRows(stream)
+        return True
 
     def _empty(self, number: int) -> Table:
         columns: Columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
@@ -208,13 +222,44 @@ class Window:
             key = (stream, known, self._blur_key)
             rows = once(key, stream_rows, readings, stream, known, self._blurs)
             if rows is not None:
-                for number, asking, pairs in self._queries.find(stream, rows):
-                    occurred = once((rows, asking), query_occurrences, rows, asking, *pairs)
-                    self._add_occurrences(number, rows, occurred, first)
-                self._add_readings(stream, rows, first)
-                self.correlations.take(stream, rows, first)
+                self._take_rows(stream, rows, first)
         for number, completed in self.correlations.completed():
             self.occurrences[number].append(completed)
+
+    def _take_rows(self, stream: str, rows: StreamRows, first: int) -> None:
+        for number, asking, pairs in self._queries.find(stream, rows):
+            self._add_query(number, rows, asking, pairs, first)
+        for number, term in self._readings.items():
+            if term.first.stream == stream and number not in self._later:
+                self._add_reading(number, term, rows, first)
+        for number, later in self._later.items():
+            if later.stream == stream:
+                self._put_off(number, later, rows, first)
+        self.correlations.take(stream, rows, first)
+
+    def _put_off(self, number: int, later: LaterRows, rows: StreamRows, first: int) -> None:
+        was_busy = later.is_busy
+        later.add(rows, first)
+        if was_busy and not later.is_busy:
+            self._queries.expect(number, soon=False)
+
+    def asked(self, number: int, before: int) -> Table:
+        """The occurrences of a term under a NOT, all that end before a time; those of events that
+        no match asked about before are found now.
+        """
+        later, term = self._later.get(number), self.plan.terms[number]
+        if later is None:
+            return self.occurrences[number]
+        was_busy, taken = later.is_busy, later.take(before)
+        if later.is_busy != was_busy:
+            self._queries.expect(number, soon=later.is_busy)
+        for rows, first in taken:
+            if isinstance(term, ReadingTerm):
+                self._add_reading(number, term, rows, first)
+            else:
+                asking, pairs = self._queries.find_later(number, rows)
+                self._add_query(number, rows, asking, pairs, first)
+        return self.occurrences[number]
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
@@ -223,6 +268,10 @@ class Window:
         earlier = before - 2 * longest_window_ms(self.plan)
         self.events.trim(earlier, at_once=at_once)
         self.sets.trim(earlier)
+        for number, later in self._later.items():
+            later.trim(before)
+            if at_once:
+                self.asked(number, END_OF_TIME)
         for number, table in self.occurrences.items():
             if not self.is_constraint(number):
                 table.trim(before, at_once=at_once)
@@ -230,6 +279,8 @@ class Window:
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes: plain values and arrays."""
+        for number in self._later:
+            self.asked(number, END_OF_TIME)
         return {
             "identities": {name: known.ids for name, known in self.identities.items()},
             "events": self.events.state(),
@@ -254,6 +305,7 @@ class Window:
             self._shared.forget_kept()
             self._leaves.forget()
             self._queries.renew()
+        self._later = {number: LaterRows(own.stream) for number, own in self._later.items()}
         self.events.restore(state["events"])
         self.sets.restore(state["sets"])
         for number, step in self._steps.items():
@@ -288,16 +340,20 @@ class Window:
         predicate = self._predicates[number]
         return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
 
-    def _add_readings(self, stream: str, rows: StreamRows, first: int) -> None:
+    def _add_query(
+        self, number: int, rows: StreamRows, asking: Asking, pairs: Pairs, first: int
+    ) -> None:
+        """What instances say of the values that events bring."""
+        occurred = self._shared.once_of(rows, asking, query_occurrences, rows, asking, *pairs)
+        self._add_occurrences(number, rows, occurred, first)
+
+    def _add_reading(self, number: int, term: ReadingTerm, rows: StreamRows, first: int) -> None:
         """Comparisons of what one event brings with what is known of its instance."""
-        for number, term in self._readings.items():
-            if term.first.stream != stream:
-                continue
-            predicate, leaf = self._predicates[number], self._leaves.of(term.first)
-            asked = term.compared if is_of_tables_alone(term) else predicate
-            key = (rows, asked, term.first.attribute, leaf)
-            occurred = self._shared.once(key, reading_occurrences, rows, leaf, predicate)
-            self._add_occurrences(number, rows, occurred, first)
+        predicate, leaf = self._predicates[number], self._leaves.of(term.first)
+        asked = term.compared if is_of_tables_alone(term) else predicate
+        key = (asked, term.first.attribute, leaf)
+        occurred = self._shared.once_of(rows, key, reading_occurrences, rows, leaf, predicate)
+        self._add_occurrences(number, rows, occurred, first)
 
     def _add_step(self, number: int, found: Columns) -> None:
         """Occurrences of a step; their causes are kept with them, however old they are."""

@@ -5,6 +5,7 @@ they fail. [PO-8, PO-13]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from rapport.kernel.telemetry import get_logger
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.operator import numbered
-from rapport.policy.runners.operators.output_order import in_output_order
 from rapport.policy.runners.operators.predicate import looked_up
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.state import unpack
@@ -33,6 +33,7 @@ from rapport.policy.runners.sharing.settling import settle
 from rapport.policy.runners.sharing.slots import Slot
 
 _log = get_logger(__name__)
+_time_and_policy = attrgetter("time", "policy")
 _FEW = 16
 """Below this many rows Python is faster than a call into Arrow."""
 # Not pa.array: it would load pandas (half a second) as soon as a node is imported.
@@ -263,7 +264,7 @@ class RunningPlans:
             same = [name for name, own in group.plans.items() if self._versions.get(name) == own]
             if same:
                 plans = [self._plans[name] for name in same]
-                self._groups.append(self._restored(group, plans))
+                self._groups.append(self._restored(group, plans, watermark))
                 known |= set(same)
         self._unbuilt = {name: plan for name, plan in self._plans.items() if name not in known}
         anew = sorted(self._unbuilt)
@@ -271,7 +272,7 @@ class RunningPlans:
             self._build(watermark)
         return anew
 
-    def _restored(self, saved: SavedGroup, plans: list[Plan]) -> Group:
+    def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> Group:
         since = saved.began if saved.began > BEGIN_OF_TIME else self._since
         around, state = self._around, unpack(saved.state)
         ids = numbered(state)
@@ -280,7 +281,7 @@ class RunningPlans:
         else:
             bounds = saved.bounds
             group = start_family(saved.slot, plans, around, since, saved.began, bounds, ids)
-        group.operator.take_over(state)
+        group.operator.take_over(state, watermark)
         return group
 
     def adopt(self, other: RunningPlans, watermark: int) -> None:
@@ -296,7 +297,7 @@ class RunningPlans:
                     self._leave(plan.policy)
             # What they know may differ from what others know: they settle from here.
             saved.began = watermark
-            self._groups.append(self._restored(saved, plans))
+            self._groups.append(self._restored(saved, plans, watermark))
             self._settle_at = watermark
 
 
@@ -313,7 +314,7 @@ def _is_due(due: int | None, watermark: int) -> bool:
 
 
 def _merged(found: list[list[Detection]]) -> list[Detection]:
-    """Sorted lists as one."""
+    """Lists in the order of the output as one, each with all there is of its policies."""
     if len(found) < 2:
         return found[0] if found else []
-    return in_output_order(item for own in found for item in own)
+    return sorted((item for own in found for item in own), key=_time_and_policy)
