@@ -225,6 +225,36 @@ def test_after_a_look_live_goes_on_with_what_history_says() -> None:
     play(plan_of(MET, "met"))(scenario)
 
 
+def test_tables_that_change_during_a_look_count_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everybody_works_here = Pull(
+        {
+            "person": Instances(
+                "person", ["guest", "keeper"], {"status": np.array(["employee"] * 2, object)}
+            ),
+            "room": PULL.instances("room"),
+        }
+    )
+    run_until_near = second_looker._Look._run_until_near
+
+    async def scenario(site: Site) -> None:
+        async def with_news(look: Any, *given: Any) -> None:
+            await run_until_near(look, *given)
+            await site.engine.refresh_pull(everybody_works_here)
+
+        monkeypatch.setattr(second_looker._Look, "_run_until_near", with_news)
+        await site.seen("k1", 1_000, "keeper", OUT)
+        await site.go_on(10_000)
+        looked = await site.look(await site.seen("k2", 3_000, "keeper", OUT))
+        assert looked.policies == ["alone"]
+        await site.seen("g1", 11_000, "guest", IN)  # no longer a guest
+        await site.go_on(20_000)
+        assert not await site.said(DETECTED)
+
+    play(plan_of(ALONE))(scenario)
+
+
 def test_a_policy_is_not_blamed_for_what_was_before_it() -> None:
     async def scenario(site: Site) -> None:
         await site.seen("k1", 1_000, "keeper", OUT)
