@@ -32,6 +32,35 @@ def test_everything_in_the_window_is_found_at_its_position(window, batches):
     assert len(seen) <= window * 4 // 3 + 60 + 2
 
 
+@given(
+    window=st.integers(1, 200),
+    batches=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), max_size=12),
+    strangers=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30),
+)
+def test_keys_asked_for_together_or_singly_are_found_alike(window, batches, strangers):
+    seen, first = SeenWindow(window), 1
+    for keys in batches:
+        seen.add(keys, first)
+        first += len(keys)
+    asked = [*strangers, *(key for keys in batches for key in keys)]
+    together, singly = seen.find(asked), [seen.find([key])[0] for key in asked]
+    assert [bool(place) for place in together] == [bool(place) for place in singly]
+    everything = [key for keys in batches for key in keys]
+    for key, place in zip(asked, together, strict=True):
+        assert place == 0 or everything[place - 1] == key
+        assert place or key not in everything[-window:]
+
+
+@given(known=st.integers(0, 499), place=st.integers(0, 30))
+def test_one_old_key_among_strangers_is_found(known, place):
+    seen = SeenWindow(600)
+    keys = [hash(("key", number)) for number in range(500)]
+    seen.add(keys, 1)
+    asked = [hash(("stranger", number)) for number in range(30)]
+    asked.insert(place, keys[known])
+    assert seen.find(asked) == [known + 1 if key == keys[known] else 0 for key in asked]
+
+
 def test_memory_stays_bounded_however_much_passes():
     seen = SeenWindow(1000)
     for start in range(0, 20_000, 100):

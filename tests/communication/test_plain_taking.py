@@ -90,7 +90,7 @@ identifiers = st.sampled_from(
 )
 messages = st.builds(
     sent,
-    st.sampled_from([f"m{number}" for number in range(12)]),
+    st.sampled_from([*(f"m{number}" for number in range(12)), "m 1", "50%", "l" * 230]),
     identifiers,
     st.sampled_from(["application", "medium", "answer", "session", "none"]),
     type=st.sampled_from(["TASK", "TASK", "TASK", "ROUTED", "CONTROL", "MESSAGEINFO"]),

@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import ManualClock, SystemClock
 
@@ -26,6 +28,19 @@ def test_the_system_clock_tells_a_time_of_this_century_and_never_steps_back() ->
     clock = SystemClock()
     assert clock.now_ms() > 1_600_000_000_000
     assert clock.steady_ns() <= clock.steady_ns()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 300])
+def test_many_ids_are_as_good_as_single_ones(count) -> None:
+    clock = ManualClock(1000)
+    ids = Ids(clock, Chance(1))
+    before, many = ids.new(), ids.many(count)
+    clock.set_ms(10)
+    again = ids.many(count)
+    assert len({before, *many, *again}) == 1 + 2 * count
+    assert {one[:13] for one in (*many, *again)} <= {before[:13]}
+    clock.set_ms(2000)
+    assert all(later > earlier for later in ids.many(count) for earlier in many)
 
 
 def test_ids_are_unique_and_sorted_even_when_the_clock_goes_back() -> None:

@@ -19,10 +19,11 @@ _log = get_logger(__name__)
 _READ_RECORDS = 20_000
 _PRUNE_RECORDS = 5_000
 """Taken off at once: a short transaction, so that feeding goes on in between."""
-LAG_EVENTS = 20_000
+LAG_EVENTS = 10_000
 """How far the index may fall behind before the background thread is woken: waking it for every
-event would cost more than the event. Whoever asks the index feeds the rest first, so nobody sees
-the lag.
+event would cost more than the event, and after twice as many their blocks have left memory and
+would be read and decoded again. Whoever asks the index feeds the rest first, so nobody sees the
+lag.
 """
 
 

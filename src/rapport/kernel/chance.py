@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import secrets
 
-from rapport.core.ids import CHANCE_BYTES, id_ends, id_start
+from rapport.core.ids import CHANCE_BYTES, id_ends, id_start, time_ordered_ids
 from rapport.kernel.clock import Clock
 
 _DRAWN = 64
+_FEW = 16
 
 
 class Chance(random.Random):
@@ -41,3 +42,12 @@ class Ids:
             # Drawing for many at once costs hardly more than for one.
             self._ends = id_ends(self._chance.randbytes(CHANCE_BYTES * _DRAWN))
         return self._start + self._ends.pop()
+
+    def many(self, count: int) -> list[str]:
+        """So many of them, all of one millisecond; from some ten on for a fraction of the cost."""
+        if count < _FEW:
+            return [self.new() for _ in range(count)]
+        now_ms = self._clock.now_ms()
+        if now_ms > self._last_ms:
+            self._last_ms, self._start = now_ms, id_start(now_ms)
+        return time_ordered_ids(self._last_ms, self._chance.randbytes(CHANCE_BYTES * count))

@@ -60,8 +60,8 @@ class Arrivals:
         self._proofs = Proofs(authenticating.sessions, secret, clock)
         self._held = HeldMessages(records, self.settings)
         self._contents = contents or AnyContent()
-        new_id = Ids(clock, Chance.from_machine()).new
-        self._sorting = Sorting(self.settings, new_id, self._contents)
+        ids = Ids(clock, Chance.from_machine())
+        self._sorting = Sorting(self.settings, ids.new, self._contents, ids.many)
         self._forget_at_ms = 0
         authenticating.after_login.append(self.release)
         authenticating.after_ending.append(self.drop)
@@ -81,7 +81,7 @@ class Arrivals:
         """
         await self._contents.refresh()
         now_ms = self._clock.now_ms()
-        events = [self._sorting.own(message, adapter, now_ms) for message in messages]
+        events = self._sorting.own_events(messages, adapter, now_ms)
         if wishes != NO_WISHES:
             events = [with_wishes(event, wishes) for event in events]
         await self._channels.channel(INPUT).append(SoundEvents(events))
@@ -163,15 +163,28 @@ class Arrivals:
         self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
     ) -> list[Arrived]:
         await self._contents.refresh()
+        events = self._sorting.vouched_events(messages, adapter, trusted, now_ms)
+        others = [one for one, event in zip(messages, events, strict=True) if event is None]
+        known = iter(await self._known(others, trusted) if others else ())
+        work, found = Work(), []
+        for event in events:
+            if event is None:
+                found.append(self._sorting.sort(next(known), adapter, now_ms, work))
+            else:
+                work.events.append(event)
+                found.append(Arrived(id=event.id, accepted=True, proof="medium"))
+        await self._carry_out(work, now_ms)
+        return found
+
+    async def _known(self, messages: Sequence[Message], trusted: Trusted) -> list[Proven]:
+        """What is wrong with each message, or how we know its sender."""
         faults = [self._sorting.form_fault(message) for message in messages]
         well = [one for one, fault in zip(messages, faults, strict=True) if not fault]
         proven = iter(await self._proofs.of(well, trusted) if well else ())
-        work, found = Work(), []
-        for message, fault in zip(messages, faults, strict=True):
-            known = Proven(message, fault=fault) if fault else next(proven)
-            found.append(self._sorting.sort(known, adapter, now_ms, work))
-        await self._carry_out(work, now_ms)
-        return found
+        return [
+            Proven(message, fault=fault) if fault else next(proven)
+            for message, fault in zip(messages, faults, strict=True)
+        ]
 
     async def _carry_out(self, work: Work, now_ms: int) -> None:
         by_peer = groupby(sorted(work.held, key=lambda held: held[0]), key=lambda held: held[0])

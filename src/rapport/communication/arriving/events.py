@@ -24,7 +24,8 @@ of somebody else's message; the same one gives the same.
 APPLICATION = "application"
 REFUSED = "rapport.arriving.refused"
 HELD = "rapport.arriving.held"
-_SOURCE = "arriving"
+ARRIVING = "arriving"
+"""Source of events that strangers caused."""
 _RENEW_EVERY_MS = 600_000
 """A peer is told this often to renew, however many of its messages come."""
 _SHOWN = 200
@@ -33,7 +34,7 @@ _SHOWN = 200
 def arrived_event(known: Proven, adapter: str, new_id: Callable[[], str], now_ms: int) -> Event:
     """The message of a peer as an event of `input`."""
     message = known.message
-    headers = _headers(known.proof, adapter)
+    headers = way_headers(known.proof, adapter)
     if message.id:
         headers = headers | {GIVEN: message.id}
     if known.unique:
@@ -42,17 +43,17 @@ def arrived_event(known: Proven, adapter: str, new_id: Callable[[], str], now_ms
         id = content_id("arrived", adapter, str(message.sender), message.id)
     else:
         id = new_id()
-    return _event(message, id, _SOURCE, headers, now_ms)
+    return _event(message, id, ARRIVING, headers, now_ms)
 
 
 def own_event(message: Message, adapter: str, new_id: Callable[[], str], now_ms: int) -> Event:
     """The message of an application, or of the node itself, as an event of `input`."""
-    headers = _headers(APPLICATION, adapter)
+    headers = way_headers(APPLICATION, adapter)
     return _event(message, message.id or new_id(), APPLICATION, headers, now_ms)
 
 
 @lru_cache(maxsize=1_024)
-def _headers(proof: str, adapter: str) -> dict[str, str]:
+def way_headers(proof: str, adapter: str) -> dict[str, str]:
     """The same for all messages of a way: not to be changed."""
     return {PROOF: proof, ADAPTER: adapter}
 
@@ -112,7 +113,7 @@ def _line(type: str, message: Message, adapter: str, id: str, now_ms: int, **sai
     }
     data = {name: _shown(value) for name, value in (about | said).items() if value}
     subject = _shown(str(message.sender))
-    return make_event(source=_SOURCE, id=id, type=type, subject=subject, time=now_ms, data=data)
+    return make_event(source=ARRIVING, id=id, type=type, subject=subject, time=now_ms, data=data)
 
 
 def _shown(text: str) -> str:

@@ -62,7 +62,7 @@ class Proofs:
         for message in messages:
             token = message.session_token
             if not token:
-                proof: Proof = "medium" if _vouches(trusted, message) else "none"
+                proof: Proof = "medium" if vouches(trusted, message) else "none"
                 found.append(Proven(message, proof))
             elif token.startswith(TOKEN_PREFIX):
                 found.append(_by_session(message, next(checked)))
@@ -103,7 +103,8 @@ def _by_session(message: Message, checked: Checked) -> Proven:
     return Proven(bare, "session", fault=checked.fault or "", session=checked.session.id)
 
 
-def _vouches(trusted: Trusted, message: Message) -> bool:
+def vouches(trusted: Trusted, message: Message) -> bool:
+    """Whether the medium says that it knows the sender."""
     try:
         return trusted(message) is True
     except Exception as error:

@@ -6,17 +6,20 @@ counted, time is an argument. [CO-1, CO-11]
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from rapport.communication.arriving.events import (
+    APPLICATION,
+    ARRIVING,
     arrived_event,
     event_fault,
     held_event,
     own_event,
     refused_event,
     renew_event,
+    way_headers,
 )
 from rapport.communication.arriving.limits import (
     Allowances,
@@ -24,7 +27,8 @@ from rapport.communication.arriving.limits import (
     SeenSeals,
     shape_fault,
 )
-from rapport.communication.arriving.proving import EXPIRED, Proof, Proven
+from rapport.communication.arriving.proving import EXPIRED, Proof, Proven, Trusted, vouches
+from rapport.communication.arriving.usual import LEAST_LIMIT, usual_events
 from rapport.communication.contents.rules import AnyContent, ContentFault, Contents
 from rapport.communication.sessions.sealing import FRESH_MS
 from rapport.communication.sessions.tokens import INVALID
@@ -81,13 +85,63 @@ class Sorting:
         settings: ArrivalSettings,
         new_id: Callable[[], str],
         contents: Contents | None = None,
+        new_ids: Callable[[int], Sequence[str]] | None = None,
     ) -> None:
-        """`contents`: None = any content of any type is taken."""
+        """`contents`: None = any content of any type is taken. `new_ids`: many ids at once."""
         self._settings, self._new_id = settings, new_id
+        self._new_ids = new_ids or (lambda count: [new_id() for _ in range(count)])
         self._contents = contents or AnyContent()
+        self._takes_any = isinstance(self._contents, AnyContent)
+        self._has_usual = settings.most_bytes >= LEAST_LIMIT
         self._allowances = Allowances(settings.rate, settings.burst)
         # A clock ahead by as much as is allowed makes a seal last twice as long.
         self._seals = SeenSeals(2 * FRESH_MS)
+
+    # --- many at once ---
+
+    def own_events(self, messages: Sequence[Message], adapter: str, now_ms: int) -> list[Event]:
+        """As `own` for each; raises InvalidInput for the first that cannot be sent."""
+        found = self._usual(messages, APPLICATION, APPLICATION, adapter, now_ms)
+        return [
+            self.own(message, adapter, now_ms) if event is None or self._misfits(message) else event
+            for message, event in zip(messages, found, strict=True)
+        ]
+
+    def vouched_events(
+        self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
+    ) -> list[Event | None]:
+        """The events of messages that come in on the medium's word for their senders, the usual
+        way; None for those that are to be proven and sorted one by one.
+        """
+        found = self._usual(messages, ARRIVING, "medium", adapter, now_ms)
+        return [
+            event if event is not None and self._is_let_in(message, adapter, trusted, now_ms)
+            else None
+            for message, event in zip(messages, found, strict=True)
+        ]  # fmt: skip
+
+    def _usual(
+        self, messages: Sequence[Message], source: str, proof: str, adapter: str, now_ms: int
+    ) -> list[Event | None]:
+        if not self._has_usual:
+            return [None] * len(messages)
+        ids = self._new_ids(len(messages))
+        return usual_events(messages, ids, source, way_headers(proof, adapter), now_ms)
+
+    def _is_let_in(self, message: Message, adapter: str, trusted: Trusted, now_ms: int) -> bool:
+        """Whether nothing is to be said against a message of the usual form."""
+        if message.sender.kind != "peer" or self._misfits(message):
+            return False
+        if not vouches(trusted, message):
+            return False
+        if not self._settings.rate:
+            return True
+        return self._allowances.takes(adapter, f"peer:{message.sender.name}", now_ms)
+
+    def _misfits(self, message: Message) -> bool:
+        return not self._takes_any and self._contents.fault(message) is not None
+
+    # --- one by one ---
 
     def form_fault(self, message: Message) -> str:
         """Why a message cannot come from any peer, as a code; empty when it can."""

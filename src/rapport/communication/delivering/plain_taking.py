@@ -30,6 +30,9 @@ class _Row(msgspec.Struct):
     log: list[Event]
     outputs: dict[str, list[Event]]
     ends: dict[tuple[Identifier, bool | None], bytes] = {}
+    told: list[Message] = []
+    """Of `bodies` each: what callbacks are told of."""
+    bodies: list[bytes] = []
 
     def end(self, receiver: Identifier, declined: bool | None) -> bytes:
         """How the event of a message to a component ends in `log`; `declined` is None for one that
@@ -63,29 +66,30 @@ class PlainTaking:
 
         One that cannot be taken leaves nothing behind.
         """
-        row, number = _Row(now_ms, [], {}), start
-        while number < len(batch) and self._takes(batch[number].event, row):
-            number += 1
+        row, number, end = _Row(now_ms, [], {}), start, len(batch)
+        try:
+            while number < end and self._take(batch[number].event, row):
+                number += 1
+        except Exception:
+            pass  # what is wrong with it is said when it is taken alone
+        RECENT.note_all(row.bodies, row.told)
         self._transaction.emit_all_early("log", row.log)
         for channel, events in row.outputs.items():
             self._transaction.emit_all_early(channel, events)
         return number
 
-    def _takes(self, event: Event, row: _Row) -> bool:
-        try:
-            return event.type == MESSAGE and self._take(event, row)
-        except Exception:
-            return False  # what is wrong with it is said when it is taken alone
-
     def _take(self, event: Event, row: _Row) -> bool:
-        message = Message.from_event(event)
+        if event.type != MESSAGE:
+            return False
+        data = event.data
+        message = RECENT.get(data) or Message.from_json(data)
         receiver = message.receiver
         if receiver is None or message.type == AUTH:
             return False
         if receiver.kind == "component":
             return self._take_told(message, receiver, event, row)
         is_answer = message.refers_to and message.sender.kind == "peer"
-        if receiver.kind != "peer" or is_answer or message.ttl or may_have_wishes(event):
+        if receiver.kind != "peer" or is_answer or message.ttl or may_have_wishes(data):
             return False
         return self._take_sent(message, receiver.name, event, row)
 
@@ -95,9 +99,8 @@ class PlainTaking:
         plain = self._lane.reach(name, row.now_ms)
         if plain is None or self._route(message):
             return False
-        id = message.id or event.id
-        delivery = self._lane.delivery_event(plain, message, id, event, row.now_ms)
-        row.log.append(self._lane.message_event(plain, id, event))
+        logged, delivery = self._lane.events(plain, message, event, row.now_ms)
+        row.log.append(logged)
         queued = row.outputs.get(plain.channel)
         if queued is None:
             queued = row.outputs[plain.channel] = []
@@ -117,16 +120,18 @@ class PlainTaking:
                 return False  # there may be a case that waits for it
             if _is_proven(message, asked, event):
                 declined = self._declines.says(message.content, message.subtype)
-        row.log.append(self._told(message, event, row.end(receiver, declined)))
-        return True
-
-    def _told(self, message: Message, event: Event, end: bytes) -> Event:
-        if event.headers is not self._headers:
-            self._headers, self._told_headers = event.headers, event.headers | {FATE: "notified"}
-        data = event.data[:-1] + end
-        RECENT.note(data, message)
+        headers = event.headers
+        if headers is not self._headers:
+            self._headers, self._told_headers = headers, headers | {FATE: "notified"}
+        data = event.data[:-1] + (row.ends.get((receiver, declined)) or row.end(receiver, declined))
+        if len(data) <= RECENT.longest:
+            row.bodies.append(data)
+            row.told.append(message)
         id = message.id or event.id
-        return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, self._told_headers)
+        row.log.append(
+            Event(SOURCE, id, MESSAGE, event.subject, event.time, data, self._told_headers)
+        )
+        return True
 
 
 def _is_proven(message: Message, asked: str, event: Event) -> bool:

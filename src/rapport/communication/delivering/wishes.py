@@ -59,15 +59,15 @@ def with_wishes(event: Event, wishes: Wishes) -> Event:
     return msgspec.structs.replace(event, data=data)
 
 
-def may_have_wishes(event: Event) -> bool:
-    """Whether `wishes_of` is worth asking; costs nothing."""
+def may_have_wishes(data: bytes) -> bool:
+    """Whether `wishes_of` is worth asking of an event with these data; costs nothing."""
     # They stand last, and nothing else in a message is a table.
-    return event.data.endswith(b"}}")
+    return data.endswith(b"}}")
 
 
 def wishes_of(event: Event) -> Wishes:
     """What a message's event asks; costs nothing where it asks nothing."""
-    if not may_have_wishes(event) or _MARK not in event.data:
+    if not may_have_wishes(event.data) or _MARK not in event.data:
         return NO_WISHES
     try:
         return _DECODER.decode(event.data).wishes

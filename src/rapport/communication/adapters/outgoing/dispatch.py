@@ -30,6 +30,7 @@ from rapport.communication.adapters.outgoing.outcomes import (
     dropped_data,
     kept_data,
     outcome_data,
+    outcomes_data,
     report_to_control,
     unknown_data,
 )
@@ -227,12 +228,9 @@ class Dispatch:
         if not wanted:
             return
         await self._book.begin([Begun(entry.position, entry.starts + 1) for entry in wanted])
-        outcomes = await self._sending.send([entry.delivery for entry in wanted])
-        data = [
-            outcome_data(entry.delivery, outcome, entry.position)
-            for entry, outcome in zip(wanted, outcomes, strict=True)
-        ]
-        self._book.end(data, [entry.position for entry in wanted])
+        deliveries, positions = [e.delivery for e in wanted], [e.position for e in wanted]
+        outcomes = await self._sending.send(deliveries)
+        self._book.end(outcomes_data(deliveries, outcomes, positions), positions)
 
     def _sort_out(self, taken: Sequence[Waiting]) -> tuple[list[Waiting], dict[int, OutcomeData]]:
         """What is to be sent, and by position what became of that which is not."""

@@ -19,6 +19,7 @@ OUTCOME = "rapport.control.outcome"
 DECIDED = "decided meanwhile: nobody needs it any more"
 _UNKNOWN = "the node stopped while it was being sent; sending again"
 _shown = lru_cache(maxsize=16_384)(shown_address)
+_adapter_of = lru_cache(maxsize=16_384)(adapter_of)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -55,6 +56,31 @@ def outcome_data(
         return _data(delivery, "failed", outcome.reason, outcome.retry, position, starts)
     state: OutcomeState = "handed" if isinstance(outcome, Sent) else "confirmed"
     return _data(delivery, state, outcome.reference, False, position, starts)
+
+
+def outcomes_data(
+    deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], positions: Sequence[int]
+) -> list[OutcomeData]:
+    """As `outcome_data` of each; of one that the medium just took at half the cost."""
+    found: list[OutcomeData] = []
+    for delivery, outcome, position in zip(deliveries, outcomes, positions, strict=True):
+        if type(outcome) is not Sent or outcome.reference or not delivery.plain or delivery.case:
+            found.append(outcome_data(delivery, outcome, position))
+            continue
+        address = delivery.address
+        found.append(
+            OutcomeData(
+                message=delivery.message,
+                peer=delivery.peer,
+                address=_shown(address),
+                attempt=delivery.attempt,
+                state="handed",
+                id=f"{_adapter_of(address)}.{position}.handed.0" if position else "",
+                share=delivery.share,
+                delivery=delivery,
+            )
+        )
+    return found
 
 
 def unknown_data(delivery: Delivery, position: int = 0, starts: int = 0) -> OutcomeData:
