@@ -540,7 +540,7 @@ def test_portions_of_any_size_give_the_same(
 ) -> None:
     """Portions are cut where times are equal, too."""
     driver = Driver(term)
-    driver.step._bindings.most_readings = lambda: most  # type: ignore[attr-defined]
+    driver.step._common.step._bindings.most_readings = lambda: most  # type: ignore[attr-defined]
     driver.take(readings, readings[-1].time + 1)
     driver.take([], END_OF_TIME)
     assert sorted(driver.found) == Model(term, readings).occurrences()
@@ -566,7 +566,7 @@ def test_passing_over_pairs_that_stay_apart_changes_nothing(seed: int, reach: fl
     for looks_at_all in (False, True):
         driver = Driver(plan.LastingTerm(first, second, near, 20))
         if looks_at_all:
-            driver.step._bindings._near = None  # type: ignore[attr-defined]
+            driver.step._common.step._bindings._near = None  # type: ignore[attr-defined]
         for start in range(0, 600, 200):
             driver.take(readings[start : start + 200], start + 200)
         driver.take([], END_OF_TIME)

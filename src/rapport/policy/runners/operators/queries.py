@@ -45,6 +45,7 @@ class Question:
 
     def expect(self, leaf: Leaf, *, soon: bool) -> None:
         """Asks about the events of these along with the others, or no longer."""
+        self._lately = {one for one in self._lately if one() is not None}
         (self._lately.add if soon else self._lately.discard)(ref(leaf))
 
     def renew(self) -> None:
@@ -53,7 +54,9 @@ class Question:
 
     def find(self, rows: StreamRows) -> Pairs:
         """For the events that somebody asks about every time."""
-        whose = rows.made[self, _WHOSE] = {*self._leaves, *self._lately}
+        # A reference whose object is gone cannot be put into a set.
+        whose = {one for one in (*self._leaves, *self._lately) if one() is not None}
+        rows.made[self, _WHOSE] = whose
         return self._find(rows, _asked(whose, rows.codes))
 
     def find_for(self, rows: StreamRows, leaf: Leaf) -> Pairs:
