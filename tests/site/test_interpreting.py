@@ -113,7 +113,7 @@ def line_of(text: str, part: str) -> int:
             '[sources.s]\nconcept = "station"\nattribute = "humidity"\ninterpretation = "x"\n'
             'type = "U"\n',
             "type.unknown",
-            'interpretation = "x"',
+            'type = "U"',
         ),
     ],
 )

@@ -23,7 +23,16 @@ from rapport.core.message import Identifier, Message
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 MINUTE, HOUR = 60_000, 3_600_000
-NODE = {"control", "dead_letters", "detections", "intercepted", "log", "pipeline", "policies"}
+NODE = {
+    "control",
+    "dead_letters",
+    "detections",
+    "intercepted",
+    "log",
+    "pipeline",
+    "policies",
+    "tables.rows",
+}
 NODE |= {"quarantine", "releases"}
 BEGIN = 1_772_452_800_000  # 2026-03-02T12:00:00Z
 
