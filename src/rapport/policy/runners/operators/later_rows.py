@@ -7,6 +7,8 @@ from collections import deque
 from rapport.policy.runners.operators.intake import StreamRows
 
 _FEW = 2
+_MOST_WAITING = 4
+"""Each batch costs a look-up however small it is: a match that falls due must not wait for more."""
 
 
 class LaterRows:
@@ -23,6 +25,11 @@ class LaterRows:
         self._waiting.append((rows, first))
         if len(self._waiting) > _FEW:
             self.is_busy = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many batches wait that asking about all of them would take long."""
+        return len(self._waiting) > _MOST_WAITING
 
     def take(self, before: int) -> list[tuple[StreamRows, int]]:
         """Gives away, in order, batches that begin before a time."""

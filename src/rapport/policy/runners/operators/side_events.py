@@ -36,8 +36,10 @@ class SideEvents:
         self.table.append(columns | {"event": columns["event"] + first})
 
     def add_later(self, rows: StreamRows, first: int) -> None:
-        """Takes them when somebody asks."""
+        """Takes them when somebody asks, or when many batches wait."""
         self.later.add(rows, first)
+        if self.later.is_full:
+            self.asked(END_OF_TIME)
 
     def asked(self, before: int) -> Table | None:
         """All events before a time; None when there was none."""

@@ -240,7 +240,9 @@ class Window:
     def _put_off(self, number: int, later: LaterRows, rows: StreamRows, first: int) -> None:
         was_busy = later.is_busy
         later.add(rows, first)
-        if was_busy and not later.is_busy:
+        if later.is_full:
+            self.asked(number, END_OF_TIME)
+        elif was_busy and not later.is_busy:
             self._queries.expect(number, soon=False)
 
     def asked(self, number: int, before: int) -> Table:
