@@ -19,27 +19,10 @@ from rapport.policy.readings import split_events
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
 from rapport.tables.tables import BEGINNING_OF_TIME, Tables
+from rapport.testing.changing_tables import ALONE, INSIDE
 from rapport.testing.worlds import ONTOLOGY
 
 LATENESS = 20
-INSIDE = """concepts
-  person A (status='guest')
-  room R
-conditions
-  A is inside R
-actions
-  look
-"""
-ALONE = """concepts
-  person A (status='guest')
-  person B (status='employee')
-  room R
-conditions
-  A is inside R
-  NOT B is inside R
-actions
-  look
-"""
 
 
 def plan_of(text: str) -> Plan:

@@ -4,10 +4,7 @@ so that a slow machine fails nothing and a quadratic parser always does. [PO-3]
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from hypothesis import example, given, settings
@@ -19,6 +16,7 @@ from rapport.policy.language.formatter import format_policy
 from rapport.policy.language.parser import MAX_BYTES, parse_policy
 from rapport.policy.language.printer import print_policy
 from rapport.policy.language.tree import PolicyTree
+from rapport.testing.work import calls
 
 pytestmark = pytest.mark.slow
 
@@ -49,23 +47,6 @@ CALLS_PER_CHARACTER = 120
 CALLS_AT_LEAST = 20_000
 
 
-def calls_of(work: Callable[[], object]) -> int:
-    """How many functions `work` calls, those written in C included."""
-    count = 0
-
-    def note(_frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
-
-
 def judged(text: str) -> PolicyTree | None:
     """The tree, or None after it was refused as it should be."""
     lines = len(text.splitlines())
@@ -86,8 +67,8 @@ def judged(text: str) -> PolicyTree | None:
 
 def check(text: str) -> None:
     trees: list[PolicyTree | None] = []
-    calls = calls_of(lambda: trees.append(judged(text)))
-    assert calls <= CALLS_AT_LEAST + CALLS_PER_CHARACTER * len(text)
+    made = calls(lambda: trees.append(judged(text)))
+    assert made <= CALLS_AT_LEAST + CALLS_PER_CHARACTER * len(text)
     tree = trees[0]
     if tree is None:
         return
@@ -150,8 +131,8 @@ def test_64_kib_of_anything_takes_work_in_proportion(piece: str, between: str) -
     room = MAX_BYTES - len(HEAD) - len(TAIL) - 40
     many = unit * (room // max(len(unit.encode("utf-8", "surrogatepass")), 1))
     for text in (HEAD + many + "\n" + TAIL, HEAD + "  A is inside R\n" + TAIL + many):
-        calls = calls_of(lambda text=text: judged(text))  # type: ignore[misc]
-        assert calls <= CALLS_AT_LEAST + CALLS_PER_CHARACTER * len(text)
+        made = calls(lambda text=text: judged(text))  # type: ignore[misc]
+        assert made <= CALLS_AT_LEAST + CALLS_PER_CHARACTER * len(text)
 
 
 def test_all_forms_at_once_parse() -> None:

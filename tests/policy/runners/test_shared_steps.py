@@ -290,3 +290,20 @@ detections = st.builds(
 @given(st.lists(detections, max_size=12))
 def test_the_quick_order_is_the_order_of_the_output(found: list[Detection]) -> None:
     assert in_output_order(found) == sorted(found, key=detection_order)
+
+
+def test_who_went_before_the_first_reading_does_not_hinder_those_who_ask_the_same() -> None:
+    """Their look-up is the same; whose events it concerned is gone with the policy."""
+    ways = [
+        plan(INSIDE, name, status=status, window_ms=window_ms)
+        for name, status, window_ms in (("p", "guest", 10), ("q", "employee", 20))
+    ]
+    runner = started([])
+    for one in ways:
+        runner.deploy(one)
+    runner.snapshot()  # builds the steps
+    runner.withdraw("p")
+    gc.collect()
+    found = fed(runner, WORLD.readings)
+    assert runner.failed() == {}
+    assert found == fed(started([ways[1]]), WORLD.readings)
