@@ -20,7 +20,7 @@ from rapport.cli.backtest_run import Asked, prepare
 from rapport.cli.backtest_text import Shown
 from rapport.cli.main import OK, PROBLEMS, WRONG_USE, run
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import Changed, change_event
 from rapport.scenarios.year import Year, write_year
 

@@ -14,7 +14,7 @@ import pytest
 
 from rapport.cli.main import run
 from rapport.policy.explaining.reach import Reach
-from rapport.policy.replay_faults import Faults
+from rapport.policy.replaying.faults import Faults
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.replaying import recordings_in_site
 from rapport.site.site import load_site

@@ -21,8 +21,8 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.policy.engine_events import TIME_TYPE
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.events import TIME_TYPE
+from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner

@@ -16,7 +16,7 @@ from rapport.node.node import Node
 from rapport.node.overview import overview
 from rapport.node.spark_watch import SparkWatch
 from rapport.node.wiring import make_node
-from rapport.policy.on_spark import CHANNEL, SILENT_MS, LiveReport, OnSpark, report_event
+from rapport.policy.engine.on_spark import CHANNEL, SILENT_MS, LiveReport, OnSpark, report_event
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import check_site, load_site
 

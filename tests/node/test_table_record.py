@@ -16,10 +16,10 @@ from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.node.table_record import READER
-from rapport.policy.engine import ALLOWED_SKEW_MS
+from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.explaining.verdict import Answer
 from rapport.policy.explaining.why_not import Question
-from rapport.policy.replay_log import LogReplay
+from rapport.policy.replaying.log import LogReplay
 from rapport.policy.rows_on_record import TablesOfRecord
 from rapport.site.explaining import asking_of
 from rapport.site.site import Site, load_site

@@ -20,12 +20,12 @@ from rapport.core.release import DONE, LATE, RELEASED, RELEASES, ReleaseDone
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
+from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED
+from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.policy.runners.local import LocalRunner
-from rapport.policy.second_look import SUPPORTED, UNSUPPORTED
-from rapport.policy.second_looker import SecondLooker
 from rapport.testing.occurrences import Reading
 from rapport.testing.trials import Trial, varied_trial
 from rapport.testing.worlds import (

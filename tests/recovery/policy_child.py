@@ -17,7 +17,7 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.life.life import PolicyLife
 from rapport.site.site import load_site
 

@@ -19,7 +19,7 @@ import pytest
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.policy.engine_events import ASIDE_TYPE
+from rapport.policy.engine.events import ASIDE_TYPE
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.testing.node_process import NodeProcess
 from rapport.testing.webhook import WebhookSink

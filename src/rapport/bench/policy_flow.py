@@ -14,7 +14,7 @@ from rapport.bench.policy_parts import BATCH, CLOCK, Scene, say
 from rapport.bench.results import Result, limit, rate
 from rapport.channel.backends.embedded import open_embedded
 from rapport.core.codec import encode_block
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.readings import split_blocks
 from rapport.policy.runners.local import LocalRunner
 

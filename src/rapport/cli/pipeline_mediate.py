@@ -66,7 +66,7 @@ def mediate(
 def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Path]], list[str]]:
     """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
     from rapport.core.errors import InvalidInput, UnknownName
-    from rapport.policy.recorded import READERS
+    from rapport.policy.recorded.files import READERS
 
     files: dict[str, list[Path]] = {}
     names: list[str] = []

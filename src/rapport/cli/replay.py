@@ -20,8 +20,8 @@ from rapport.core.times import parse_duration, parse_time
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from rapport.policy.replay import ReplayResult
-    from rapport.policy.replay_faults import FaultyRows
+    from rapport.policy.replaying.faults import FaultyRows
+    from rapport.policy.replaying.replay import ReplayResult
 
 _SHOWN_PROBLEMS = 20
 _FAILED = "policy.failed"
@@ -64,7 +64,7 @@ def replay(
     from rapport.cli.replay_run import Chosen, Over, choose_policies, run_over
     from rapport.cli.replay_text import Readable, time_zone
     from rapport.core.detection import detection_lines
-    from rapport.policy.replay_difference import difference_lines
+    from rapport.policy.replaying.difference import difference_lines
     from rapport.site.context import check_without_context
     from rapport.site.site import load_site
 

@@ -20,10 +20,10 @@ from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.policy.explaining.reach import needs_last_values
 from rapport.policy.plan import Plan
-from rapport.policy.replay import Recording, ReplayResult, recordings_of
-from rapport.policy.replay import replay as replay_here
-from rapport.policy.replay_causes import readings_behind
-from rapport.policy.replay_difference import Compared, beside, compare
+from rapport.policy.replaying.causes import readings_behind
+from rapport.policy.replaying.difference import Compared, beside, compare
+from rapport.policy.replaying.replay import Recording, ReplayResult, recordings_of
+from rapport.policy.replaying.replay import replay as replay_here
 from rapport.site.policies import PolicyFile, compile_text, read_policy
 from rapport.site.replaying import recordings_in_site, version_of_meanings
 from rapport.site.site import Site
@@ -205,8 +205,8 @@ def _engine(site: Site, over: Over) -> Iterator[Callable[..., ReplayResult]]:
 
 def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
     from rapport.cli.local import read_channels
-    from rapport.policy.engine import ALLOWED_SKEW_MS
-    from rapport.policy.replay_log import LogReplay
+    from rapport.policy.engine.engine import ALLOWED_SKEW_MS
+    from rapport.policy.replaying.log import LogReplay
 
     site, plans = chosen.site, chosen.all_plans()
     now_ms = SystemClock().now_ms()

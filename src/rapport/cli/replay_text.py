@@ -13,15 +13,15 @@ from rapport.core.errors import InvalidInput
 from rapport.policy.explaining.wording import Wording, duration, relative, who
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.replay_causes import streams_behind, values_behind
+from rapport.policy.replaying.causes import streams_behind, values_behind
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from rapport.cli.replay_run import Chosen
     from rapport.policy.explaining.world import Reading
-    from rapport.policy.replay import ReplayResult
-    from rapport.policy.replay_difference import Difference
+    from rapport.policy.replaying.difference import Difference
+    from rapport.policy.replaying.replay import ReplayResult
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BARS = "▁▂▃▄▅▆▇█"

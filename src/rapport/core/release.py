@@ -32,7 +32,7 @@ SECOND_LOOK = "secondlook"
 ASKED = "rapport.mediation.holding.release"
 BATCH_DONE = "rapport.mediation.released"
 DONE = "rapport.mediation.release_done"
-LOOKED = "rapport.policy.second_look"
+LOOKED = "rapport.policy.replaying.second_look"
 
 
 def unmarked(reading: Event) -> Event:

@@ -19,7 +19,7 @@ from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.reader import MediationReader
 from rapport.node.table_record import TableRecord
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
 from rapport.policy.rows_on_record import TablesOfRecord
 from rapport.site.pulling import kept_rows_directory

@@ -18,8 +18,8 @@ from rapport.kernel.approximate_sums import How, Recent, check_how
 from rapport.kernel.chance import Ids
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
-from rapport.policy.engine import PolicyEngine
-from rapport.policy.load import SPAN_MS, LoadMeter, LoadReport, Sample
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.load import SPAN_MS, LoadMeter, LoadReport, Sample
 
 EVERY_MS = 1_000
 Measured = Literal["busy", "events", "behind"]

@@ -47,8 +47,8 @@ from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload, SiteReloaded
 from rapport.node.spark_watch import SparkWatch
-from rapport.policy.engine import PolicyEngine
-from rapport.policy.second_looker import SecondLooker
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.site.site import Site
 
 if TYPE_CHECKING:

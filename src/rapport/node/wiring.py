@@ -58,9 +58,9 @@ from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload
 from rapport.node.speaking import make_outgoing, serve_own_terms
-from rapport.policy.engine import PolicyEngine
-from rapport.policy.on_spark import OnSpark
-from rapport.policy.second_looker import SecondLooker
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.on_spark import OnSpark
+from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.site.context import context_from_site
 from rapport.site.delivering import OwnActions
 from rapport.site.ensemble import ensemble_from_site

@@ -28,7 +28,7 @@ from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
 from rapport.policy.compiler.reads import table_attributes
-from rapport.policy.on_spark import OnSpark
+from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.plan import Plan
 from rapport.site.datagram_fields import read_address, read_addresses, read_keys
 from rapport.site.on_spark import on_spark_of

@@ -12,7 +12,7 @@ from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.reach import needs_last_values, reach_of
 from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
-from rapport.policy.replay_faults import Faults
+from rapport.policy.replaying.faults import Faults
 from rapport.site.context import check_without_context
 from rapport.site.explaining_files import FilesAround, Found
 from rapport.site.policies import policy_files, read_policy

@@ -17,10 +17,10 @@ from rapport.policy.explaining.reach import Reach
 from rapport.policy.explaining.world import Reading, readings_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded import as_readings
-from rapport.policy.recorded_columns import convert
-from rapport.policy.recorded_rows import Report, Wanted
-from rapport.policy.replay import DEFAULT_BATCH, Recording
+from rapport.policy.recorded.columns import convert
+from rapport.policy.recorded.files import as_readings
+from rapport.policy.recorded.rows import Report, Wanted
+from rapport.policy.replaying.replay import DEFAULT_BATCH, Recording
 
 _NEVER = -(2**62)
 

@@ -15,7 +15,7 @@ from rapport.kernel.toml import TomlFile
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.language.parser import parse_policy
 from rapport.policy.ontology import Ontology
-from rapport.policy.terms import PolicyTerms
+from rapport.policy.own_terms.terms import PolicyTerms
 
 DEFAULT_WINDOW_MS = 5_000
 _LONGEST_WINDOW_MS = 366 * 86_400_000

@@ -19,7 +19,7 @@ from rapport.mediation.model.interpretation import ROOT
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.outgoing.terms import terms_of
 from rapport.policy.ontology import Ontology
-from rapport.policy.terms import ConceptTerms, PolicyTerms
+from rapport.policy.own_terms.terms import ConceptTerms, PolicyTerms
 from rapport.site.interpreting import meanings_in_site
 
 _TABLE, _ALL = "interpretations", "interpretation"

@@ -8,7 +8,7 @@ import pytest
 
 from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.pipeline.backtest.policies import choose, opponents
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import Changed, KeptChange, What
 from rapport.site.site import Site
 

@@ -20,7 +20,7 @@ from rapport.core.event import Event, make_event
 from rapport.pipeline.lake.journal import changing
 from rapport.pipeline.lake.silver import silver_due, update_silver
 from rapport.pipeline.lake.silver_ids import IdIndex, reading_keys
-from rapport.policy.engine_events import late_event, quarantine_event
+from rapport.policy.engine.events import late_event, quarantine_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 

@@ -16,7 +16,7 @@ from rapport.pipeline.live.parcel import Parcel, decode_parcel, encode_parcel
 from rapport.pipeline.live.saving import Held, Keeper, Mark, Row
 from rapport.pipeline.live.sharing import Shares, Sharing, plan_of_bucket, share_out
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine_events import TimeMoved
+from rapport.policy.engine.events import TimeMoved
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData

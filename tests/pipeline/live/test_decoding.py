@@ -14,8 +14,8 @@ from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.live.decoding import Decoded, Decoder
 from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
-from rapport.policy.engine import PolicyEngine
-from rapport.policy.engine_events import TimeMoved, time_event
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.events import TimeMoved, time_event
 from rapport.policy.readings import readings_from_events
 from rapport.testing.worlds import ONTOLOGY, Pull
 

@@ -11,7 +11,7 @@ from rapport.core.errors import Conflict, Corrupt
 from rapport.kernel.chance import Chance
 from rapport.pipeline.live import saving
 from rapport.pipeline.live.sharing import Sharing
-from rapport.policy.engine_events import TimeMoved
+from rapport.policy.engine.events import TimeMoved
 
 
 def through(ways: Any, stream: Any, batches: Any, shelf: Any) -> Any:

@@ -21,7 +21,7 @@ from rapport.core.event import Event, make_event
 from rapport.core.release import BATCH_DONE, CARRIED, CORRECTS, RELEASED, RELEASES, BatchDone
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import compile_policy
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.past import read_past
 from rapport.policy.explaining.reach import Reach

@@ -18,7 +18,7 @@ from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import Compiled, compile_policy
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.verdict import Answer
 from rapport.policy.explaining.why_not import Question

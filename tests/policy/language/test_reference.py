@@ -13,7 +13,7 @@ ROOMS = (
     "policy/language",
     "policy/compiler",
     "policy/linting",
-    "policy/terms.py",
+    "policy/own_terms/terms.py",
     "policy/delivery.py",
     "site",
 )

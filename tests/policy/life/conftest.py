@@ -17,7 +17,7 @@ from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.policy.compiler.compile import Compiled, compile_policy
-from rapport.policy.engine import PolicyEngine
+from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.life.life import PolicyLife
 from rapport.site.site import load_site
 from rapport.tables.tables import Tables

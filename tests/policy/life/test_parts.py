@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.policy.engine_events import TimeMoved
-from rapport.policy.engine_places import Place, PlanChange, in_order
+from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.places import Place, PlanChange, in_order
 from rapport.policy.life.changes import Changed, KeptChange
 from rapport.policy.life.commands import stop_of
 from rapport.policy.life.registry import Registry

@@ -11,7 +11,7 @@ import pytest
 
 from rapport.core.detection import DETECTED, Detection
 from rapport.kernel.chance import Chance
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
 from rapport.policy.readings import readings_from_events
 from rapport.policy.runners.local import LocalRunner

@@ -23,7 +23,7 @@ from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile,
 from rapport.pipeline.history.footers import bad_file
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
-from rapport.policy.recorded_rows import Report
+from rapport.policy.recorded.rows import Report
 
 _EVENTS = "events"
 _COLUMNS = ["position", "time", "source", "id", "type", "subject", "headers", "data"]

@@ -24,7 +24,7 @@ from rapport.policy.explaining.why_not import Question, why, why_not
 from rapport.policy.explaining.wording import Wording, told
 from rapport.policy.explaining.world import Reading, World, readings_of
 from rapport.policy.plan import Plan
-from rapport.policy.replay_faults import Faults
+from rapport.policy.replaying.faults import Faults
 
 _WIDENED = 4
 _MOST_WIDENINGS = 3

@@ -14,7 +14,7 @@ from rapport.core.errors import InvalidInput, SiteError, UnknownName
 from rapport.policy.life.changes import WITH_TEXT, KeptChange
 from rapport.policy.life.versions import text_of_version
 from rapport.policy.plan import Plan
-from rapport.policy.replay_difference import beside
+from rapport.policy.replaying.difference import beside
 from rapport.site.policies import PolicyFile, compile_text, policy_files, read_policy
 from rapport.site.terms import terms_of_policies
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from rapport.core.errors import Problem
 from rapport.pipeline.backtest.history import BATCH, Feed, History, Window
 from rapport.pipeline.history.lateness import NEVER, clocks, is_late
-from rapport.policy.recorded_merge import merge
+from rapport.policy.recorded.merge import merge
 
 Flags = npt.NDArray[np.bool_]
 

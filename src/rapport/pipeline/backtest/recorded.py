@@ -18,11 +18,11 @@ from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile,
 from rapport.pipeline.history.footers import RowGroup, read_footer
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded import READERS, as_readings, in_batches
-from rapport.policy.recorded_corrections import without_corrected
-from rapport.policy.recorded_parquet import parquet_batches
-from rapport.policy.recorded_rows import Report, Wanted, check_fields
-from rapport.policy.replay import Recording
+from rapport.policy.recorded.corrections import without_corrected
+from rapport.policy.recorded.files import READERS, as_readings, in_batches
+from rapport.policy.recorded.parquet_files import parquet_batches
+from rapport.policy.recorded.rows import Report, Wanted, check_fields
+from rapport.policy.replaying.replay import Recording
 
 Interpreted = Callable[[PushSource, Path], Recording]
 """Gives a raw file of a source with what makes readings of it; the site has that."""

@@ -17,7 +17,7 @@ from rapport.policy.explaining.reach import longest_duration_ms
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, RowsThen, RunnerThen
-from rapport.policy.replay_faults import Faults, FaultyRows
+from rapport.policy.replaying.faults import Faults, FaultyRows
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.operators.reaches import longest_window_ms
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rapport.core.event import INTERPRETATION
 from rapport.core.release import CORRECTS, RELEASED
-from rapport.policy.engine_events import ASIDE_TYPE
+from rapport.policy.engine.events import ASIDE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,7 +32,7 @@ from rapport.pipeline.history.reading import BATCH_ROWS, Reader
 from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, SilentTerm, decode_plan
-from rapport.policy.replay_faults import Faults
+from rapport.policy.replaying.faults import Faults
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.running import RunningPlans

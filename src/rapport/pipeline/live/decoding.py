@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rapport.core.errors import Problem
 from rapport.core.event import BareEvent, Event, StoredEvent
-from rapport.policy.engine_events import (
+from rapport.policy.engine.events import (
     TIME_TYPE,
     TimeMoved,
     ahead_problem,

@@ -10,9 +10,9 @@ from rapport.core.errors import Conflict, SiteError
 from rapport.pipeline.live.whole import read_events
 from rapport.pipeline.sources.place import Place
 from rapport.pipeline.sources.planning import Piece
+from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.life.changes import CHANNEL, kept_change
 from rapport.policy.life.registry import Entry, Registry
-from rapport.policy.on_spark import OnSpark
 from rapport.policy.plan import Plan
 from rapport.site.policies import PolicyFile, compile_text
 from rapport.site.site import Site

@@ -23,8 +23,8 @@ from rapport.policy.linting.aliases import lint_policy
 from rapport.policy.linting.possible import lint_possible
 from rapport.policy.linting.times import lint_times
 from rapport.policy.ontology import Ontology
+from rapport.policy.own_terms.terms import PolicyTerms, rewrite
 from rapport.policy.plan import Plan
-from rapport.policy.terms import PolicyTerms, rewrite
 
 Stage = Callable[[Draft, Faults], Draft]
 

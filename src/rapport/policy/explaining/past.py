@@ -14,8 +14,8 @@ from rapport.channel.channel import Channel, Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CARRIED, CORRECTS, RELEASED
-from rapport.policy.engine import ALLOWED_SKEW_MS
-from rapport.policy.engine_events import LATE_TYPE
+from rapport.policy.engine.engine import ALLOWED_SKEW_MS
+from rapport.policy.engine.events import LATE_TYPE
 from rapport.policy.explaining.given_again import readings_given_again
 from rapport.policy.explaining.reach import Reach
 from rapport.policy.explaining.verdict import Note

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import msgspec
 
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.places import Place
 from rapport.policy.life.changes import KeptChange
 from rapport.policy.life.registry import Entry, State, entry_after
 from rapport.policy.runners.base import END_OF_TIME

@@ -11,7 +11,7 @@ import msgspec
 from rapport.channel.channel import Channel, Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
-from rapport.policy.engine import ALLOWED_SKEW_MS
+from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.explaining.periods import (
     BEGIN_OF_TIME,
     Period,

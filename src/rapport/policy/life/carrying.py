@@ -13,8 +13,8 @@ import msgspec
 
 from rapport.core.errors import Conflict
 from rapport.kernel.clock import Clock
-from rapport.policy.engine import PolicyEngine
-from rapport.policy.engine_places import Place, PlanChange
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.places import Place, PlanChange
 from rapport.policy.life.asking import Done
 from rapport.policy.life.changes import Changed, KeptChange, change_id
 from rapport.policy.life.compiled import CompiledTexts

@@ -13,7 +13,7 @@ import msgspec
 from rapport.core.errors import Problem
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.places import Place
 
 CHANNEL = "policies"
 CHANGED = "rapport.policies.changed"

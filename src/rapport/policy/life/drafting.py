@@ -10,7 +10,7 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.policy.compiler.compile import Compiled
-from rapport.policy.engine_places import PlanChange
+from rapport.policy.engine.places import PlanChange
 from rapport.policy.life.changes import BY_FILES, KeptChange, What
 from rapport.policy.life.compiled import CompiledTexts
 from rapport.policy.life.registry import Entry, Registry

@@ -16,8 +16,8 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import PolicyError, Problem, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.policy.compiler.compile import Compiled
-from rapport.policy.engine import PolicyEngine
-from rapport.policy.engine_places import Place
+from rapport.policy.engine.engine import PolicyEngine
+from rapport.policy.engine.places import Place
 from rapport.policy.language.faults import Faults
 from rapport.policy.life.asking import Checked, Done, check_name, is_needed, known_entry
 from rapport.policy.life.carrying import Carrying, Renew, changed_of

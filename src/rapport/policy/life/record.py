@@ -10,7 +10,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
-from rapport.policy.engine_places import Command, Place, PlanChange, PlansAt
+from rapport.policy.engine.places import Command, Place, PlanChange, PlansAt
 from rapport.policy.life.changes import (
     CHANNEL,
     Changed,

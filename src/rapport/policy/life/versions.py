@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from rapport.core.errors import Problem
-from rapport.policy.engine_counts import PolicyCounts
+from rapport.policy.engine.counts import PolicyCounts
 from rapport.policy.life.changes import WITH_TEXT, KeptChange, What
 from rapport.policy.life.registry import Entry, State
 from rapport.policy.life.shadow import Tally

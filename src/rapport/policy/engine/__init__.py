@@ -1,0 +1,1 @@
+"""Policies live in a node: readings taken, states kept, detections told. [PO-8]"""

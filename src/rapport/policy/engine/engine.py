@@ -1,0 +1,294 @@
+"""The live policy engine: reads `events`, runs the plans, appends to `detections`. [PO-7, PO-8,
+PO-9, design 14, 15]
+
+Snapshot and cursor are committed together, after what was found has been appended. The commit may
+lag behind (by `commit_every_ms`, or by `commit_every_events`): after a crash the events since the
+last one are read again and give the same detections, which have the same ids and are dropped as
+duplicates. What the clock decided and what changed about policies is on record with its place in
+the stream, and read back before going on, so the second reading meets the same in the same places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from rapport.channel.channel import Channels, Subscription
+from rapport.core.errors import Problem
+from rapport.core.event import BareStored, StoredEvent
+from rapport.kernel.clock import Clock
+from rapport.policy.engine.counts import PolicyCounts
+from rapport.policy.engine.on_spark import OnSpark
+from rapport.policy.engine.output import Output
+from rapport.policy.engine.pace import Pace
+from rapport.policy.engine.places import FixedPlans, Place, PlanChange, PlanSource
+from rapport.policy.engine.reading import Reading
+from rapport.policy.engine.running import Running
+from rapport.policy.engine.state import EngineCounts, Standing, decode_state, encode_state
+from rapport.policy.life.shadow import Tally
+from rapport.policy.ontology import Ontology
+from rapport.policy.plan import Plan
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.local import LocalRunner
+
+__all__ = ["EngineCounts", "PolicyEngine", "Standing"]
+
+ALLOWED_SKEW_MS = 60_000
+_UPSTREAM_WAIT_MS = 20
+"""How soon to look again when time may not move on because received events are still on the way."""
+
+
+class PolicyEngine:
+    """Plans running on a node's events. All methods belong to one event loop; `step` it or `run`
+    it, not both.
+
+    Holds what runs, a subscription of `events` under the name `policy`, and what was not yet
+    committed.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        clock: Clock,
+        *,
+        name: str,
+        ontology: Ontology,
+        pull: PullData,
+        plans: Sequence[Plan] = (),
+        lateness_ms: int,
+        skew_ms: int = ALLOWED_SKEW_MS,
+        batch: int = 10_000,
+        commit_every_ms: int = 200,
+        commit_every_events: int = 20_000,
+        quiet_ms: int = 100,
+        upstream_is_idle: Callable[[], bool] | None = None,
+        on_spark: OnSpark | None = None,
+    ) -> None:
+        """Nothing is read before the first step.
+
+        Args:
+            name: the source of the detections.
+            quiet_ms: the clock moves time on only after so long without an event; while events
+                flow they do it themselves, and nothing is late because of a slow transport.
+            upstream_is_idle: whether everything received so far has reached `events`; while it has
+                not, the clock does not move time on.
+            on_spark: policies that are not run here. For their sake the clock moves time on about
+                once a second while no event comes, and tells it: what waits there is not known
+                here.
+        """
+        self.on_spark = on_spark or OnSpark()
+        self._channels, self._clock = channels, clock
+        self.name, self.ontology, self.pull = name, ontology, pull
+        self._fixed = FixedPlans(plans)
+        self.lateness_ms, self.skew_ms = lateness_ms, skew_ms
+        self._batch = batch
+        self._upstream_is_idle = upstream_is_idle or _always
+        self._subscription: Subscription | None = None
+        self._pace = Pace(
+            clock.steady_ns(),
+            quiet_ms=quiet_ms,
+            commit_every_ms=commit_every_ms,
+            commit_every_events=commit_every_events,
+        )
+        running = Running(
+            plans,
+            pull,
+            ontology,
+            lateness_ms=lateness_ms,
+            steady_ns=clock.steady_ns,
+            elsewhere=self.on_spark,
+        )
+        self._reading = Reading(self._fixed, running, Output(channels, name), self._pace)
+        self.busy_ns = 0
+        """Time in which a step was at work; while it waits for events it is not."""
+        self.turn = asyncio.Lock()
+        """Held while a batch is taken; who asks for `standing` or changes what is known takes it
+        too."""
+
+    # --- which plans run ---
+
+    def follow(self, source: PlanSource) -> None:
+        """From the next step on runs what `source` says; the plans given before are forgotten."""
+        self._reading.source, self._subscription = source, None
+
+    def deploy(self, plan: Plan) -> None:
+        """Starts a plan, in the place of an older version if there is one; it sees what comes from
+        now on. For an engine that follows nobody.
+        """
+        self._fixed.plans[plan.policy] = plan
+        self._reading.running.deploy(plan)
+        self._pace.is_dirty = True
+
+    def withdraw(self, policy: str) -> None:
+        """Stops a plan; what it waited for is forgotten. Raises UnknownName. For an engine that
+        follows nobody.
+        """
+        self._reading.running.withdraw(policy)
+        del self._fixed.plans[policy]
+        self._pace.is_dirty = True
+
+    def policies(self) -> dict[str, str]:
+        """Names and versions of the plans running."""
+        return self._reading.running.runner.policies()
+
+    def failed(self) -> dict[str, Problem]:
+        """The policies that were set aside because something they use raised, with the reason."""
+        return self._reading.running.runner.failed()
+
+    @property
+    def counts(self) -> EngineCounts:
+        """What happened since the start."""
+        return self._reading.output.counts
+
+    def counts_by_policy(self) -> dict[str, PolicyCounts]:
+        """What each policy that runs read, found and cost since the start."""
+        return self._reading.running.counts()
+
+    def shadows(self) -> dict[str, Tally]:
+        """By policy what it and the version in its shadow found."""
+        return self._reading.running.shadows.tallies()
+
+    def behind(self) -> int:
+        """Events that wait to be taken."""
+        return self._channels.channel("events").last_position() - self._reading.position
+
+    async def place(self) -> Place:
+        """Where a change made now holds from. Call it, and act on it, while holding `turn`.
+
+        After a crash that is behind everything that may have been read before: what the old plans
+        found there was told already.
+        """
+        await self._subscribed()
+        return self._reading.place()
+
+    async def take_change(self, change: PlanChange) -> None:
+        """Takes over a change that is on record. Call it while holding `turn`."""
+        await self._reading.take_change(change)
+
+    def make_way(self, change: PlanChange) -> None:
+        """Ends what a change will end, before other tables are looked at. Call it while holding
+        `turn`, and `take_change` then.
+        """
+        self._reading.running.make_way(change)
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether it is still behind what may have been read before a crash. Ask it while holding
+        `turn`, after `place`.
+        """
+        return self._reading.reads_again
+
+    def start_over(self) -> None:
+        """Goes back to the last commit and to what is on record: for who does not know whether a
+        change was recorded.
+        """
+        self._subscription = None
+
+    async def refresh_pull(self, pull: PullData, ontology: Ontology | None = None) -> None:
+        """Looks instances up in other tables from the next batch on, and reads by another ontology
+        with the same streams.
+
+        Commits first: no reading is judged again by other tables than it was, unless the process
+        dies and the tables change meanwhile. Costs a snapshot.
+        """
+        async with self.turn:
+            await self.commit()
+            self.renew(pull, ontology or self.ontology)
+
+    def renew(self, pull: PullData, ontology: Ontology) -> None:
+        """The same from now on. Call it while holding `turn`, after a commit; what the new tables
+        cannot be asked for must not run any more.
+        """
+        self.pull, self.ontology = pull, ontology
+        self._reading.running.renew_pull(pull, ontology)
+        self._pace.is_dirty = True
+
+    async def run(self) -> None:
+        """Works until cancelled; started again after a failure it goes on from the last commit."""
+        self._subscription = None
+        while True:
+            await self.step()
+
+    async def step(self, *, timeout_ms: int | None = None) -> int:
+        """Takes one batch of events, or lets the clock move time on when there is none; returns the
+        events taken.
+
+        Waits at most `timeout_ms` (None: until something is due or a second has passed).
+        """
+        async with self.turn:
+            subscription = await self._subscribed()
+        wait = self._wait_ms() if timeout_ms is None else min(timeout_ms, self._wait_ms())
+        if timeout_ms is None and not self._upstream_is_idle():
+            wait = max(wait, _UPSTREAM_WAIT_MS)
+        next_batch = (
+            subscription.next_batch if self._reading.needs_headers else subscription.next_bare_batch
+        )
+        batch = await next_batch(limit=self._batch, timeout_ms=wait)
+        async with self.turn:
+            began_ns = self._clock.steady_ns()
+            try:
+                await self._take_step(batch)
+            except BaseException:
+                # What was taken may not have been appended: the last commit holds, for all.
+                self._subscription = None
+                raise
+            finally:
+                self.busy_ns += self._clock.steady_ns() - began_ns
+        return len(batch)
+
+    async def _take_step(self, batch: Sequence[StoredEvent | BareStored]) -> None:
+        if batch:
+            await self._reading.take(batch, self.ontology, self.skew_ms)
+            self._pace.heard(self._clock.steady_ns())
+        elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
+            await self._reading.move_on(self._clock.now_ms(), beating=bool(self.on_spark))
+        if self._pace.commit_is_due(self._clock.steady_ns()):
+            await self.commit()
+
+    async def standing(self) -> Standing:
+        """Where the engine is. Call it, and act on it, while holding `turn`."""
+        await self._subscribed()
+        running = self._reading.running
+        return Standing(
+            self._reading.position,
+            running.runner.watermark,
+            tuple(running.runner.plans()),
+            running.known_began(),
+        )
+
+    async def adopt(
+        self, runners: Iterable[LocalRunner], streams: Collection[str], without: Collection[str]
+    ) -> None:
+        """Goes on with what runners know that stand at the same watermark and saw more, and commits
+        that; waiting readings with an id in `without` are dropped. Call it while holding `turn`.
+        """
+        self._reading.running.adopt(runners, streams)
+        self._reading.running.runner.drop_waiting(without)
+        await self.commit()
+
+    async def commit(self) -> None:
+        """Saves snapshot and cursor now."""
+        subscription = await self._subscribed()
+        await subscription.commit(self._reading.position, encode_state(self._reading.state()))
+        self._pace.committed(self._clock.steady_ns())
+        self.counts.commits += 1
+
+    async def _subscribed(self) -> Subscription:
+        if self._subscription is None:
+            subscription = await self._channels.subscribe("events", "policy")
+            state = decode_state(subscription.state) if subscription.state else None
+            last = self._channels.channel("events").last_position()
+            await self._reading.go_to(subscription.position, state, last)
+            await self._reading.meet_due()
+            self._subscription = subscription
+        return self._subscription
+
+    def _wait_ms(self) -> int:
+        """Until something is due by the clock, or a commit is; a second at most."""
+        due = self._reading.running.pending_until()
+        left = None if due is None else due - self._clock.now_ms()
+        return self._pace.wait_ms(self._clock.steady_ns(), left)
+
+
+def _always() -> bool:
+    return True

@@ -1,0 +1,112 @@
+"""What the engine appends: detections, doubts, late readings, moves of time, differences of
+shadows, and what it sets aside. [PO-7, PO-9, PO-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rapport.channel.channel import Channels
+from rapport.core.detection import Cause
+from rapport.core.errors import Problem
+from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.engine.events import (
+    TIME_TYPE,
+    TimeMoved,
+    late_event,
+    quarantine_event,
+    time_event,
+)
+from rapport.policy.engine.state import EngineCounts
+from rapport.policy.engine.told import Told
+from rapport.policy.life.shadow import Difference, difference_event
+
+_MOST_WARNINGS = 1_000
+_log = get_logger(__name__)
+
+
+class Output:
+    """Appends under the engine's name, and counts."""
+
+    def __init__(self, channels: Channels, name: str) -> None:
+        self._channels, self._name = channels, name
+        self.counts = EngineCounts()
+        self._warned: set[tuple[str, str]] = set()
+
+    async def tell(
+        self,
+        told: Told,
+        differences: Sequence[Difference],
+        late: Sequence[Cause],
+        moved: TimeMoved | None,
+    ) -> None:
+        """Appends to `detections`, all in one."""
+        events = [detection.to_event(source=self._name) for detection in told.detections]
+        events += [item.to_event(source=self._name) for item in told.undecided]
+        events += [late_event(self._name, cause) for cause in late]
+        events += [difference_event(self._name, one) for one in differences]
+        if moved is not None:
+            events.append(time_event(self._name, moved))
+        if events:
+            await self._channels.channel("detections").append(events)
+        self.counts.detections += len(told.detections)
+        self.counts.undecided += len(told.undecided)
+        self.counts.late += len(late)
+
+    async def whole(self, batch: Sequence[StoredEvent | BareStored]) -> list[StoredEvent]:
+        """The events of `events` with their headers; read again where they came without."""
+        whole = [item for item in batch if isinstance(item, StoredEvent)]
+        if len(whole) == len(batch):
+            return whole
+        first, last = batch[0].position, batch[-1].position
+        channel, found = self._channels.channel("events"), list[StoredEvent]()
+        while first <= last:
+            read = await channel.read_after(first - 1, limit=last - first + 1)
+            if not read:
+                break
+            found += [item for item in read if item.position <= last]
+            first = read[-1].position + 1
+        return found
+
+    async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
+        """Appends what policies cannot use to `quarantine`."""
+        if not aside:
+            return
+        events = [quarantine_event(self._name, event, problem) for event, problem in aside]
+        await self._channels.channel("quarantine").append(events)
+        self.counts.quarantined += len(events)
+        for event, problem in aside:
+            self._warn_once(event, problem)
+
+    def _warn_once(self, event: Event, problem: Problem) -> None:
+        """Of each source and reason the first: `quarantine` has all of them."""
+        kind = (event.source, problem.code)
+        if kind in self._warned or len(self._warned) >= _MOST_WARNINGS:
+            return
+        self._warned.add(kind)
+        _log.warning(
+            "reading set aside",
+            source=event.source,
+            id=event.id,
+            reason=problem.message,
+            hint=problem.hint,
+        )
+
+    def reached(self) -> int:
+        """How far `detections` goes."""
+        return self._channels.channel("detections").last_position()
+
+    async def times_after(self, position: int) -> list[TimeMoved]:
+        """Where the clock had moved time on, after a position of `detections`."""
+        found: list[TimeMoved] = []
+        detections = self._channels.channel("detections")
+        while batch := await detections.read_after(position):
+            position = batch[-1].position
+            found += [
+                stored.event.payload_as(TimeMoved) for stored in batch if self._is_own(stored)
+            ]
+        return found
+
+    def _is_own(self, stored: StoredEvent) -> bool:
+        return stored.event.type == TIME_TYPE and stored.event.source == self._name

@@ -1,0 +1,222 @@
+"""Reading the stream so that a second time comes to the same: readings, moves of time and changes
+of plans, each in its place. [PO-7, PO-8, PO-9, PO-10]
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from operator import attrgetter
+
+from rapport.core.detection import Cause, Detection
+from rapport.core.event import BareStored, StoredEvent
+from rapport.policy.engine.events import TimeMoved, ahead_problem
+from rapport.policy.engine.output import Output
+from rapport.policy.engine.pace import Pace
+from rapport.policy.engine.places import (
+    Again,
+    Command,
+    Place,
+    PlanChange,
+    PlanSource,
+    in_order,
+    place_of,
+)
+from rapport.policy.engine.running import Running
+from rapport.policy.engine.state import EngineState
+from rapport.policy.engine.told import Told
+from rapport.policy.ontology import Ontology
+from rapport.policy.readings import bare_readings, split_events
+from rapport.policy.runners.base import END_OF_TIME
+
+Batch = Sequence[StoredEvent | BareStored]
+BEAT_MS = 900
+"""So much later than the newest reading, or the last beat, is the next one: about a second, which
+is how often a quiet engine looks."""
+_position = attrgetter("position")
+_WHOLE_BATCHES = 100
+"""So many are read with their headers after one that needed them."""
+
+
+class Reading:
+    """How far the stream was taken, what runs there, and what is yet to be met again."""
+
+    def __init__(self, source: PlanSource, running: Running, output: Output, pace: Pace) -> None:
+        self.source, self.running, self.output = source, running, output
+        self._pace = pace
+        self.position = self._changes_at = self._read_before = 0
+        self._again: deque[Again] = deque()
+        """What the second reading has yet to meet."""
+        self._stopped: set[str] = set()
+        """Policies that a detection stopped before the place where that is on record."""
+        self._whole_left = 0
+
+    @property
+    def needs_headers(self) -> bool:
+        """Whether events should come whole for a while: some had to be read twice."""
+        return self._whole_left > 0
+
+    # --- places ---
+
+    def place(self) -> Place:
+        """Where a change made now holds from: behind everything that may have been read before a
+        crash, since what the old plans found there was told already.
+        """
+        before = Place(self._read_before, -END_OF_TIME)
+        return max([self._here(), before, *(place_of(step) for step in self._again)])
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether a change made now would hold from a later place only."""
+        return bool(self._again) or self.place() > self._here()
+
+    async def take_change(self, change: PlanChange) -> None:
+        """Takes over a change that is on record, now or when its place is reached."""
+        if self._again or change.place > self._here():
+            self._again.append(change)
+        else:
+            await self._change(change)
+
+    def state(self) -> EngineState:
+        """What is committed with the position."""
+        return EngineState(
+            self.running.runner.snapshot(),
+            self.output.reached(),
+            self.running.began,
+            self._changes_at,
+            self.running.shadows.saved(),
+            sorted(self._stopped),
+        )
+
+    async def go_to(self, position: int, state: EngineState | None, last: int) -> None:
+        """Goes to a commit, or to the beginning, and finds what was decided and changed after it.
+
+        `last`: how far `events` goes; what was read before a crash lies before that.
+        """
+        self.position = position
+        self._changes_at = state.changes if state is not None else 0
+        at = await self.source.plans_at(self._changes_at)
+        self.running.restore(at, state)
+        self._stopped = set(state.stopped) if state is not None else set()
+        for policy in self._stopped:
+            self.running.stop(policy)
+        moved = await self.output.times_after(state.detections if state is not None else 0)
+        changes = await self.source.changes_after(self._changes_at)
+        self._again = in_order(moved, changes)
+        is_second = state is not None or bool(changes)
+        self._read_before = last if is_second else 0
+
+    def _here(self) -> Place:
+        return Place(self.position, self.running.runner.latest)
+
+    # --- what happens ---
+
+    async def take(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
+        """Feeds a batch, cut where something else happened when it was read for the first time."""
+        while batch:
+            cut = len(batch)
+            if self._again:
+                after = place_of(self._again[0]).after
+                cut = bisect_right(batch, after, key=_position)
+            if cut:
+                await self._feed(batch[:cut], ontology, skew_ms)
+                batch = batch[cut:]
+            await self.meet_due(batch)
+
+    async def meet_due(self, batch: Batch = ()) -> None:
+        """What happened before `batch`, given what was taken, happens again."""
+        while self._again and self._is_due(self._again[0], batch):
+            await self._meet_again()
+
+    def _is_due(self, step: Again, batch: Batch) -> bool:
+        """Whether everything before it was taken, `batch` being what comes next."""
+        after = place_of(step).after
+        return self.position >= after or (bool(batch) and batch[0].position > after)
+
+    async def _meet_again(self) -> None:
+        """What happened here when this was read for the first time happens again."""
+        step = self._again.popleft()
+        if isinstance(step, TimeMoved):
+            await self._append(self.running.advance(step.time))
+        else:
+            await self._change(step)
+
+    async def _change(self, change: PlanChange) -> None:
+        self.running.apply(change)
+        self._changes_at = change.position
+        self._stopped.discard(change.policy)
+        self._pace.is_dirty = True
+        await self._append([])
+
+    async def _feed(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
+        """Quarantines what cannot be used, feeds the rest, and appends what became certain."""
+        readings = bare_readings(batch, ontology, skew_ms)
+        if readings is None:
+            whole = await self.output.whole(batch)
+            is_bare = any(isinstance(item, BareStored) for item in batch)
+            self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
+            ahead = [item for item in whole if item.event.time > item.received + skew_ms]
+            usable = [item.event for item in whole if item.event.time <= item.received + skew_ms]
+            readings, rejected = split_events(usable, ontology)
+            aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
+            await self.output.set_aside(aside)
+        found = self.running.feed(readings)
+        self.position = batch[-1].position
+        self._pace.took(len(batch))
+        self.output.counts.read += len(batch)
+        await self._append(found, self.running.runner.take_late())
+
+    async def move_on(self, now_ms: int, *, beating: bool = False) -> None:
+        """Lets time pass as far as what is pending needs it, never beyond the clock; when it is
+        `beating`, up to the clock if that is far enough ahead.
+        """
+        while self._again:
+            await self._meet_again()
+        found: list[Detection] = []
+        reached: int | None = None
+        while (due := self.running.pending_until()) is not None and due <= now_ms:
+            found += self.running.advance(due)
+            reached = due
+        if beating and now_ms - self.running.runner.latest >= BEAT_MS:
+            found += self.running.advance(now_ms)
+            reached = now_ms
+        if reached is not None:
+            await self._append(found, moved=TimeMoved(reached, self.position))
+            self._pace.is_dirty = True
+            self.output.counts.moved_by_clock += 1
+
+    async def _append(
+        self,
+        found: list[Detection],
+        late: Sequence[Cause] = (),
+        moved: TimeMoved | None = None,
+    ) -> None:
+        """Appends what was found, then does what detections say about policies.
+
+        A detection that stops a policy stops it at the detection's time: what the policy finds
+        later, in the order of detections, is not told.
+        """
+        differences = self.running.differences(found)
+        told = Told(self.source, found, self.running.take_undecided())
+        await self.output.tell(told, differences, late, moved)
+        self.running.meter.found(told.detections, told.undecided)
+        for command in told.commands:
+            await self._obey(command)
+
+    async def _obey(self, command: Command) -> None:
+        """Stops a policy because of a detection, at once. Met again that is on record already, and
+        maybe at a later place, since events were cut otherwise.
+        """
+        change = await self.source.obey(command, self.place())
+        if change is None:
+            self.running.meter.failed(command.detection.policy)
+        elif change.position > self._changes_at:
+            self.running.stop(change.policy)
+            self._pace.is_dirty = True
+            if not self._again and change.place <= self._here():
+                self._changes_at = change.position
+                return
+            self._stopped.add(change.policy)
+            if change not in self._again:
+                self._again.append(change)

@@ -1,0 +1,1 @@
+"""Policies written in the terms of whoever reads them. [ME-9]"""
