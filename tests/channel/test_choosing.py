@@ -14,7 +14,7 @@ from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.store.routed import RoutedLogStore
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 
 pytestmark = pytest.mark.slow
 

@@ -26,10 +26,10 @@ from rapport.channel.tokens import Tokens
 from rapport.channel.writer import InlineWriter
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
-from rapport.store.field_index import SqliteFieldIndex
+from rapport.store.fields.index import SqliteFieldIndex
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 from rapport.testing.conditions import kind
 from rapport.testing.disk import ForgetfulDisk
 

@@ -26,11 +26,11 @@ from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.store.base import LogStore
-from rapport.store.field_index import SqliteFieldIndex
-from rapport.store.field_index_keys import Both, Either, Within
+from rapport.store.fields.index import SqliteFieldIndex
+from rapport.store.fields.keys import Both, Either, Within
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 from rapport.testing.conditions import CONDITIONS, stored_events
 
 INDEXED = ("type", "subject", "time", "data.x", "data.deep.z", "headers.h")

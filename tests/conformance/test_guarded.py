@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from rapport.core.errors import InvalidInput, Unsupported
-from rapport.store import postgres_records
 from rapport.store.base import Delete, Put
 from rapport.store.guarding import Guard, GuardFailed, as_guarded, keep_first
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.postgres_records import PostgresRecordStore
+from rapport.store.postgres import records as postgres_records
+from rapport.store.postgres.records import PostgresRecordStore
 from rapport.store.sqlite import SqliteRecordStore
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.store.base import Block
-from rapport.store.segments import SegmentLogStore
-from rapport.store.tailing import SegmentLogReader
+from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segments.tailing import SegmentLogReader
 from rapport.testing.disk import ForgetfulDisk
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.kernel.clock import ManualClock
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
 from rapport.testing.delivery_walk import BEGIN, Walk
 from rapport.testing.fuses import Fuse

@@ -29,7 +29,7 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 from rapport.testing.disk import ForgetfulDisk
 from rapport.testing.full_disk import FullDisk
 from rapport.testing.node_process import NodeProcess

@@ -25,7 +25,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.store.history import MemoryHistory
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 from rapport.testing.disk import ForgetfulDisk
 from rapport.testing.forgetful_records import ForgetfulRecords
 from rapport.testing.rounds import check_once, few_or_many

@@ -10,7 +10,7 @@ from rapport.core.errors import StoreUnavailable
 from rapport.store.history import MemoryHistory
 from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.memory import MemoryLogStore
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
 from rapport.testing.disk import ForgetfulDisk
 
 

@@ -17,10 +17,11 @@ from rapport.core.codec import encode_block
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
-from rapport.store import postgres_appending, postgres_connections
 from rapport.store.base import Overtaken
-from rapport.store.postgres_log import PostgresLogStore
-from rapport.store.postgres_records import PostgresRecordStore
+from rapport.store.postgres import appending as postgres_appending
+from rapport.store.postgres import connections as postgres_connections
+from rapport.store.postgres.log import PostgresLogStore
+from rapport.store.postgres.records import PostgresRecordStore
 from rapport.testing.postgres import LocalPostgres
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.chance import Chance
-from rapport.store.segments import SegmentLogStore
-from rapport.store.tailing import SegmentLogReader
+from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segments.tailing import SegmentLogReader
 from rapport.testing.disk import ForgetfulDisk
 
 ROOT = Path("/store")

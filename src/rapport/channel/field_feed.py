@@ -13,10 +13,10 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
-from rapport.store.field_index import Column, FieldIndex
-from rapport.store.field_index_packing import pack_spots
-from rapport.store.field_index_spots import Spots
-from rapport.store.segment_reading import PlacedBlock
+from rapport.store.fields.index import Column, FieldIndex
+from rapport.store.fields.packing import pack_spots
+from rapport.store.fields.spots import Spots
+from rapport.store.segments.reading import PlacedBlock
 
 _log = get_logger(__name__)
 

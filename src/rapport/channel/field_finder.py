@@ -15,8 +15,8 @@ from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogStore
-from rapport.store.field_index import FieldIndex
-from rapport.store.field_index_spots import Spot
+from rapport.store.fields.index import FieldIndex
+from rapport.store.fields.spots import Spot
 
 _log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rapport.channel.query.xml_values import is_xml
 from rapport.channel.retention_ttl import TTL
 from rapport.core.event import Event
-from rapport.store.field_index_keys import Lookup, Within, points
+from rapport.store.fields.keys import Lookup, Within, points
 
 UNUSUAL = "(unusual)"
 """The path of that field; no field of an event can have it."""

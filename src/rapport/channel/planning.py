@@ -29,7 +29,7 @@ from rapport.channel.query.tree import (
 )
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.store.field_index_keys import (
+from rapport.store.fields.keys import (
     Both,
     Either,
     Lookup,

@@ -28,7 +28,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.believed_time import BelievedTime
 from rapport.kernel.clock import Clock
 from rapport.store.base import Change, LogStore, RecordStore
-from rapport.store.field_index import FieldIndex
+from rapport.store.fields.index import FieldIndex
 from rapport.store.history import HistoryIndex
 
 T = TypeVar("T")

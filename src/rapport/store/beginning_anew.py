@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rapport.core.errors import Corrupt
 from rapport.kernel.telemetry import get_logger
-from rapport.store.segment_reading import disk_refused
+from rapport.store.segments.reading import disk_refused
 
 _log = get_logger(__name__)
 T = TypeVar("T")

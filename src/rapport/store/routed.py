@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, LogPiece, LogStore, PiecedLogStore, RecordStore
-from rapport.store.field_index_spots import Spot
-from rapport.store.segment_reading import PlacedBlock
+from rapport.store.fields.spots import Spot
+from rapport.store.segments.reading import PlacedBlock
 from rapport.store.side_logs import owner_of
 
 _log = get_logger(__name__)

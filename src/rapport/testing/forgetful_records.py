@@ -15,7 +15,7 @@ from rapport.core.errors import StoreUnavailable
 from rapport.kernel.chance import Chance
 from rapport.store.base import Change, Delete, Put
 from rapport.store.memory import MemoryRecordStore
-from rapport.store.segment_reading import disk_refused
+from rapport.store.segments.reading import disk_refused
 from rapport.testing.disk import ForgetfulDisk
 
 

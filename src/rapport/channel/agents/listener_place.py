@@ -20,8 +20,8 @@ from rapport.channel.agents.window import Reason
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import DiskFiles, Files, read_whole, replace_whole
-from rapport.store.segment_reading import disk_refused
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.reading import disk_refused
+from rapport.store.segments.store import SegmentLogStore
 
 _log = get_logger(__name__)
 

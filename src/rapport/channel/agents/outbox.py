@@ -33,8 +33,8 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import Files
-from rapport.store.segment_reading import disk_refused
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.reading import disk_refused
+from rapport.store.segments.store import SegmentLogStore
 
 _log = get_logger(__name__)
 

@@ -34,7 +34,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.settings import read_secret
 from rapport.store.base import LogStore, RecordStore
 from rapport.store.beginning_anew import open_or_begin_anew
-from rapport.store.field_index import FieldIndex, SqliteFieldIndex
+from rapport.store.fields.index import FieldIndex, SqliteFieldIndex
 from rapport.store.history import HistoryIndex
 from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.routed import (
@@ -45,9 +45,9 @@ from rapport.store.routed import (
     RoutedLogStore,
     read_placements,
 )
-from rapport.store.segments import SegmentLogStore
+from rapport.store.segments.store import SegmentLogStore
+from rapport.store.segments.tailing import SegmentLogReader
 from rapport.store.sqlite import SqliteRecordStore
-from rapport.store.tailing import SegmentLogReader
 
 POSTGRES, NATS = "postgres", "nats"
 _READERS = 4
@@ -220,8 +220,8 @@ def _indexes(directory: Path, stores: Stores) -> Indexes:
     finder: Callable[[Callable[[str], Sequence[str]]], Finder] | None = None
     if POSTGRES in in_use:
         from rapport.channel.backends.postgres_finder import PostgresFinder
-        from rapport.store.postgres_history import PostgresHistory
-        from rapport.store.postgres_log import PostgresLogStore
+        from rapport.store.postgres.history import PostgresHistory
+        from rapport.store.postgres.log import PostgresLogStore
 
         log = cast(PostgresLogStore, stores.logs[POSTGRES])
         finder = partial(PostgresFinder, log)
@@ -240,7 +240,7 @@ def open_store(name: str, declared: ChannelsDeclared, site: Path) -> LogStore:
     if name == NATS:
         return open_nats_store(address)
     try:
-        from rapport.store.postgres_log import PostgresLogStore
+        from rapport.store.postgres.log import PostgresLogStore
     except ModuleNotFoundError as error:
         raise _no_driver() from error
     dsn, schema = split_schema(address)
@@ -251,7 +251,7 @@ def _open_records(directory: Path, declared: ChannelsDeclared, site: Path) -> Re
     if declared.records == EMBEDDED:
         return SqliteRecordStore(directory / _RECORDS)
     try:
-        from rapport.store.postgres_records import PostgresRecordStore
+        from rapport.store.postgres.records import PostgresRecordStore
     except ModuleNotFoundError as error:
         raise _no_driver() from error
     dsn, schema = split_schema(store_address(POSTGRES, declared, site))

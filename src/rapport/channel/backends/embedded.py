@@ -14,10 +14,10 @@ from rapport.channel.writer import QUEUE_BYTES, Pace, ThreadWriter
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.store.beginning_anew import open_or_begin_anew
-from rapport.store.field_index import SqliteFieldIndex
+from rapport.store.fields.index import SqliteFieldIndex
 from rapport.store.files import Files
 from rapport.store.history_sqlite import SqliteHistory
-from rapport.store.segments import SEGMENT_BYTES, SegmentLogStore
+from rapport.store.segments.store import SEGMENT_BYTES, SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
 
 _READERS = 4

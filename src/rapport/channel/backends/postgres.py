@@ -13,10 +13,10 @@ from rapport.channel.seen import DEDUPE_WINDOW
 from rapport.channel.shared import Parts
 from rapport.channel.writer import QUEUE_BYTES, ThreadWriter
 from rapport.kernel.clock import Clock
-from rapport.store.postgres_history import PostgresHistory
-from rapport.store.postgres_log import PostgresLogStore
-from rapport.store.postgres_records import PostgresRecordStore
-from rapport.store.postgres_schema import SCHEMA
+from rapport.store.postgres.history import PostgresHistory
+from rapport.store.postgres.log import PostgresLogStore
+from rapport.store.postgres.records import PostgresRecordStore
+from rapport.store.postgres.schema import SCHEMA
 
 _READERS = 4
 

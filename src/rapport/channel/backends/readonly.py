@@ -18,7 +18,7 @@ from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.routed import LogReader
-from rapport.store.tailing import SegmentLogReader
+from rapport.store.segments.tailing import SegmentLogReader
 
 _LOOK_EVERY_MS = 100
 

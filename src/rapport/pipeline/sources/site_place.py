@@ -22,8 +22,8 @@ from rapport.pipeline.sources.planning import Piece, Span
 from rapport.pipeline.sources.reading import Chunk
 from rapport.store.base import Block
 from rapport.store.routed import LogReader
-from rapport.store.segment_reading import LOGS
-from rapport.store.tailing import SegmentLogReader
+from rapport.store.segments.reading import LOGS
+from rapport.store.segments.tailing import SegmentLogReader
 
 _log = get_logger(__name__)
 

@@ -1,0 +1,1 @@
+"""Logs as segment files on disk, one writing process. [CH-13]"""

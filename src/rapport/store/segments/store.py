@@ -1,0 +1,213 @@
+"""Logs as CRC-checked segment files: one sync per append, one writing process. [CH-13]"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from rapport.core.errors import Corrupt
+from rapport.store.base import Block, LogPiece
+from rapport.store.fields.reading import SpotFiles
+from rapport.store.fields.spots import Spot
+from rapport.store.files import DiskFiles, Files, Lock
+from rapport.store.segments.log import SegmentLog, closed_error
+from rapport.store.segments.reading import (
+    LOGS,
+    PlacedBlock,
+    decode_log_name,
+    disk_refused,
+    encode_log_name,
+    segments_in,
+)
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+
+
+class SegmentLogStore:
+    """A LogStore in a directory: `logs/<name>/<first position>.log`, each with a rebuildable
+    `.index`.
+
+    Opening takes the writer's lock and lists names; a log's last segment is checked when the log is
+    first used, so opening does not depend on how much is kept. Damage is passed over, kept, and
+    listed by `problems`.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        files: Files | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._files: Files = files or DiskFiles()
+        self._root = directory / LOGS
+        self._segment_bytes = segment_bytes
+        self._guard = threading.Lock()
+        self._open: dict[str, SegmentLog] = {}
+        self._spots = SpotFiles(self._files)
+        self._lock: Lock | None = self._prepare(directory)
+
+    def append(self, log: str, blocks: Sequence[tuple[int, bytes]], received: int) -> list[Block]:
+        """See LogStore; one write and one sync, whatever the number of blocks."""
+        return self._log(log).append(blocks, received)
+
+    def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
+        """See LogStore; damaged blocks are left out and listed by `problems`."""
+        found = self._log_if_any(log)
+        return found.read_after(position, max_records) if found else []
+
+    def read_placed(
+        self, log: str, position: int, *, max_records: int = 10_000
+    ) -> list[PlacedBlock]:
+        """As `read_after`, each block with its place; see PlacedLogs."""
+        found = self._log_if_any(log)
+        return found.read_placed(position, max_records) if found else []
+
+    def read_spots(self, log: str, spots: Sequence[Spot]) -> list[bytes | None]:
+        """See PlacedLogs."""
+        found = self._log_if_any(log)
+        if found is None:
+            return [None] * len(spots)
+        return self._spots.read(log, spots, found.segment_path)
+
+    def last_position(self, log: str) -> int:
+        """See LogStore."""
+        found = self._log_if_any(log)
+        return found.last if found else 0
+
+    def first_position(self, log: str) -> int:
+        """See LogStore."""
+        found = self._log_if_any(log)
+        return found.first if found else 1
+
+    def trim(self, log: str, before: int) -> None:
+        """See LogStore; whole segments only."""
+        found = self._log_if_any(log)
+        if found:
+            found.trim(before)
+            self._spots.close(log)
+
+    def pieces(self, log: str, limit: int) -> list[LogPiece]:
+        """See PiecedLogStore; a piece is a segment."""
+        found = self._log_if_any(log)
+        return found.pieces(limit) if found else []
+
+    def trims_blocks(self, log: str) -> bool:
+        """See PiecedLogStore."""
+        return False
+
+    def kept_bytes(self, log: str) -> int:
+        """See PiecedLogStore."""
+        found = self._log_if_any(log)
+        return found.kept_bytes() if found else 0
+
+    def close_piece(self, log: str) -> None:
+        """See PiecedLogStore."""
+        found = self._log_if_any(log)
+        if found:
+            found.close_piece()
+
+    def closed_end(self, log: str) -> int:
+        """See PiecedLogStore."""
+        found = self._log_if_any(log)
+        return found.closed_end() if found else 0
+
+    def skip_to(self, log: str, position: int) -> None:
+        """See MovableLogStore."""
+        self._log(log).skip_to(position)
+
+    def restore(self, log: str, blocks: Sequence[Block]) -> None:
+        """See MovableLogStore."""
+        self._log(log).restore(blocks)
+
+    def remove(self, log: str) -> None:
+        """See MovableLogStore; a kill half-way leaves a part, which the next call removes."""
+        directory = self._root / encode_log_name(log)
+        with self._guard:
+            if self._lock is None:
+                raise closed_error()
+            held = self._open.pop(log, None)
+        if held is not None:
+            held.close()
+        self._spots.close(log)
+        try:
+            names = self._files.names(directory)
+            for name in names:
+                self._files.remove(directory / name)
+            if names:
+                self._files.sync_directory(directory)
+        except OSError as error:
+            raise disk_refused(f"cannot remove log {log!r}", error) from error
+
+    def logs(self) -> list[str]:
+        """See LogStore."""
+        names = {decode_log_name(name) for name in self._stored_names()}
+        return sorted(names.union(self._open))
+
+    def problems(self) -> list[Corrupt]:
+        """Every damage met so far, as errors naming file and offset."""
+        with self._guard:
+            logs = list(self._open.values())
+        return [fault.as_error() for log in logs for fault in log.faults.values()]
+
+    def close(self) -> None:
+        """See LogStore; gives the lock back."""
+        with self._guard:
+            logs, self._open = list(self._open.values()), {}
+            lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        with ExitStack() as closing:  # each, even when another one fails; the lock last
+            closing.callback(lock.release)
+            closing.callback(self._spots.close)
+            for log in logs:
+                closing.callback(log.close)
+
+    def _prepare(self, directory: Path) -> Lock:
+        with ExitStack() as undo:
+            try:
+                self._files.make_directory(directory)
+                lock = self._files.lock(directory)
+                undo.callback(lock.release)
+                self._files.make_directory(self._root)
+                self._files.sync_directory(directory)
+                self._files.sync_directory(directory.parent)
+            except OSError as error:
+                raise disk_refused(f"cannot open the log store in {directory}", error) from error
+            undo.pop_all()
+        return lock
+
+    def _log(self, name: str) -> SegmentLog:
+        with self._guard:
+            if self._lock is None:
+                raise closed_error()
+            if name not in self._open:
+                self._open[name] = self._open_log(name)
+            return self._open[name]
+
+    def _log_if_any(self, name: str) -> SegmentLog | None:
+        held = self._open.get(name)
+        if held is not None:
+            return held
+        if self._lock is None:
+            raise closed_error()
+        directory = self._root / encode_log_name(name)
+        return self._log(name) if segments_in(self._files, directory) else None
+
+    def _open_log(self, name: str) -> SegmentLog:
+        directory = self._root / encode_log_name(name)
+        try:
+            self._files.make_directory(directory)
+            self._files.sync_directory(self._root)
+            return SegmentLog(name, directory, self._files, self._segment_bytes)
+        except OSError as error:
+            raise disk_refused(f"cannot open log {name!r}", error) from error
+
+    def _stored_names(self) -> list[str]:
+        return [
+            name
+            for name in self._files.names(self._root)
+            if segments_in(self._files, self._root / name)
+        ]
