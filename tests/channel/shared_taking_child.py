@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from rapport.channel.backends.choosing import open_channels
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.requesting.batch import Request
 from rapport.kernel.clock import SystemClock
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.sequences import Stamp, counted_in, stamped
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

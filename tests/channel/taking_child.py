@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.batch import Request
+from rapport.channel.requesting.batch import Request
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.bare_events import bare_events, may_hold
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.bare_events import bare_events, may_hold
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.codec import decode_bare_block, decode_block, encode_block
 from rapport.core.errors import Corrupt
 from rapport.core.event import BareStored, Event, StoredEvent

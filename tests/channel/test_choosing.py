@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from rapport.channel.backends.choosing import is_embedded, open_channels, open_reading
 from rapport.channel.backends.nats import read_address
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event
 from rapport.store.routed import RoutedLogStore

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from rapport.channel.access import access_from_site, check_identity_name
+from rapport.channel.access.declared import access_from_site, check_identity_name
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import Request
 from rapport.channel.intercept.at_rest import delivered_at_rest
 from rapport.channel.intercept.interceptor import Declared
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import Request
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

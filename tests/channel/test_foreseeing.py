@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.batch import Batch, Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.field_unusual import LARGEST_USUAL
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.planning import is_decided
+from rapport.channel.finding.planning import is_decided
+from rapport.channel.finding.unusual import LARGEST_USUAL
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import InlineWriter
 from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.tree import And, Between, Compare, Field, In, Literal, Or
-from rapport.channel.shared import Parts
-from rapport.channel.tokens import Tokens
-from rapport.channel.writer import InlineWriter
+from rapport.channel.requesting.batch import Batch, Request
+from rapport.channel.requesting.tokens import Tokens
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.store.fields.index import SqliteFieldIndex

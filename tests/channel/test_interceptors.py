@@ -13,10 +13,10 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import Request
 from rapport.channel.intercept.chain import MOST_FAULTS
 from rapport.channel.intercept.keeping import DROPPED, INTERCEPTED, SWITCHED_OFF
 from rapport.channel.intercept.kinds import KINDS
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import DuplicateName, InvalidInput, NotAllowed, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock

@@ -18,10 +18,10 @@ from rapport.channel.backends import lake_ids
 from rapport.channel.backends.lake import LakeChannels, open_lake
 from rapport.channel.backends.lake_behind import LogAndLake
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.by_time import position_before
 from rapport.channel.channel import Channels
-from rapport.channel.export import export_channels
-from rapport.channel.export_manifest import read_manifest, write_manifest
+from rapport.channel.export.channels import export_channels
+from rapport.channel.export.manifest import read_manifest, write_manifest
+from rapport.channel.finding.by_time import position_before
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock

@@ -12,9 +12,9 @@ import pytest
 
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.backends.moving import MOVES, Mover, digest_of
-from rapport.channel.batch import Request
 from rapport.channel.declared import channels_from_site
-from rapport.channel.sequences import Stamp, counted_in, stamped
+from rapport.channel.requesting.batch import Request
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.cli.main import run
 from rapport.core.codec import encode_block
 from rapport.core.errors import Conflict, Corrupt, UnknownName

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.dead_letters import DEAD_LETTERS, Failure, buried_event, dead_letter
+from rapport.channel.dead.letters import DEAD_LETTERS, Failure, buried_event, dead_letter
 from rapport.channel.reading import serve
 from rapport.core.errors import ChannelUnavailable, InvalidInput, StoreUnavailable
 from rapport.core.event import Event, StoredEvent

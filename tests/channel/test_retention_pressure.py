@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.shared import Parts
-from rapport.channel.writer import ThreadWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.store.history import MemoryHistory

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.foreign import Horizon
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.sequences import Stamp, counted_in, stamped
-from rapport.channel.shared import Parts
-from rapport.channel.writer import InlineWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.foreign import Horizon
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import InlineWriter
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.channel.planning import explain_query, plan_lookup
+from rapport.channel.finding.planning import explain_query, plan_lookup
 from rapport.channel.query.compiler import compile_condition
 from rapport.channel.query.kinds import make_query
 from rapport.channel.query.own_terms import VIEWS, OwnTerms, View, explain_own_terms

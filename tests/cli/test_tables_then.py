@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.export import export_channels
+from rapport.channel.export.channels import export_channels
 from rapport.cli.main import run
 from rapport.kernel.clock import ManualClock
 from rapport.testing.changing_tables import NOW, Life, living, make_place, people, seen

@@ -23,7 +23,7 @@ SERVER = {
     "rapport.communication",
     "rapport.tables",
     "rapport.channel.backends",
-    "rapport.channel.logged",
+    "rapport.channel.logged.channels",
 }
 
 

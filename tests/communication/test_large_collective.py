@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.decoded import DecodedBlocks
+from rapport.channel.logged.decoded import DecodedBlocks
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.chores import SLICE
 from rapport.communication.delivering.wishes import Wishes, with_wishes

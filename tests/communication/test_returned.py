@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rapport.channel.dead_letter_office import DeadLetterOffice, Wanted
+from rapport.channel.dead.office import DeadLetterOffice, Wanted
 from rapport.communication.adapters.base import Delivery
 from rapport.communication.delivering.acting import Acting
 from rapport.core.errors import InvalidInput

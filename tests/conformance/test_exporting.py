@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from rapport.channel import export_due
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.backends.postgres import open_postgres
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.export import export_channels
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.export import due as export_due
+from rapport.channel.export.channels import export_channels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
 from rapport.core.event import make_event
 from rapport.kernel.clock import ManualClock

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.requesting.batch import Request
 from rapport.testing.suites.channel import numbered, play
 
 DAY = 86_400_000

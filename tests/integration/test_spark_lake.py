@@ -15,7 +15,7 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.export import export_channels
+from rapport.channel.export.channels import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -34,7 +34,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.export import export_channels
+from rapport.channel.export.channels import export_channels
 from rapport.core.event import make_event
 from rapport.kernel.clock import SystemClock
 

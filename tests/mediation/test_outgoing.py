@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rapport.channel.access.rights import Grant, Rights
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.rights import Grant, Rights
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock

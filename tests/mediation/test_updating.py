@@ -17,7 +17,7 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
 from rapport.channel.federation.intake import Receiver
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import StaleVersion, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

@@ -13,14 +13,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel import export as export_module
-from rapport.channel import export_files, export_manifest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.declared import ChannelRules, ChannelsDeclared, channels_from_site
-from rapport.channel.export_due import Due, Waiting, what_is_due
-from rapport.channel.export_manifest import read_manifest, take_lock
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.export import channels as export_module
+from rapport.channel.export import files as export_files
+from rapport.channel.export import manifest as export_manifest
+from rapport.channel.export.due import Due, Waiting, what_is_due
+from rapport.channel.export.manifest import read_manifest, take_lock
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
 from rapport.cli import pipeline
 from rapport.cli.pipeline import export_site

@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.detection import DETECTED
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import Event, make_event

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from rapport.channel.access.rights import EVERYTHING, Grant, Rights
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.batch import Batch, Request
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.push.signing import SENT_AT, SIGNATURE, is_signed
-from rapport.channel.rights import EVERYTHING, Grant, Rights
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance

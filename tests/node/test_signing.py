@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.access_keys import find_node_key
-from rapport.channel.access_signatures import proofs_of
+from rapport.channel.access.keys import find_node_key
+from rapport.channel.access.signatures import proofs_of
 from rapport.channel.federation.intake import Receiver
 from rapport.channel.reserved import is_reserved
 from rapport.core.detection import DETECTED

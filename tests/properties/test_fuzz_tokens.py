@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import Request
-from rapport.channel.tokens import Tokens, identity_digest
+from rapport.channel.requesting.batch import Request
+from rapport.channel.requesting.tokens import Tokens, identity_digest
 from rapport.core.errors import InvalidInput, NotAllowed, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

@@ -10,9 +10,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from rapport.channel import sequence_keeping
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.sequences import Stamp, counted_in, stamped
+from rapport.channel.sequences import keeping as sequence_keeping
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 

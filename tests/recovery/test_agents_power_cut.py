@@ -12,7 +12,7 @@ import pytest
 from rapport.channel.agents.listener_place import ListenerPlace, Session
 from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.outbox import Outbox
-from rapport.channel.sequences import EPOCH, PUBLISHER
+from rapport.channel.sequences.numbers import EPOCH, PUBLISHER
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance

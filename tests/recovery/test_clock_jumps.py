@@ -8,15 +8,15 @@ import asyncio
 
 import pytest
 
-from rapport.channel.access_rates import Rates
+from rapport.channel.access.rates import Rates
 from rapport.channel.agents.outbox import Outbox
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.push.delivery import Delivery, Failed, Pause, Send, after_failure, next_step
 from rapport.channel.push.records import Push
-from rapport.channel.retention import Keep, newest_of, what_to_trim
+from rapport.channel.requesting.batch import Request
+from rapport.channel.retention.rules import Keep, newest_of, what_to_trim
 from rapport.core.errors import LeaseExpired, TooFast
 from rapport.core.event import Event
 from rapport.kernel.believed_time import CONFIRM_MS

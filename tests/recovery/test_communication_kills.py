@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.shared import Parts
-from rapport.channel.writer import InlineWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import InlineWriter
 from rapport.communication.history.ledger import Ledger
 from rapport.core.message import MESSAGE
 from rapport.kernel.clock import ManualClock

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.sequences import Stamp, counted_in, stamped
+from rapport.channel.requesting.batch import Request
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.channel.subscriptions import CURSORS, cursor_key
 from rapport.core.errors import Corrupt, NotAllowed, StoreUnavailable
 from rapport.core.event import Event

@@ -20,9 +20,9 @@ from rapport.channel.agents.listener_place import ListenerPlace, Session
 from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.outbox import Outbox
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.shared import Parts
-from rapport.channel.writer import ThreadWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.export import export_channels
+from rapport.channel.export.channels import export_channels
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.lake.compaction import compact

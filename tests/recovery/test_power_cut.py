@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.shared import Parts
-from rapport.channel.writer import ThreadWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import ThreadWriter
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance

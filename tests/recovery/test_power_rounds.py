@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
 from rapport.channel.guarantees import Effect, Emit, serve_with
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.sequences import Stamp, counted_in, stamped
-from rapport.channel.shared import Parts
-from rapport.channel.writer import ThreadWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import ThreadWriter
+from rapport.channel.requesting.batch import Request
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance

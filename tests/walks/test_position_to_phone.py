@@ -17,9 +17,9 @@ import pytest
 
 from rapport.channel.backends.choosing import open_reading
 from rapport.channel.backends.readonly import ReadOnlyChannels
-from rapport.channel.causes import CauseNode, cause_tree
 from rapport.channel.declared import channels_from_site
-from rapport.channel.export import export_channels
+from rapport.channel.export.channels import export_channels
+from rapport.channel.finding.causes import CauseNode, cause_tree
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.toml import TomlFile

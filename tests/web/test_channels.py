@@ -10,7 +10,7 @@ from io import BytesIO, TextIOWrapper
 
 import pytest
 
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead.letters import bury
 from rapport.channel.reading import serve
 from rapport.cli.main import run
 from rapport.kernel.clock import SystemClock

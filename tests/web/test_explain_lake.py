@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.causes import CauseNode
+from rapport.channel.access.rights import LOCAL
 from rapport.channel.channel import Channels
-from rapport.channel.export import export_channels
-from rapport.channel.rights import LOCAL
+from rapport.channel.export.channels import export_channels
+from rapport.channel.finding.causes import CauseNode
 from rapport.cli.main import run as command
 from rapport.core.detection import DETECTED
 from rapport.core.errors import InvalidInput, Unavailable

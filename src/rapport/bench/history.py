@@ -17,9 +17,9 @@ from typing import Any
 
 from rapport.bench.results import Result, limit, rate, share
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.batch import Request
 from rapport.channel.declared import ChannelRules, ChannelsDeclared
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock

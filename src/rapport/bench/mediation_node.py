@@ -20,7 +20,7 @@ import uvloop
 
 from rapport.bench.mediation_throughput import BATCH
 from rapport.bench.mediation_ways import Baseline, ByReflection, ContentBased, Mediated, Way
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings
 from rapport.node.wiring import make_node

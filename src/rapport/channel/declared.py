@@ -26,7 +26,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from rapport.channel.planning import index_path
+from rapport.channel.finding.planning import index_path
 from rapport.channel.push.addresses import is_entry
 from rapport.channel.query.script_files import check_reference
 from rapport.core.errors import InvalidInput, Problem

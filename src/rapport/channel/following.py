@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from rapport.channel.batch import Limits
 from rapport.channel.channel import Channel
+from rapport.channel.finding.scanning import Scanner
 from rapport.channel.query.kinds import Query
-from rapport.channel.scanning import Scanner
-from rapport.channel.selection import Chosen
+from rapport.channel.requesting.batch import Limits
+from rapport.channel.requesting.selection import Chosen
 from rapport.core.event import StoredEvent
 
 WriteToken = Callable[[Chosen], str]

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letter_replay import (
+from rapport.channel.dead.letters import DEAD_LETTERS, bury
+from rapport.channel.dead.replay import (
     FAILED_AGAIN,
     REPLAYED,
     TAKERS,
@@ -19,7 +20,6 @@ from rapport.channel.dead_letter_replay import (
     settled,
     taker_key,
 )
-from rapport.channel.dead_letters import DEAD_LETTERS, bury
 from rapport.channel.subscriptions import LoggedSubscription
 from rapport.core.errors import ChannelUnavailable, StoreUnavailable
 from rapport.core.event import StoredEvent

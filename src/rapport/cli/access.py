@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from rapport.channel.access import Access, check_identity_name
-from rapport.channel.access_admission import load_access
-from rapport.channel.access_keys import find_node_key, open_keys
-from rapport.channel.access_tokens import new_token
+from rapport.channel.access.admission import load_access
+from rapport.channel.access.declared import Access, check_identity_name
+from rapport.channel.access.keys import find_node_key, open_keys
+from rapport.channel.access.tokens import new_token
 from rapport.cli.local import data_directory, read_channels
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, stdout, write_json, write_table
@@ -132,7 +132,7 @@ def verify(
     json: JsonOption = False,
 ) -> int:
     """Check the signatures of an event and of all it follows from; exit code 1 for a bad one."""
-    from rapport.channel.access_signatures import proofs_of
+    from rapport.channel.access.signatures import proofs_of
 
     directory = site_directory(site)
     ring = _ring(directory)

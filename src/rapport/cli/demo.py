@@ -124,7 +124,7 @@ def _show(played: Played) -> None:
 
 
 async def _show_chain(scene: Stage, played: Played) -> None:
-    from rapport.channel.causes import cause_tree
+    from rapport.channel.finding.causes import cause_tree
     from rapport.cli.explain import branch
 
     if played.messages:

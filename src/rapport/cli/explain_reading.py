@@ -34,7 +34,7 @@ def read_history(
         return _from_lake(Path(lake), work)
     from rapport.channel.backends.lake import open_lake
     from rapport.channel.backends.lake_behind import LogAndLake, told
-    from rapport.channel.export_files import BRONZE
+    from rapport.channel.export.files import BRONZE
     from rapport.cli.local import data_directory, read_channels
 
     behind = data_directory(site) / "lake"

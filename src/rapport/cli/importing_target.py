@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import channels_from_site
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.cli.remote import Remote
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import SiteError, StoreUnavailable

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from rapport.channel.access.rights import LOCAL
 from rapport.channel.backends.choosing import open_reading, read_interceptors
 from rapport.channel.backends.readonly import ReadOnlyChannels
 from rapport.channel.declared import channels_from_site
 from rapport.channel.intercept.at_rest import delivered_at_rest
-from rapport.channel.rights import LOCAL
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import SystemClock

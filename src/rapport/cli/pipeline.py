@@ -12,7 +12,7 @@ from rapport.cli.terminal import write_json
 
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
-    from rapport.channel.export import Exported
+    from rapport.channel.export.channels import Exported
 
 _TRIES, _BETWEEN_TRIES_MS = 60, 500
 
@@ -51,8 +51,8 @@ def export_site(site: Path) -> dict[str, object]:
 
 async def _export_when_free(channels: Channels, lake: Path) -> Exported:
     """Exports; waits a while for another export into the lake, such as a running node's."""
-    from rapport.channel.export import export_channels
-    from rapport.channel.export_manifest import EXPORT_RUNNING
+    from rapport.channel.export.channels import export_channels
+    from rapport.channel.export.manifest import EXPORT_RUNNING
     from rapport.core.errors import Conflict
     from rapport.kernel.clock import SystemClock
 

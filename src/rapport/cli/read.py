@@ -84,7 +84,7 @@ def read(
 def _plan(directory: Path, channel: str, condition: str) -> str:
     """What a node that runs this site would look up; its indexes are those the site declares."""
     from rapport.channel.declared import channels_from_site
-    from rapport.channel.planning import explain_query, index_path
+    from rapport.channel.finding.planning import explain_query, index_path
     from rapport.channel.query.kinds import make_query
     from rapport.kernel.toml import TomlFile
 

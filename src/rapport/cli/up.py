@@ -35,7 +35,7 @@ def up(
     """Run a node: doors, mediation, policies, deliveries."""
     import uvloop
 
-    from rapport.channel.access_admission import read_node_token
+    from rapport.channel.access.admission import read_node_token
     from rapport.site.site import load_site
 
     configure_logs(json=log_json)

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.dead_letter_replay import Replay
+from rapport.channel.dead.replay import Replay
 from rapport.communication.actions import (
     Action,
     OwnAction,

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.channel.dead_letter_office import DeadLetterOffice
+from rapport.channel.dead.office import DeadLetterOffice
 from rapport.channel.declared import ChannelsDeclared
 from rapport.channel.intercept.kinds import Mediate, Workshop
 from rapport.channel.intercept.site import site_interceptors
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.subscriptions import CURSORS, cursor_key, reader_positions
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.context.serving import ContextBroker
 from rapport.context.status import BrokerStatus
 from rapport.context.v0_door import V0Door

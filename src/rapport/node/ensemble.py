@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rapport.channel.federation.intake import Append
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.context.serving import ContextBroker
 from rapport.core.errors import RapportError, Unavailable, UnknownName
 from rapport.core.knowledge import Knowledge

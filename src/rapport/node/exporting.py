@@ -10,13 +10,13 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from rapport.channel.chores import between_appends
 from rapport.channel.declared import ChannelsDeclared
-from rapport.channel.export import export_channels, other_log
-from rapport.channel.export_due import LAKE_MARK, READER, Due, Waiting, place_change, what_is_due
-from rapport.channel.export_manifest import EXPORT_RUNNING, read_manifest
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.retention_pieces import pieces_of
+from rapport.channel.export.channels import export_channels, other_log
+from rapport.channel.export.due import LAKE_MARK, READER, Due, Waiting, place_change, what_is_due
+from rapport.channel.export.manifest import EXPORT_RUNNING, read_manifest
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.chores import between_appends
+from rapport.channel.retention.pieces import pieces_of
 from rapport.channel.subscriptions import CURSORS, Cursor, cursor_key, load_cursor
 from rapport.core.errors import RapportError
 from rapport.kernel.clock import Clock

@@ -19,9 +19,9 @@ import msgspec
 
 from rapport.channel.backends.lake import LakeChannels, open_lake
 from rapport.channel.backends.lake_behind import Found, LogAndLake, told
-from rapport.channel.causes import CauseNode, cause_tree
 from rapport.channel.channel import Channels
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.finding.causes import CauseNode, cause_tree
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import Corrupt, InvalidInput, Unavailable, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rapport.channel.access_admission import OPEN_TO_ALL, Admission
-from rapport.channel.access_signatures import SignatureCheck
+from rapport.channel.access.admission import OPEN_TO_ALL, Admission
+from rapport.channel.access.rights import Rights
+from rapport.channel.access.signatures import SignatureCheck
 from rapport.channel.channel import Appended
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.rights import Rights
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.api.communication import Communication
 from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rapport.channel.causes import stage_of
+from rapport.channel.finding.causes import stage_of
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent

@@ -14,12 +14,12 @@ from typing import TypeVar
 import httpx2
 
 from rapport.channel.agents.batch_json import write_batch as write_json_batch
-from rapport.channel.batch import Batch
 from rapport.channel.push.delivery import Failed, Trouble
 from rapport.channel.push.records import Form
 from rapport.channel.push.signing import signed_headers
 from rapport.channel.push.subscriber import LONGEST_WSDL
-from rapport.channel.tokens import token_digest
+from rapport.channel.requesting.batch import Batch
+from rapport.channel.requesting.tokens import token_digest
 from rapport.channel.xmessages.batches import write_batch as write_xml_batch
 from rapport.channel.xmessages.envelope import MEDIA_TYPES, write_envelope
 from rapport.channel.xmessages.names import HANDLE, SOAP_11, SOAP_12, XMESSAGES

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import msgspec
 
-from rapport.channel.batch import LONGEST_WAIT_MS, Batch, Request
-from rapport.channel.dead_letters import bury
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.access.rights import Rights
+from rapport.channel.dead.letters import bury
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.push.addresses import check_address
 from rapport.channel.push.delivery import (
     Delivery,
@@ -38,7 +38,7 @@ from rapport.channel.push.delivery import (
 )
 from rapport.channel.push.records import Form, Push, forget_push, load_pushes, save_push
 from rapport.channel.push.subscriber import Sink, find_sink, is_document
-from rapport.channel.rights import Rights
+from rapport.channel.requesting.batch import LONGEST_WAIT_MS, Batch, Request
 from rapport.communication.aside import run_aside
 from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError, Unsupported
 from rapport.kernel.believed_time import BelievedTime

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.query.own_terms import Views
-from rapport.channel.rights import Rights
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.mediation.in_force import InForce

@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rapport.channel.access_admission import Admission, load_access, open_admission
-from rapport.channel.access_keys import open_keys, open_node_key
-from rapport.channel.access_signatures import SignatureCheck
-from rapport.channel.access_signing import OwnSigner
+from rapport.channel.access.admission import Admission, load_access, open_admission
+from rapport.channel.access.keys import open_keys, open_node_key
+from rapport.channel.access.signatures import SignatureCheck
+from rapport.channel.access.signing import OwnSigner
 from rapport.channel.backends.choosing import open_channels
 from rapport.channel.channel import Appended
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead.letters import bury
 from rapport.channel.declared import ChannelsDeclared, channels_from_site
 from rapport.channel.federation.declare import Link, links_from_site
 from rapport.channel.federation.identity import node_identity
 from rapport.channel.federation.intake import Append, Receiver
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.assembly import Assembly

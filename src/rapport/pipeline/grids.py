@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rapport.channel.export_files import replaced_file
+from rapport.channel.export.files import replaced_file
 from rapport.core.errors import Corrupt
 from rapport.core.ids import content_id
 from rapport.pipeline.lake.spread import spread

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rapport.channel.by_time import position_before
 from rapport.channel.channel import Channels
+from rapport.channel.finding.by_time import position_before
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.times import format_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rapport.channel.access_admission import check_access as check_access_table
+from rapport.channel.access.admission import check_access as check_access_table
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.declared import channels_from_site
 from rapport.channel.federation.declare import links_from_site

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rapport.channel.agents.listener_state import Answer, Expired, Got
 from rapport.channel.agents.window import Barred, Reason
-from rapport.channel.batch import Batch, Request
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.event import Event, StoredEvent
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 
-from rapport.channel.rights import NOBODY, Right
+from rapport.channel.access.rights import NOBODY, Right
 from rapport.core.errors import NotAllowed
 from rapport.node.node import Node
 

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from rapport.channel.access_admission import OPEN_TO_ALL, Admission
-from rapport.channel.access_rates import FailedAttempts
-from rapport.channel.rights import LOCAL, NOBODY
+from rapport.channel.access.admission import OPEN_TO_ALL, Admission
+from rapport.channel.access.rates import FailedAttempts
+from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings

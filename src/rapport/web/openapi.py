@@ -15,8 +15,8 @@ from litestar import MediaType
 from litestar import Request as HttpRequest
 from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
 
-from rapport.channel.batch import Request
 from rapport.channel.mqtt.declare import Bridge
+from rapport.channel.requesting.batch import Request
 from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.shown import Overview, ShownChange
 from rapport.mediation.changing.wanting import Wanted

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rapport.channel.reserved import is_reserved
-from rapport.channel.sequences import counted_in
+from rapport.channel.sequences.numbers import counted_in
 from rapport.core.codec import (
     DATA_ENCODING,
     DATA_TYPE,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rapport.channel.batch import Request
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import Problem
 from rapport.core.event import MAX_NAME
 from rapport.mediation.changing.considering import Done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.channel.following import Followed, Following
-from rapport.channel.own_requests import interpretation_of
+from rapport.channel.requesting.own_terms import interpretation_of
 from rapport.core.event import StoredEvent
 from rapport.node.node import Node
 

@@ -12,8 +12,8 @@ import pytest
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_settings import ListenerSettings
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import LONGEST_HANDBACK_BYTES, Request
-from rapport.channel.tokens import Place
+from rapport.channel.requesting.batch import LONGEST_HANDBACK_BYTES, Request
+from rapport.channel.requesting.tokens import Place
 from rapport.core.errors import InvalidInput
 from rapport.core.event import make_event
 from rapport.testing.model_source import ModelSource

@@ -18,7 +18,7 @@ from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.listener_settings import ListenerSettings
 from rapport.channel.agents.listener_state import Answer
 from rapport.channel.agents.window import Failed, Reason
-from rapport.channel.batch import Request
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import StoreUnavailable
 from rapport.testing.model_source import ModelSource
 

@@ -20,7 +20,7 @@ from rapport.channel.agents.listener_state import (
     StandsAt,
 )
 from rapport.channel.agents.window import Barred, Failed, Idle, Pause, Reason
-from rapport.channel.batch import Batch, Request
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.testing.model_source import ModelSource, make_stored
 
 WHY = Reason("a.code", "why")

@@ -14,7 +14,7 @@ from rapport.channel.agents.listener_state import Expired, Got
 from rapport.channel.agents.node_line import Reply
 from rapport.channel.agents.source_door import SourceDoor, read_source_answer
 from rapport.channel.agents.window import Barred, Failed, Reason
-from rapport.channel.batch import Batch, Request
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.codec import octets_event_parts
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.batch import Request
 from rapport.channel.federation.hops import arrived_from, has_passed, hops_of, wanted_by
 from rapport.channel.federation.intake import Receiver
 from rapport.channel.federation.place import LinkPlace, Received, after, request_at
+from rapport.channel.requesting.batch import Request
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 

@@ -8,7 +8,6 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.batch import Batch
 from rapport.channel.push.delivery import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
@@ -28,6 +27,7 @@ from rapport.channel.push.delivery import (
     renewed,
 )
 from rapport.channel.push.records import Push, forget_push, load_pushes, save_push
+from rapport.channel.requesting.batch import Batch
 from rapport.core.event import Event, StoredEvent
 from rapport.store.memory import MemoryRecordStore
 

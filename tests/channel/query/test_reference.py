@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rapport.channel.batch import Batch, Request
 from rapport.channel.query.kinds import make_query
+from rapport.channel.requesting.batch import Batch, Request
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = (ROOT / "docs" / "reference" / "queries.md").read_text(encoding="utf-8")
-NAMES = ("batch", "tokens", "selection", "planning", "requests", "agents/batch_json")
 CODE = re.compile(r'"((?:query|request|token)\.[a-z_]+)"')
 
 
@@ -29,8 +28,9 @@ def test_the_templates_parse(text: str) -> None:
 
 def test_every_error_code_is_listed_and_no_other() -> None:
     sources = [
-        *(ROOT / "src/rapport/channel/query").glob("*.py"),
-        *(ROOT / "src/rapport/channel" / f"{name}.py" for name in NAMES),
+        source
+        for room in ("query", "requesting", "finding", "agents")
+        for source in (ROOT / "src/rapport/channel" / room).rglob("*.py")
     ]
     used = {code for source in sources for code in CODE.findall(source.read_text())}
     listed = set(re.findall(r"^\| `((?:query|request|token)\.[a-z_]+)`", REFERENCE, re.MULTILINE))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rapport.channel.batch import Limits
 from rapport.channel.query import script
 from rapport.channel.query.kinds import make_query
 from rapport.channel.query.script import SCRIPTS, Script, Scripts, run_limited
 from rapport.channel.query.script_files import load_scripts
-from rapport.channel.selection import Selection
+from rapport.channel.requesting.batch import Limits
+from rapport.channel.requesting.selection import Selection
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, StoredEvent
 

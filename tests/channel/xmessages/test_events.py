@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.channel.batch import Batch
+from rapport.channel.requesting.batch import Batch
 from rapport.channel.xmessages.batches import read_asked, read_messages, write_batch
 from rapport.channel.xmessages.envelope import write_envelope
 from rapport.channel.xmessages.events import Unnamed, read_message, write_event

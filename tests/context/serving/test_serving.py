@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.context.api import (
     ContextBroker,
     ContextConsumer,

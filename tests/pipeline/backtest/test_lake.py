@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.backends.memory import open_memory
-from rapport.channel.export import export_channels
+from rapport.channel.export.channels import export_channels
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock

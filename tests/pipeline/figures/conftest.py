@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.channel.export_files import write_parts
+from rapport.channel.export.files import write_parts
 from rapport.core.detection import Detection, Undecided
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Identifier, Message

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.backends import postgres_finder
 from rapport.channel.backends.postgres_finder import PostgresFinder
-from rapport.channel.planning import index_path, plan_lookup
+from rapport.channel.finding.planning import index_path, plan_lookup
 from rapport.channel.query.kinds import make_query
 from rapport.core.codec import encode_block
 from rapport.core.event import Event, StoredEvent

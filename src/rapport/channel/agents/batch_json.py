@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.batch import Batch, Request
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.codec import decode_cloudevent, stored_cloudevent
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import StoredEvent

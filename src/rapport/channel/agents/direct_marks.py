@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.sequences import SEQUENCED_IN, Marks, MarksDraft, PublisherMarks
+from rapport.channel.sequences.numbers import SEQUENCED_IN, Marks, MarksDraft, PublisherMarks
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
 from rapport.store.base import Block

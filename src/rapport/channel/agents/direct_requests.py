@@ -11,7 +11,9 @@ import asyncio
 import secrets
 
 from rapport.channel.agents.direct_buffer import DirectBuffer
-from rapport.channel.batch import (
+from rapport.channel.finding.scanning import Scanner
+from rapport.channel.query.kinds import Query, make_query
+from rapport.channel.requesting.batch import (
     LONGEST_WAIT_MS,
     Batch,
     Limits,
@@ -19,12 +21,10 @@ from rapport.channel.batch import (
     check_request,
     request_limits,
 )
-from rapport.channel.lease import Leases
-from rapport.channel.query.kinds import Query, make_query
-from rapport.channel.scanning import Scanner
-from rapport.channel.selection import Chosen
-from rapport.channel.taking import Taken
-from rapport.channel.tokens import Place, Tokens, identity_digest
+from rapport.channel.requesting.lease import Leases
+from rapport.channel.requesting.selection import Chosen
+from rapport.channel.requesting.taking import Taken
+from rapport.channel.requesting.tokens import Place, Tokens, identity_digest
 from rapport.core.errors import UnknownName, Unsupported
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock

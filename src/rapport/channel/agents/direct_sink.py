@@ -16,7 +16,7 @@ import msgspec
 from rapport.channel.agents.direct_door import DirectDoor, Posted
 from rapport.channel.agents.direct_marks import SavedMarks
 from rapport.channel.checking import check_channel_name
-from rapport.channel.sequences import MarksDraft, counted_in
+from rapport.channel.sequences.numbers import MarksDraft, counted_in
 from rapport.core.codec import decode_cloudevent, decode_cloudevents
 from rapport.core.errors import RapportError, Unavailable, UnknownName
 from rapport.core.event import Event

@@ -18,8 +18,8 @@ from rapport.channel.agents.direct_buffer import DirectBuffer
 from rapport.channel.agents.direct_door import DirectDoor, Posted
 from rapport.channel.agents.direct_requests import DirectRequests
 from rapport.channel.agents.event_making import EventMaker
-from rapport.channel.batch import Batch, Request
 from rapport.channel.checking import LARGEST_DATA_BYTES, check_channel_name, check_events
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.errors import ChannelUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance, Ids

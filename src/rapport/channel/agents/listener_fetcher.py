@@ -13,7 +13,7 @@ import msgspec
 from rapport.channel.agents.listener_reception import Reception
 from rapport.channel.agents.listener_state import Answer, Ask, Expired, Full
 from rapport.channel.agents.window import Barred, Failed, Pause, Reason
-from rapport.channel.batch import Request
+from rapport.channel.requesting.batch import Request
 from rapport.kernel.chance import Chance
 from rapport.kernel.telemetry import get_logger
 

@@ -11,10 +11,10 @@ from rapport.channel.agents.listener_cache import Cache
 from rapport.channel.agents.listener_place import PLACE_NAME, ListenerPlace, Session
 from rapport.channel.agents.listener_settings import ListenerSettings
 from rapport.channel.agents.listener_state import Listening, StandsAt
-from rapport.channel.batch import Request, check_request
 from rapport.channel.checking import check_channel_name
-from rapport.channel.own_requests import in_own_terms
 from rapport.channel.query.kinds import SQL, TEMPLATE, make_query
+from rapport.channel.requesting.batch import Request, check_request
+from rapport.channel.requesting.own_terms import in_own_terms
 
 
 def opening_request(

@@ -8,7 +8,7 @@ import msgspec
 
 from rapport.channel.agents.node_line import TIMEOUT_SECONDS
 from rapport.channel.agents.window import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Reason
-from rapport.channel.batch import DEFAULT_LEASE_MINUTES, LONGEST_WAIT_MS, MOST_MESSAGES
+from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, LONGEST_WAIT_MS, MOST_MESSAGES
 from rapport.core.errors import InvalidInput
 
 Activity = Literal["asking", "pausing", "full", "resting", "stopped", "closed"]

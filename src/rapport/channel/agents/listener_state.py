@@ -20,7 +20,7 @@ from rapport.channel.agents.window import (
     Reason,
     pause_ms,
 )
-from rapport.channel.batch import DEFAULT_LEASE_MINUTES, Batch
+from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, Batch
 
 _MINUTE_MS = 60_000
 _LONGEST_IDLE_PAUSE_MS = 5_000

@@ -26,7 +26,7 @@ from rapport.channel.agents.outbox_reading import (
     read_progress,
     read_rejected,
 )
-from rapport.channel.sequences import EPOCH, PUBLISHER
+from rapport.channel.sequences.numbers import EPOCH, PUBLISHER
 from rapport.core.codec import encode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import Event

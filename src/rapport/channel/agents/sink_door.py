@@ -16,7 +16,7 @@ from rapport.channel.agents.node_line import (
 )
 from rapport.channel.agents.outbox_reading import Numbered
 from rapport.channel.agents.window import Answer, Barred, Failed, Reason, Refused, Taken, TooBig
-from rapport.channel.sequences import SEQUENCE
+from rapport.channel.sequences.numbers import SEQUENCE
 from rapport.core.codec import to_cloudevent
 
 _MOST_ANSWER_BYTES = 4 * 1024 * 1024

@@ -15,7 +15,7 @@ from rapport.channel.agents.node_line import (
     told_reason,
 )
 from rapport.channel.agents.window import Barred, Failed, Reason
-from rapport.channel.batch import Request
+from rapport.channel.requesting.batch import Request
 from rapport.core.errors import InvalidInput, LeaseExpired
 
 _MOST_ANSWER_BYTES = 96 * 1024 * 1024

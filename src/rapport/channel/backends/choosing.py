@@ -21,14 +21,14 @@ from rapport.channel.backends.nats import open_nats_store
 from rapport.channel.backends.readonly import ReadOnlyChannels, open_readonly
 from rapport.channel.declared import ChannelsDeclared
 from rapport.channel.federation.identity import saved_identity
+from rapport.channel.finding.planning import Finder
 from rapport.channel.intercept.interceptor import Declared
 from rapport.channel.intercept.keeping import load_declared
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.planning import Finder
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import ThreadWriter
 from rapport.channel.query.script import SCRIPTS
 from rapport.channel.query.script_files import load_scripts
-from rapport.channel.shared import Parts
-from rapport.channel.writer import ThreadWriter
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import read_secret

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.seen import DEDUPE_WINDOW
-from rapport.channel.shared import Parts
-from rapport.channel.writer import QUEUE_BYTES, Pace, ThreadWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.seen import DEDUPE_WINDOW
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import QUEUE_BYTES, Pace, ThreadWriter
 from rapport.core.errors import StoreUnavailable
 from rapport.kernel.clock import Clock
 from rapport.store.beginning_anew import open_or_begin_anew

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from rapport.channel.backends.lake_files import ChannelFiles
 from rapport.channel.backends.lake_ids import WORTH_INDEXING, LakeIds
-from rapport.channel.by_time import BACKWARDS_MS
 from rapport.channel.channel import Appended, Subscription
 from rapport.channel.checking import check_channel_name
-from rapport.channel.export_files import BRONZE, partition_name
-from rapport.channel.export_manifest import MANIFEST, read_manifest
+from rapport.channel.export.files import BRONZE, partition_name
+from rapport.channel.export.manifest import MANIFEST, read_manifest
+from rapport.channel.finding.by_time import BACKWARDS_MS
 from rapport.core.batch import ENVELOPE
 from rapport.core.errors import Corrupt, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent

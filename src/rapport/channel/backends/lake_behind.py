@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 
 from rapport.channel.backends.lake import LakeChannels
-from rapport.channel.by_time import BACKWARDS_MS, oldest, position_before
 from rapport.channel.channel import Appended, Channel, Channels, Subscription
+from rapport.channel.finding.by_time import BACKWARDS_MS, oldest, position_before
 from rapport.core.errors import Corrupt, Unsupported
 from rapport.core.event import Event, StoredEvent
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rapport.channel.backends.lake_files import ChannelFiles
-from rapport.channel.export_files import make_directory, partition_name
+from rapport.channel.export.files import make_directory, partition_name
 from rapport.kernel.telemetry import get_logger
 
 INDEX = ".index"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.seen import DEDUPE_WINDOW
-from rapport.channel.shared import Parts
-from rapport.channel.writer import InlineWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.seen import DEDUPE_WINDOW
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import InlineWriter
 from rapport.kernel.clock import Clock
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore

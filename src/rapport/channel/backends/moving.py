@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from rapport.channel.taking import load_taken
-from rapport.channel.taking_shared import takes_as_records
+from rapport.channel.requesting.taking import load_taken
+from rapport.channel.requesting.taking_shared import takes_as_records
 from rapport.core.codec import decode_block, encode_block
 from rapport.core.errors import Conflict, Corrupt, UnknownName
 from rapport.store.base import Block, LogStore, MovableLogStore, Put, RecordStore

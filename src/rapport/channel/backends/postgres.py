@@ -8,10 +8,10 @@ from functools import partial
 
 from rapport.channel.backends.postgres_finder import PostgresFinder
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.channel.logged import LoggedChannels
-from rapport.channel.seen import DEDUPE_WINDOW
-from rapport.channel.shared import Parts
-from rapport.channel.writer import QUEUE_BYTES, ThreadWriter
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.logged.seen import DEDUPE_WINDOW
+from rapport.channel.logged.shared import Parts
+from rapport.channel.logged.writer import QUEUE_BYTES, ThreadWriter
 from rapport.kernel.clock import Clock
 from rapport.store.postgres.history import PostgresHistory
 from rapport.store.postgres.log import PostgresLogStore

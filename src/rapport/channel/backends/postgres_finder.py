@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
-from rapport.channel.planning import Found, plan_lookup
+from rapport.channel.finding.planning import Found, plan_lookup
 from rapport.channel.query.cursor import Cursor
 from rapport.channel.query.fields import parse_field
 from rapport.channel.query.kinds import Query

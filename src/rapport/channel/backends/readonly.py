@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rapport.channel.channel import Appended
 from rapport.channel.checking import check_channel_name
-from rapport.channel.history_feed import HistoryFeed
+from rapport.channel.finding.history_feed import HistoryFeed
 from rapport.channel.subscriptions import LoggedSubscription
 from rapport.core.codec import decode_block
 from rapport.core.errors import UnknownName, Unsupported

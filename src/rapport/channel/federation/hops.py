@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from rapport.channel.sequences import HOPS, SEQUENCED_IN
+from rapport.channel.sequences.numbers import HOPS, SEQUENCED_IN
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 

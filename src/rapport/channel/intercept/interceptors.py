@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
-from rapport.channel.access_signing import is_changed
+from rapport.channel.access.signing import is_changed
 from rapport.channel.channel import Appended, Channel, Channels
 from rapport.channel.checking import check_reader_name
-from rapport.channel.dead_letter_replay import KeepsRecords
+from rapport.channel.dead.replay import KeepsRecords
 from rapport.channel.intercept.chain import Drop, pass_appended, pass_delivered
 from rapport.channel.intercept.followers import Followers
 from rapport.channel.intercept.following import reader_of

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from rapport.channel.batch import Batch
 from rapport.channel.push.records import Form, Push
+from rapport.channel.requesting.batch import Batch
 
 FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 500, 60_000
 MOST_REFUSALS = 5

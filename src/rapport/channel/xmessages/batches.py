@@ -10,7 +10,12 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.batch import DEFAULT_LEASE_MINUTES, KEEP_AS_LONG_AS_POSSIBLE, Batch, Request
+from rapport.channel.requesting.batch import (
+    DEFAULT_LEASE_MINUTES,
+    KEEP_AS_LONG_AS_POSSIBLE,
+    Batch,
+    Request,
+)
 from rapport.channel.xmessages.events import (
     FIELDS,
     XEVENT,

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead_letter_replay import (
+from rapport.channel.dead.letters import DEAD_LETTERS
+from rapport.channel.dead.replay import (
     FAILED_AGAIN,
     REPLAYED,
     TAKERS,
@@ -19,7 +20,6 @@ from rapport.channel.dead_letter_replay import (
     next_replays,
     taker_key,
 )
-from rapport.channel.dead_letters import DEAD_LETTERS
 from rapport.communication.aside import run_aside
 from rapport.core.event import Event, StoredEvent
 from rapport.store.base import Put, RecordStore

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from rapport.channel.dead_letter_replay import REPLAYS, STATES, Replay
-from rapport.channel.dead_letters import DEAD_LETTERS, dead_letter
+from rapport.channel.dead.letters import DEAD_LETTERS, dead_letter
+from rapport.channel.dead.replay import REPLAYS, STATES, Replay
 from rapport.communication.actions import Action, OwnAction, Phrases
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
 from rapport.communication.arriving.answers import (

@@ -11,10 +11,10 @@ from typing import Unpack
 
 import msgspec
 
-from rapport.channel.by_time import BACKWARDS_MS, FoundByTime, position_before
 from rapport.channel.channel import Channels
-from rapport.channel.paging import Pages
-from rapport.channel.selection import matching
+from rapport.channel.finding.by_time import BACKWARDS_MS, FoundByTime, position_before
+from rapport.channel.finding.paging import Pages
+from rapport.channel.requesting.selection import matching
 from rapport.communication.services.query_criteria import (
     BEGUN,
     OPEN,

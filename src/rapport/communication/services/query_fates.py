@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.channel.paging import Pages
+from rapport.channel.finding.paging import Pages
 from rapport.channel.query.compiler import compile_condition
 from rapport.channel.query.kinds import Query
 from rapport.channel.query.tree import And, Compare, Condition, Field, In, Like, Literal
-from rapport.channel.selection import matching
+from rapport.channel.requesting.selection import matching
 from rapport.communication.ledger import DELIVERY_PREFIX
 from rapport.kernel.clock import Clock
 

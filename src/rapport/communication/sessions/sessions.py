@@ -1,7 +1,8 @@
 """Sessions of peers: opened after a login, renewed before they are over, ended at any time. [CO-11]
 
 A session token says who its bearer is for some hours. Who checks passwords is in
-`authenticating.py`; identities of programs at the doors are another matter (`channel/access.py`).
+`authenticating.py`; identities of programs at the doors are another matter
+(`channel/access/declared.py`).
 """
 
 from __future__ import annotations

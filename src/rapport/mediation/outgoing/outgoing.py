@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
 from rapport.channel.query.own_terms import View
-from rapport.channel.rights import Rights
 from rapport.core.errors import Unsupported
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock

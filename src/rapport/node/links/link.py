@@ -15,7 +15,7 @@ from rapport.channel.federation.declare import Link
 from rapport.channel.federation.hops import wanted_by
 from rapport.channel.federation.intake import Receiver, not_passed
 from rapport.channel.federation.place import LinkPlace, after, begin_of, place_for, request_at
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.query.kinds import make_query
 from rapport.core.errors import Corrupt, RapportError
 from rapport.kernel.chance import Chance

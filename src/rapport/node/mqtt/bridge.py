@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Appended, Channels
-from rapport.channel.dead_letters import bury
+from rapport.channel.dead.letters import bury
 from rapport.channel.mqtt.client import Arrived, BrokerClient
 from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
 from rapport.channel.mqtt.mapping import (

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export_files import make_directory, replaced_file
+from rapport.channel.export.files import make_directory, replaced_file
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.kernel.paths import sync_path
 from rapport.pipeline.lake.locks import moving, working

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rapport.channel.export_files import make_directory
-from rapport.channel.export_manifest import take_lock
+from rapport.channel.export.files import make_directory
+from rapport.channel.export.manifest import take_lock
 from rapport.core.errors import Conflict, StoreUnavailable
 
 JOB_RUNNING = "lake.job_running"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.channel.export_files import BRONZE
-from rapport.channel.export_manifest import read_manifest
+from rapport.channel.export.files import BRONZE
+from rapport.channel.export.manifest import read_manifest
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.pipeline.lake.journal import Step, Work, changing, no_step

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rapport.channel.export_files import ROW_GROUP, make_directory
+from rapport.channel.export.files import ROW_GROUP, make_directory
 from rapport.core.errors import Problem
 from rapport.pipeline.lake.bronze_files import FileFault, bronze_rows
 from rapport.pipeline.lake.places import DETECTED, QUARANTINED, day_numbers, file_name

@@ -14,8 +14,8 @@ import msgspec
 
 from rapport.channel.backends.choosing import open_reading
 from rapport.channel.declared import channels_from_site
-from rapport.channel.export import export_channels
-from rapport.channel.export_manifest import EXPORT_RUNNING
+from rapport.channel.export.channels import export_channels
+from rapport.channel.export.manifest import EXPORT_RUNNING
 from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.telemetry import get_logger

@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.channel.agents.node_line import TIMEOUT_SECONDS, NodeLine
 from rapport.channel.backends.choosing import open_channels, read_identity
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.reserved import is_reserved
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import (

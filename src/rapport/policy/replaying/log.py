@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
-from rapport.channel.by_time import BACKWARDS_MS, oldest, position_before
 from rapport.channel.channel import Channels
+from rapport.channel.finding.by_time import BACKWARDS_MS, oldest, position_before
 from rapport.core.detection import Cause, detection_order, each_once
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent

@@ -12,8 +12,8 @@ import asyncio
 
 import msgspec
 
-from rapport.channel.by_time import oldest, position_before
 from rapport.channel.channel import Channel, Channels, Subscription
+from rapport.channel.finding.by_time import oldest, position_before
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import DONE, LOOKED, RELEASES, Looked, ReleaseDone

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from rapport.channel.batch import Batch, Request
-from rapport.channel.logged import LoggedChannels
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.channel.requesting.batch import Batch, Request
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.core.event import Event
 from rapport.testing.suites.channel import ChannelPlace, numbered, play

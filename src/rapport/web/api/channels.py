@@ -11,7 +11,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from rapport.channel.dead_letter_office import Letter, Wanted
+from rapport.channel.dead.office import Letter, Wanted
 from rapport.channel.intercept.interceptor import At
 from rapport.channel.query.kinds import make_query
 from rapport.core.errors import InvalidInput, UnknownName

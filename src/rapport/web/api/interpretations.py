@@ -15,7 +15,7 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from rapport.channel.rights import Grant
+from rapport.channel.access.rights import Grant
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.mediation.changing.kept_versions import recorded
 from rapport.mediation.changing.shown import (

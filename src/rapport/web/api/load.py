@@ -14,7 +14,7 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
-from rapport.channel.rights import Grant
+from rapport.channel.access.rights import Grant
 from rapport.core.errors import NotAllowed
 from rapport.node.load import Follower
 from rapport.node.node import Node

@@ -12,7 +12,7 @@ import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, FromQuery
 
-from rapport.channel.rights import Grant
+from rapport.channel.access.rights import Grant
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.node.node import Node
 from rapport.policy.life.asking import Done

@@ -9,8 +9,8 @@ from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
-from rapport.channel.batch import Request as Asked
 from rapport.channel.following import Following
+from rapport.channel.requesting.batch import Request as Asked
 from rapport.node.node import Node
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.channel.batch import DEFAULT_LEASE_MINUTES, Request
+from rapport.channel.requesting.batch import DEFAULT_LEASE_MINUTES, Request
 from rapport.core.errors import InvalidInput
 
 LONGEST_ID = 64

@@ -14,7 +14,7 @@ from litestar import Request, Response, get, post
 from litestar.params import FromPath
 
 from rapport.channel.checking import check_channel_name
-from rapport.channel.sequences import counted_in
+from rapport.channel.sequences.numbers import counted_in
 from rapport.channel.xmessages.batches import read_asked, read_messages, write_batch
 from rapport.channel.xmessages.envelope import MEDIA_TYPES, Call, read_call, write_envelope
 from rapport.channel.xmessages.names import HANDLE, REQUEST

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rapport.channel.access_rates import full_bucket, take
+from rapport.channel.access.rates import full_bucket, take
 from rapport.channel.mqtt.client import Arrived, BrokerClient
 from rapport.communication.adapters.incoming.input_base import Intake
 from rapport.communication.adapters.mqtt.messages import Remembered, read_packet, unusable_packet

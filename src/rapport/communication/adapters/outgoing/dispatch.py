@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from rapport.channel.channel import Channels
-from rapport.channel.dead_letter_replay import settled
-from rapport.channel.dead_letters import DEAD_LETTERS, bury
+from rapport.channel.dead.letters import DEAD_LETTERS, bury
+from rapport.channel.dead.replay import settled
 from rapport.communication.adapters.base import Delivery, Failed, OutputAdapter, is_repeatable
 from rapport.communication.adapters.outgoing.bookkeeping import Bookkeeping
 from rapport.communication.adapters.outgoing.dispatch_settings import (

@@ -1,0 +1,212 @@
+"""Who a site knows and what each may do: the `[access]` table. [CH-15, CH-18]
+
+```toml
+[access]
+sign = true                             # the node signs what it makes
+
+[access.gateway]
+token = "file:secrets/gateway.token"    # or env:NAME; tokens = [...] while they are exchanged
+publish = ["raw.*"]
+subscribe = ["detections"]
+rate = 1000                             # events a second
+admin = false
+
+[access.local]                          # callers on loopback without a token; nothing without it
+subscribe = ["*"]
+
+[access.keys]                           # public keys of those who sign
+gateway = "file:gateway.pub"            # PEM or base64
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from rapport.channel.access.rights import EVERYTHING, LOCAL, NOBODY, NODE, Grant, Rights
+from rapport.channel.reserved import READER_PREFIX, is_of_the_node
+from rapport.core.errors import InvalidInput, Problem
+from rapport.kernel.fields import Fields
+from rapport.kernel.toml import Section, TomlFile
+
+KEYS, SIGN = "keys", "sign"
+_IDENTITY_KEYS = ("token", "tokens", "publish", "subscribe", "admin", "rate")
+_KEY_KEYS = ("key", "sources")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_PATTERN = re.compile(r"[a-z0-9._*?-]{1,128}\Z")
+_HIGHEST_RATE = 10_000_000
+
+
+class IdentityDeclared(msgspec.Struct, frozen=True, kw_only=True):
+    """One identity of a site. Tokens are named, never written out."""
+
+    name: str
+    grant: Grant
+    tokens: tuple[str, ...] = ()
+    rate: int = 0
+    """Events a second; 0 = as fast as it likes."""
+
+
+class KeyDeclared(msgspec.Struct, frozen=True, kw_only=True):
+    """A public key: base64, or `file:PATH` of a PEM or base64 text."""
+
+    name: str
+    key: str
+    sources: tuple[str, ...] = ("*",)
+    """Sources (names or patterns) whose events it may sign."""
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """The `[access]` table of a site."""
+
+    identities: dict[str, IdentityDeclared] = {}
+    keys: dict[str, KeyDeclared] = {}
+    sign: bool = False
+
+    def rights(self) -> Rights:
+        """What each may. While no identity is named, who is on this machine may everything."""
+        named = {name: one.grant for name, one in self.identities.items()}
+        return Rights({**(named or {LOCAL: EVERYTHING}), NODE: EVERYTHING})
+
+    def knows_local(self) -> bool:
+        """Whether the site says what callers without a token may do."""
+        return LOCAL in self.identities
+
+    def token_places(self) -> Iterator[tuple[str, str]]:
+        """(identity, where its token is) for all tokens."""
+        for name, one in self.identities.items():
+            for place in one.tokens:
+                yield name, place
+
+    def rates(self) -> dict[str, int]:
+        """Events a second of those identities that have a limit."""
+        return {name: one.rate for name, one in self.identities.items() if one.rate}
+
+
+def access_from_site(file: TomlFile) -> tuple[Access, list[Problem]]:
+    """What `[access]` says, and all its problems; never raises for a wrong site.
+
+    Reads no secret: whether they are there is for the node's start to say.
+    """
+    problems: list[Problem] = []
+    section = file.section("access")
+    tables = {name: table for name, table in section.sections() if name != KEYS}
+    fields = Fields(section, problems, known=(SIGN, KEYS, *tables), strict=True)
+    access = Access(
+        identities={
+            name: _identity(name, table, problems)
+            for name, table in tables.items()
+            if _is_name(name, fields)
+        },
+        keys=_keys(fields),
+        sign=fields.flag(SIGN),
+    )
+    return access, problems
+
+
+def check_identity_name(name: str) -> None:
+    """Raises InvalidInput for what cannot be the name of an identity with a token."""
+    is_taken = name in (NODE, NOBODY, LOCAL, KEYS, SIGN) or name.startswith(READER_PREFIX)
+    if is_taken or not _NAME.match(name):
+        raise InvalidInput(
+            f"{name[:80]!r} cannot be the name of an identity",
+            code="access.bad_name",
+            hint="1 to 64 of a-z, 0-9, '.', '_' and '-'; node, local, nobody, keys, sign and "
+            "what begins with intercept. have a meaning of their own",
+        )
+
+
+def _is_name(name: str, fields: Fields) -> bool:
+    if name in (NODE, NOBODY) or name.startswith(READER_PREFIX):
+        message = f"the name {name!r} is taken"
+        hint = (
+            "[node] token_file gives the node's own token"
+            if name == NODE
+            else "choose another name"
+        )
+        fields.fault(name, "access.bad_name", message, hint=hint)
+    elif not _NAME.match(name):
+        message = f"{name[:80]!r} cannot be the name of an identity"
+        hint = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+        fields.fault(name, "access.bad_name", message, hint=hint)
+    else:
+        return True
+    return False
+
+
+def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityDeclared:
+    fields = Fields(table, problems, known=_IDENTITY_KEYS, strict=True)
+    return IdentityDeclared(
+        name=name,
+        tokens=_tokens(name, table, problems),
+        grant=Grant(
+            publish=_patterns(fields, "publish"),
+            subscribe=_patterns(fields, "subscribe"),
+            admin=fields.flag("admin"),
+        ),
+        rate=fields.number("rate", 0, low=1, high=_HIGHEST_RATE) if fields.has("rate") else 0,
+    )
+
+
+def _tokens(name: str, table: Section, problems: list[Problem]) -> tuple[str, ...]:
+    """Where the tokens are. Lines of the file are not repeated: they may hold a secret."""
+    found: list[Problem] = []
+    fields = Fields(table, found)
+    both = fields.texts("token", (), example='"file:..."') + fields.texts("tokens", ())
+    for place in both:
+        if not place.startswith(("file:", "env:")) or place in ("file:", "env:"):
+            message = f"a token of {name!r} is written out, or named in no known way"
+            hint = 'name it as "file:PATH" or "env:NAME"; rapport access token makes one'
+            key = "tokens" if fields.has("tokens") else "token"
+            fields.fault(key, "settings.bare_secret", message, hint=hint)
+    if name == LOCAL and (fields.has("token") or fields.has("tokens")):
+        message = "who comes as 'local' shows no token"
+        hint = "leave the token out, or choose another name"
+        fields.fault("", "access.local_token", message, hint=hint)
+    elif name != LOCAL and not both and not found:
+        message = f"{name!r} has no token, so nobody can come in as it"
+        hint = f"make one: rapport access token {name}"
+        fields.fault("", "access.no_token", message, hint=hint)
+    problems += [msgspec.structs.replace(problem, excerpt="") for problem in found]
+    return both
+
+
+def _patterns(fields: Fields, key: str) -> tuple[str, ...]:
+    patterns = fields.texts(key, (), example='["raw.*"]')
+    for pattern in patterns:
+        if not _PATTERN.match(pattern):
+            message = f"{pattern[:80]!r} cannot be the name or pattern of channels"
+            hint = "a-z, 0-9, '.', '_', '-', '*' for anything and '?' for one character"
+            fields.fault(key, "access.bad_pattern", message, hint=hint)
+        elif key == "publish" and is_of_the_node(pattern):
+            message = f"only the node itself appends to {pattern!r}: this right is of no use"
+            hint = "publish to raw.SOURCE, or to a channel of your own name"
+            fields.fault(key, "access.useless_right", message, hint=hint, severity="warning")
+    return patterns
+
+
+def _keys(fields: Fields) -> dict[str, KeyDeclared]:
+    table = fields.table(KEYS, None, '{ NAME = "file:NAME.pub" }')
+    if table is None:
+        return {}
+    return {
+        name: key
+        for name, value in table.section.values.items()
+        if _is_name(name, table) and (key := _key(table, name, value)) is not None
+    }
+
+
+def _key(table: Fields, name: str, value: Any) -> KeyDeclared | None:
+    if isinstance(value, dict):
+        inner = table.table(name, _KEY_KEYS, "{ ... }")
+        if inner is None:
+            return None
+        key = inner.filled_text("key", example='"file:NAME.pub"')
+        sources = inner.texts("sources", ("*",), example='["door-*"]')
+        return KeyDeclared(name=name, key=key, sources=sources) if key else None
+    key = table.filled_text(name, example='"file:NAME.pub"')
+    return KeyDeclared(name=name, key=key) if key else None

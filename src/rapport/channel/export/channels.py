@@ -1,0 +1,186 @@
+"""From the log to the lake: channels as Parquet files, each row exactly once. [CH-16, PI-3]
+
+Announce, write, confirm: `export_manifest.py` says what is being written and what is there,
+`export_files.py` writes it. A kill between any two steps neither loses nor doubles a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from rapport.channel.channel import Channel, Channels
+from rapport.channel.export.files import write_parts
+from rapport.channel.export.manifest import (
+    ChannelProgress,
+    Manifest,
+    read_manifest,
+    take_lock,
+    write_manifest,
+)
+from rapport.core.errors import Conflict
+from rapport.core.event import StoredEvent
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+_FIRST_READ = 256
+_LARGEST_READ = 10_000
+_NO_LIMIT = 2**62
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What one export did, and the last exported position of every channel."""
+
+    rows: int
+    files: int
+    positions: dict[str, int]
+    passed_over: int = 0
+    """Positions at which nothing could be read: let go, past their time to live, or damaged."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is written at once."""
+
+    rows: int = 100_000
+    data_bytes: int = 64 * 1024 * 1024
+
+
+async def export_channels(
+    channels: Channels,
+    directory: Path,
+    *,
+    names: Sequence[str] | None = None,
+    until: Mapping[str, int] | None = None,
+    rows_per_file: int = 100_000,
+    bytes_per_file: int = 64 * 1024 * 1024,
+) -> Exported:
+    """Writes what each channel (default: all) holds beyond the last export, up to its present end,
+    or up to the position that `until` names; then only the channels in it.
+
+    Memory is bounded by about `bytes_per_file` of payload and twice that while writing. Raises
+    Conflict when another export into the same directory runs, Corrupt for a damaged manifest,
+    StoreUnavailable when the disk refuses.
+    """
+    if names is None:
+        names = channels.names() if until is None else list(until)
+    limits = Limits(rows=rows_per_file, data_bytes=bytes_per_file)
+    async with _lock(directory):
+        export = _Export(directory, await asyncio.to_thread(read_manifest, directory))
+        for name in sorted(names):
+            channel = channels.channel(name)
+            end = channel.last_position()
+            _refuse_shorter(channel, end, export.manifest.progress(name))
+            await export.take(channel, end if until is None else min(end, until[name]), limits)
+    return export.result()
+
+
+class _Export:
+    """One export under way; holds the manifest and counts."""
+
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
+        self._directory, self.manifest = directory, manifest
+        self._rows = self._files = self._passed_over = 0
+
+    async def take(self, channel: Channel, end: int, limits: Limits) -> None:
+        """Exports a channel up to a position, and what was announced before a crash in any case."""
+        progress = self.manifest.progress(channel.name)
+        while progress.exported < max(end, progress.pending):
+            if progress.pending > progress.exported:
+                no_limits = Limits(rows=_NO_LIMIT, data_bytes=_NO_LIMIT)
+                last, stored = await _next_rows(channel, progress, progress.pending, no_limits)
+            else:
+                last, stored = await _next_rows(channel, progress, end, limits)
+            self._count(channel.name, last - progress.exported, stored)
+            await _to_its_end(asyncio.to_thread(self._write, channel.name, last, stored))
+
+    def result(self) -> Exported:
+        """What was done."""
+        return Exported(
+            rows=self._rows,
+            files=self._files,
+            positions={name: one.exported for name, one in self.manifest.channels.items()},
+            passed_over=self._passed_over,
+        )
+
+    def _count(self, channel: str, positions: int, stored: Sequence[StoredEvent]) -> None:
+        self._rows += len(stored)
+        passed_over = positions - len(stored)
+        if passed_over:
+            self._passed_over += passed_over
+            _log.warning("not in the log any more", channel=channel, events=passed_over)
+
+    def _write(self, channel: str, last: int, stored: Sequence[StoredEvent]) -> None:
+        """Announces, writes and confirms."""
+        progress = self.manifest.channels[channel]
+        first, progress.pending = progress.exported + 1, last
+        if stored:
+            write_manifest(self._directory, self.manifest)
+            self._files += write_parts(self._directory, channel, first, last, stored)
+        progress.exported, progress.pending = last, 0
+        if progress.rows is not None:
+            progress.rows += len(stored)
+        write_manifest(self._directory, self.manifest)
+
+
+async def _next_rows(
+    channel: Channel, progress: ChannelProgress, end: int, limits: Limits
+) -> tuple[int, list[StoredEvent]]:
+    """The rows of the next files, as many as fit the limits, and the position they reach.
+
+    What is not there any more is passed over: it must not hold up what follows.
+    """
+    taken: list[StoredEvent] = []
+    position, size, step = progress.exported, 0, _FIRST_READ
+    while position < end and len(taken) < limits.rows and size < limits.data_bytes:
+        limit = min(step, end - position, limits.rows - len(taken))
+        read = await channel.read_after(position, limit=limit)
+        fitting = [item for item in read if item.position <= end]
+        position = fitting[-1].position if len(fitting) == len(read) > 0 else end
+        taken += fitting
+        size += sum(len(item.event.data) for item in fitting)
+        # Large events are read in small steps, small ones in large steps.
+        room = max(limits.data_bytes - size, 1) * len(taken) // max(size, 1)
+        step = max(1, min(room, _LARGEST_READ))
+    return position, taken
+
+
+def _refuse_shorter(channel: Channel, end: int, progress: ChannelProgress) -> None:
+    """Refuses a log that is shorter than what was exported from it."""
+    if end < max(progress.exported, progress.pending):
+        raise other_log(channel.name)
+
+
+def other_log(channel: str) -> Conflict:
+    """The error for a lake that has more of a channel than its log."""
+    return Conflict(
+        f"the log of {channel!r} ends before what the lake has of it",
+        code="lake.other_log",
+        hint="this lake was made from another log; export into a new directory",
+    )
+
+
+@asynccontextmanager
+async def _lock(directory: Path) -> AsyncIterator[None]:
+    taken: list[int] = []
+    try:
+        await _to_its_end(asyncio.to_thread(lambda: taken.append(take_lock(directory))))
+        yield
+    finally:
+        for lock in taken:
+            os.close(lock)
+
+
+async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Waits for work in a thread even when cancelled: the lock may not go before it has ended."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise

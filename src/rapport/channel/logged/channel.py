@@ -1,0 +1,372 @@
+"""One channel on a LogStore: appending in groups, reading, waiting. [CH-1, CH-6]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from rapport.channel.channel import Appended
+from rapport.channel.checking import as_they_are, check_events
+from rapport.channel.finding.planning import Found
+from rapport.channel.logged.bare_events import bare_events, may_hold
+from rapport.channel.logged.decoded import DecodedBlock
+from rapport.channel.logged.foreign import ATTEMPTS, Horizon, as_shared, read_on
+from rapport.channel.logged.grouping import cut_blocks, plan_group
+from rapport.channel.logged.seen import SeenWindow, decode_identities, identity_keys
+from rapport.channel.logged.shared import Shared
+from rapport.channel.logged.writer import closed_error
+from rapport.channel.query.kinds import Query
+from rapport.channel.retention.ttl import TTL, living
+from rapport.channel.sequences.keeping import SequenceKeeping
+from rapport.channel.waiting import Bell
+from rapport.core.codec import decode_block
+from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
+from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.kernel.telemetry import get_logger
+from rapport.store.base import Block, Overtaken
+
+_log = get_logger(__name__)
+
+_REBUILD_RECORDS = 50_000
+_TTL_NAME = TTL.encode()
+_LOOK_AHEAD = 256
+"""Events decoded when one is asked for: who repeats itself asks for the next ones soon."""
+
+
+class LoggedChannel:
+    """See Channel. The writing thread calls `commit` and `event_at`, event loops the rest."""
+
+    def __init__(self, name: str, shared: Shared, *, last: int) -> None:
+        self.name = name
+        self.bell = Bell()
+        self._shared, self._parts = shared, shared.parts
+        self._horizon = Horizon(last)
+        self._known = last
+        """What the writing thread has taken in: all of it, unless other processes write too."""
+        self._shared_log = as_shared(self._parts.log)
+        self._seen: SeenWindow | None = None
+        self._sequences = SequenceKeeping(name, self._parts, self.position_of)
+        self._unreadable = (0, 0)
+        self._bare_left: Sequence[BareStored] = ()
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """See Channel."""
+        if self._shared.closed:
+            raise closed_error()
+        chains = self._shared.chains
+        if chains is not None:
+            given = as_they_are(events)
+            check_events(given, self._parts.max_data_bytes)
+            return await chains.append(self, given, self.append_plainly)
+        return await self.append_plainly(events)
+
+    async def append_plainly(self, events: Sequence[Event]) -> Appended:
+        """Appends what interceptors have left of an append."""
+        held = as_they_are(events)  # the caller's list may change while we wait
+        data_bytes = check_events(held, self._parts.max_data_bytes)
+        if not held:
+            return Appended((), 0)
+        if self._shared.signer is not None:
+            held = tuple(await self._shared.signer.sign(self.name, held))
+        return await self._parts.writer.write(self, held, data_bytes)
+
+    async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
+        """See Channel. Recent events come from memory, decoded once for all readers."""
+        if limit < 1 or position < 0:
+            raise InvalidInput(
+                f"cannot read {limit} events after position {position}", code="channel.bad_position"
+            )
+        if self._shared.closed:
+            raise closed_error()
+        start, ttl_ms = position, self._shared.ttl_of(self.name)
+        while position < self._last:
+            found, mortal = self._from_memory(position, limit)
+            if found and not mortal and ttl_ms <= 0:
+                return found
+            if not found:
+                found = await self._shared.off_loop(partial(self._from_log, position, limit))
+            if not found:
+                return []
+            alive = living(found, ttl_ms, self._shared.time.now_ms())
+            if alive:
+                return alive
+            position = found[-1].position
+            self._unreadable = (start, position)
+        return []
+
+    async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
+        """See BareReading. Headers matter to interceptors, and for times to live."""
+        shared = self._shared
+        if shared.chains is not None or shared.ttl_of(self.name) >= 0 or shared.closed:
+            return []
+        if position >= self._last or shared.decoded.holding(self.name, position + 1) is not None:
+            return []
+        return await shared.off_loop(partial(self._bare, position, limit))
+
+    async def find_after(
+        self, query: Query, position: int, *, until: int, limit: int, read: int | None = None
+    ) -> Found | None:
+        """Events that may match, by index; see Finder. None when there is no index that helps."""
+        finder = self._shared.finder
+        if finder is None or query.condition is None:
+            return None
+        self._shared.field_index_asked(self.name, self._last)
+        if self._shared.ttl_of(self.name) > 0:
+            read = None  # whether an event still lives is not in the index
+        asked = partial(finder.find, self.name, query, after=position, until=until, limit=limit)
+        found = await self._shared.off_loop(partial(asked, read=read))
+        if found is None or not found.events:
+            return found
+        return msgspec.structs.replace(found, events=self._living(found.events))
+
+    async def fetch(self, positions: Sequence[int]) -> list[StoredEvent] | None:
+        """The events at positions, by index; None when there is none."""
+        finder = self._shared.finder
+        if finder is None or not self._shared.indexed_fields(self.name):
+            return None
+        found = await self._shared.off_loop(partial(finder.fetch, self.name, positions))
+        return self._living(found)
+
+    def _living(self, events: list[StoredEvent]) -> list[StoredEvent]:
+        return living(events, self._shared.ttl_of(self.name), self._shared.time.now_ms())
+
+    async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
+        """See Channel."""
+        if self._has_after(position):
+            return True
+        if timeout_ms is None:
+            while not self._has_after(position):
+                await self._next_ring(position)
+            return True
+        return await self._wait_until(position, timeout_ms)
+
+    def last_position(self) -> int:
+        """See Channel."""
+        return self._last
+
+    def grown(self, last: int) -> None:
+        """Told from any thread that the log reaches `last`, whoever appended."""
+        if self._horizon.hear(last):
+            self._tell_readers()
+
+    @property
+    def _last(self) -> int:
+        return self._horizon.last
+
+    def _tell_readers(self) -> None:
+        self.bell.ring()
+        self._shared.appended(self.name, self._last)
+
+    def first_position(self) -> int:
+        """Position of the oldest event still kept; last + 1 when there is none."""
+        return self._parts.log.first_position(self.name)
+
+    # --- called by the writer ---------------------------------------------------------------------
+
+    def commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
+        """Makes appends durable with one sync; see writer.Target. When another process was faster,
+        what it appended is read and everything is planned anew.
+        """
+        self._horizon.begin()
+        try:
+            for _again in range(ATTEMPTS - 1):
+                try:
+                    return self._commit(appends)
+                except Overtaken:
+                    self._read_on()
+            return self._commit(appends)
+        finally:
+            if self._horizon.end(self._known):
+                self._tell_readers()
+
+    def _commit(self, appends: Sequence[Sequence[Event]]) -> list[Appended]:
+        seen = self._seen_window()
+        draft = self._sequences.draft(appends, self._known)
+        group = plan_group(appends, self._known + 1, seen.find, self._is_same, draft)
+        if group.fresh:
+            pieces = cut_blocks(group.fresh)
+            blocks = self._append([(len(events), body) for events, body in pieces])
+            seen.add(group.keys, blocks[0].first)
+            for block, (events, body) in zip(blocks, pieces, strict=True):
+                decoded = DecodedBlock(block.first, block.received, events, len(body))
+                self._shared.decoded.put(self.name, decoded)
+            self._known = blocks[-1].last
+            if draft is not None:
+                draft.keep(self._known)
+        return group.answers
+
+    def _append(self, blocks: Sequence[tuple[int, bytes]]) -> list[Block]:
+        received = self._parts.clock.now_ms()
+        if self._shared_log is None:
+            return self._parts.log.append(self.name, blocks, received)
+        return self._shared_log.append_after(self.name, self._known, blocks, received)
+
+    def _read_on(self) -> None:
+        """Takes in what other processes appended."""
+        seen = self._seen_window()
+
+        def take_in(block: Block) -> None:
+            self._remember(seen, block)
+            self._sequences.take_in(block.first, block.body)
+
+        self._known = read_on(self._parts.log, self.name, self._known, take_in)
+
+    def let_go(self, before: int) -> None:
+        """Lets go of what stands before a position, as far as whole pieces allow; in the writing
+        thread. The publishers' marks are durable first, so repetitions are still recognised.
+        """
+        if self._shared_log is not None:
+            self._read_on()  # marks of what other processes appended are to be saved, too
+        self._sequences.save(self._known)
+        self._parts.log.trim(self.name, before)
+        self._bare_left = ()
+        self._shared.decoded.drop_before(self.name, self.first_position())
+
+    def event_at(self, position: int) -> StoredEvent | None:
+        """The event at a position; None when it is trimmed or damaged."""
+        found, _ = self._from_memory(position - 1, 1)
+        found = found or self._from_log(position - 1, _LOOK_AHEAD)
+        return found[0] if found and found[0].position == position else None
+
+    def _is_same(self, event: Event, position: int) -> bool:
+        """Whether a suspected repetition is one. What cannot be read any more is taken for one:
+        the suspicion is wrong once in 10^13 events.
+        """
+        stored = self.event_at(position)
+        if stored is None:
+            return True
+        return (stored.event.source, stored.event.id) == (event.source, event.id)
+
+    def position_of(self, event: Event) -> int:
+        """Where an event stands that its number calls old and the window has forgotten; 0 when the
+        history index does not know (yet, or any more).
+        """
+        try:
+            places = self._parts.history.find(event.id)
+        except (StoreUnavailable, Corrupt) as error:
+            _log.warning("history index not asked", channel=self.name, why=error.message)
+            return 0
+        for name, position in places:
+            stored = self.event_at(position) if name == self.name else None
+            if stored and (stored.event.source, stored.event.id) == (event.source, event.id):
+                return position
+        return 0
+
+    def _seen_window(self) -> SeenWindow:
+        """The window of identities, filled from the log at the first append after a start."""
+        if self._seen is None:
+            window = SeenWindow(self._parts.dedupe_window)
+            position = max(self._known - self._parts.dedupe_window, 0)
+            while position < self._known:
+                blocks = self._parts.log.read_after(
+                    self.name, position, max_records=_REBUILD_RECORDS
+                )
+                for block in blocks:
+                    self._remember(window, block)
+                position = blocks[-1].last if blocks else self._known
+            self._seen = window
+        return self._seen
+
+    def _remember(self, window: SeenWindow, block: Block) -> None:
+        try:
+            window.add(identity_keys(decode_identities(block.body)), block.first)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning(
+                "block unreadable", channel=self.name, position=block.first, why=str(error)
+            )
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _from_memory(self, position: int, limit: int) -> tuple[list[StoredEvent], bool]:
+        """What is in memory without a gap, and whether some of it may have a time to live."""
+        found: list[StoredEvent] = []
+        mortal = False
+        while len(found) < limit:
+            block = self._shared.decoded.holding(self.name, position + 1)
+            if block is None:
+                break
+            part = block.after(position, limit - len(found))
+            position = part[-1].position
+            found += part
+            mortal = mortal or block.mortal
+        return found, mortal
+
+    def _from_log(self, position: int, limit: int) -> list[StoredEvent]:
+        last = max(self._last, self._known)
+        found: list[StoredEvent] = []
+        place = position
+        while len(found) < limit and place < last:
+            blocks = self._parts.log.read_after(self.name, place, max_records=limit - len(found))
+            if not blocks:
+                break
+            for block in blocks:
+                decoded = self._decode(block)
+                if decoded is not None:
+                    found += decoded.after(position, limit - len(found))
+            place = blocks[-1].last
+        if not found:
+            self._unreadable = (position, last)
+        return found
+
+    def _bare(self, position: int, limit: int) -> Sequence[BareStored]:
+        """From the log, up to a block that must be read as a whole. What was read beyond the limit
+        is kept: who reads on asks for it next. Unless it is little: then all of a next batch.
+        """
+        left = self._bare_left
+        if left and 2 * len(left) >= limit and left[0].position == position + 1:
+            found = left
+        else:
+            blocks = self._parts.log.read_after(self.name, position, max_records=limit)
+            mortal = (place for place, one in enumerate(blocks) if may_hold(one.body, _TTL_NAME))
+            found = bare_events(blocks[: next(mortal, None)], position)
+        self._bare_left = found[limit:]
+        return found[:limit]
+
+    def _decode(self, block: Block) -> DecodedBlock | None:
+        held = self._shared.decoded.holding(self.name, block.first)
+        if held is not None:
+            return held
+        try:
+            events = decode_block(block.body)
+        except Corrupt as error:
+            _log.warning(
+                "block unreadable", channel=self.name, position=block.first, why=str(error)
+            )
+            return None
+        decoded = DecodedBlock(block.first, block.received, events, len(block.body))
+        self._shared.decoded.put(self.name, decoded)
+        return decoded
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _has_after(self, position: int) -> bool:
+        if self._shared.closed:
+            raise closed_error()
+        unreadable_from, unreadable_to = self._unreadable
+        if unreadable_from <= position < unreadable_to:
+            # Nothing but damage was found there: waiting for it would spin for ever.
+            position = unreadable_to
+        return self._last > position
+
+    async def _next_ring(self, position: int) -> None:
+        ring = self.bell.listen()
+        if not self._has_after(position):  # the ring may have come before we listened
+            await ring
+
+    async def _wait_until(self, position: int, timeout_ms: int) -> bool:
+        clock = self._parts.clock
+        pause = asyncio.ensure_future(clock.sleep(timeout_ms))
+        try:
+            while not self._has_after(position):
+                ring = self.bell.listen()
+                if self._has_after(position):
+                    return True
+                await asyncio.wait((ring, pause), return_when=asyncio.FIRST_COMPLETED)
+                if pause.done():
+                    return self._has_after(position)
+            return True
+        finally:
+            pause.cancel()

@@ -1,0 +1,111 @@
+"""Blocks decoded once for several readers: a small cache, bounded by their bytes. [CH-13]"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from rapport.channel.retention.ttl import are_mortal
+from rapport.core.event import Event, StoredEvent
+
+CACHE_BYTES = 16 * 1024 * 1024
+
+
+class DecodedBlock:
+    """The events of one block; made into stored events when the first reader asks."""
+
+    __slots__ = ("_events", "_mortal", "_received", "_stored", "first", "last", "size")
+
+    def __init__(self, first: int, received: int, events: Sequence[Event], size: int) -> None:
+        self.first, self.last, self.size = first, first + len(events) - 1, size
+        self._received, self._events = received, events
+        self._stored: list[StoredEvent] | None = None
+        self._mortal: bool | None = None
+
+    @property
+    def mortal(self) -> bool:
+        """Whether one of them has a time to live; looked at for the first reader, who is about to
+        look at them anyway.
+        """
+        if self._mortal is None:
+            self._mortal = are_mortal(self._events)
+        return self._mortal
+
+    def ids(self) -> list[str]:
+        """The ids of its events, in order."""
+        return [event.id for event in self._events]
+
+    def after(self, position: int, limit: int) -> list[StoredEvent]:
+        """Up to `limit` events after a position."""
+        if self._stored is None:
+            received = self._received
+            self._stored = [
+                StoredEvent(place, received, event)
+                for place, event in enumerate(self._events, start=self.first)
+            ]
+        start = max(position - self.first + 1, 0)
+        return self._stored[start : start + limit]
+
+
+class DecodedBlocks:
+    """The least recently used blocks leave first. Safe to call from any thread."""
+
+    def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
+        self._limit, self._size = limit_bytes, 0
+        self._guard = threading.Lock()
+        self._blocks: OrderedDict[tuple[str, int], DecodedBlock] = OrderedDict()
+        self._firsts: dict[str, list[int]] = {}
+
+    def put(self, channel: str, block: DecodedBlock) -> None:
+        """Keeps a block until others push it out."""
+        key = (channel, block.first)
+        with self._guard:
+            if key in self._blocks or block.size > self._limit // 2:
+                return
+            self._blocks[key] = block
+            firsts = self._firsts.setdefault(channel, [])
+            if not firsts or firsts[-1] < block.first:
+                firsts.append(block.first)
+            else:
+                insort(firsts, block.first)
+            self._size += block.size
+            while self._size > self._limit:
+                self._drop_oldest()
+
+    def holding(self, channel: str, position: int) -> DecodedBlock | None:
+        """The block that holds a position, if it is here."""
+        with self._guard:
+            firsts = self._firsts.get(channel)
+            if not firsts:
+                return None
+            number = bisect_right(firsts, position) - 1
+            if number < 0:
+                return None
+            key = (channel, firsts[number])
+            block = self._blocks[key]
+            if block.last < position:
+                return None
+            self._blocks.move_to_end(key)
+            return block
+
+    def drop_before(self, channel: str, position: int) -> None:
+        """Forgets blocks of a channel that end before a position."""
+        with self._guard:
+            firsts = self._firsts.get(channel, [])
+            while firsts and self._blocks[(channel, firsts[0])].last < position:
+                self._size -= self._blocks.pop((channel, firsts.pop(0))).size
+
+    def clear(self) -> None:
+        """Forgets all blocks; for measuring what reading costs without them."""
+        with self._guard:
+            self._blocks.clear()
+            self._firsts.clear()
+            self._size = 0
+
+    def _drop_oldest(self) -> None:
+        (channel, first), block = self._blocks.popitem(last=False)
+        self._size -= block.size
+        firsts = self._firsts[channel]
+        del firsts[bisect_right(firsts, first) - 1]

@@ -1,0 +1,115 @@
+"""Many appends made into one write: which events are new, and where they go. Pure. [CH-6]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from rapport.channel.channel import Appended
+from rapport.channel.logged.seen import identity_keys
+from rapport.core.codec import encode_block
+from rapport.core.event import Event
+
+BLOCK_EVENTS = 1024
+BLOCK_BYTES = 4 * 1024 * 1024
+
+Find = Callable[[Sequence[int]], Sequence[int]]
+"""Keys -> positions at which they may have been seen, 0 = surely not."""
+IsSame = Callable[[Event, int], bool]
+"""Whether the event at a position is the same as this one."""
+
+
+class Numbered(Protocol):
+    """What is known of events that their publishers count."""
+
+    def is_old(self, event: Event) -> bool:
+        """Whether its number has been passed; to be asked once per event, in order."""
+
+    def position_of(self, event: Event) -> int:
+        """Where the first copy of an old one stands; 0 when that is no longer known."""
+
+
+class Group(msgspec.Struct):
+    """What a set of appends comes to: new events with their keys, and an answer for each append."""
+
+    fresh: list[Event]
+    keys: list[int]
+    answers: list[Appended]
+
+
+def plan_group(
+    appends: Sequence[Sequence[Event]],
+    next_position: int,
+    find: Find,
+    is_same: IsSame,
+    numbered: Numbered | None = None,
+) -> Group:
+    """Decides which events are new. A repetition gets the position of its first copy, also within
+    the group. `numbered` is asked too when some of the events are counted by their publisher.
+    """
+    events = [event for append in appends for event in append]
+    keys = identity_keys(events)
+    suspected = find(keys)
+    if numbered is None and not any(suspected) and len(set(keys)) == len(keys):
+        return Group(events, keys, _consecutive(appends, next_position))
+    return _plan_with_repetitions(appends, keys, suspected, next_position, is_same, numbered)
+
+
+def _consecutive(appends: Sequence[Sequence[Event]], next_position: int) -> list[Appended]:
+    answers = []
+    for append in appends:
+        answers.append(Appended(tuple(range(next_position, next_position + len(append))), 0))
+        next_position += len(append)
+    return answers
+
+
+def _plan_with_repetitions(
+    appends: Sequence[Sequence[Event]],
+    keys: Sequence[int],
+    suspected: Sequence[int],
+    next_position: int,
+    is_same: IsSame,
+    numbered: Numbered | None,
+) -> Group:
+    group = Group([], [], [])
+    placed: dict[tuple[str, str], int] = {}
+    number = 0
+    for append in appends:
+        positions, duplicates = [], 0
+        for event in append:
+            identity = (event.source, event.id)
+            position = placed.get(identity, 0)
+            if not position and suspected[number] and is_same(event, suspected[number]):
+                position = suspected[number]
+            if numbered is not None and numbered.is_old(event):
+                duplicates += 1
+                position = position or numbered.position_of(event)
+            elif position:
+                duplicates += 1
+            else:
+                position = placed[identity] = next_position + len(group.fresh)
+                group.fresh.append(event)
+                group.keys.append(keys[number])
+            positions.append(position)
+            number += 1
+        group.answers.append(Appended(tuple(positions), duplicates))
+    return group
+
+
+def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
+    """The events in pieces small enough to be read singly, each with its bytes."""
+    blocks: list[tuple[Sequence[Event], bytes]] = []
+    for start in range(0, len(events), BLOCK_EVENTS):
+        _cut(events[start : start + BLOCK_EVENTS], blocks)
+    return blocks
+
+
+def _cut(events: Sequence[Event], blocks: list[tuple[Sequence[Event], bytes]]) -> None:
+    if len(events) > 1 and sum([len(event.data) for event in events]) > BLOCK_BYTES:
+        middle = len(events) // 2
+        _cut(events[:middle], blocks)
+        _cut(events[middle:], blocks)
+        return
+    blocks.append((events, encode_block(events)))

@@ -1,0 +1,1 @@
+"""How long a channel keeps its events. [CH-14]"""

@@ -1,0 +1,188 @@
+"""The sweeper: carries out the retention of all channels, a bounded step at a time. [CH-14]
+
+Order within a channel: the history index forgets, the publishers' marks are saved, whole pieces of
+the log go, then what was taken and other indexes. A kill between any two steps leaves only what the
+next sweep finds again: it looks at what there is, not at what it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from rapport.channel.export.due import READER as EXPORT
+from rapport.channel.logged.channel import LoggedChannel
+from rapport.channel.logged.chores import between_appends
+from rapport.channel.logged.shared import Shared
+from rapport.channel.requesting.takers import Taker
+from rapport.channel.retention.pieces import pieces_of, split_at
+from rapport.channel.retention.rules import Keep, Verdict, keep_of, what_to_trim
+from rapport.channel.subscriptions import reader_positions
+from rapport.core.errors import ChannelUnavailable, Corrupt
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
+
+SWEEP_EVERY_MS = 30_000
+PIECES_AT_ONCE = 16
+MOST_AWAY_MS = 24 * 3_600_000
+"""Without an event for longer than this a start waits a while before anything goes by age."""
+T = TypeVar("T")
+
+
+class SweptChannels(Protocol):
+    """What the sweeper needs of open channels."""
+
+    def names(self) -> list[str]:
+        """See Channels."""
+
+    def channel(self, name: str) -> LoggedChannel:
+        """See Channels."""
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """A channel after a sweep."""
+
+    channel: str
+    first: int
+    """Oldest position still kept."""
+    kept_bytes: int
+    trimmed: int
+    """Events that went in this sweep."""
+    held_by: tuple[str, ...] = ()
+    """Readers that keep what is past its limit; past twice its limit when `overdue`."""
+    overdue: bool = False
+
+
+class Sweeper:
+    """Retention at work for all channels of a node; belongs to one event loop.
+
+    A sweep costs a look at the oldest pieces of each channel with a limit, whatever its length.
+    """
+
+    def __init__(self, channels: SweptChannels, shared: Shared, taker: Taker) -> None:
+        self._channels, self._shared, self._taker = channels, shared, taker
+        self._clock = shared.parts.clock
+        self._pruned: dict[str, int] = {}
+        self._told: set[str] = set()
+        self.last: dict[str, Swept] = {}
+        """What the last sweep of each channel with a limit found, for metrics."""
+
+    async def run(self) -> None:
+        """Sweeps now and then until cancelled."""
+        while True:
+            await self.sweep_all()
+            await self._clock.sleep(SWEEP_EVERY_MS)
+
+    async def sweep_all(self) -> list[Swept]:
+        """Sweeps every channel with a limit; one that cannot be swept does not keep the others."""
+        found = []
+        for name in self._channels.names():
+            try:
+                swept = await self.sweep(name)
+            except (ChannelUnavailable, Corrupt) as error:
+                if error.code == "channel.closed":
+                    raise
+                _log.warning("channel not swept", channel=name, why=error.message)
+                continue
+            if swept is not None:
+                found.append(swept)
+        return found
+
+    async def sweep(self, name: str) -> Swept | None:
+        """Lets go of what a channel's rules no longer keep; None when they keep everything."""
+        keep = keep_of(self._shared.rules_for(name))
+        if not keep.has_limit:
+            return None
+        channel = self._channels.channel(name)
+        began = await self._in_writer(name, channel.first_position)
+        while True:
+            verdict, kept_bytes = await self._look(channel, keep)
+            if not verdict.trim_before or not await self._trim(channel, verdict.trim_before):
+                break
+        first = await self._in_writer(name, channel.first_position)
+        await self._forget_before(name, first)
+        swept = Swept(
+            channel=name,
+            first=first,
+            kept_bytes=kept_bytes,
+            trimmed=first - began,
+            held_by=verdict.held_by,
+            overdue=verdict.overdue,
+        )
+        self._tell(swept)
+        return swept
+
+    async def _look(self, channel: LoggedChannel, keep: Keep) -> tuple[Verdict, int]:
+        """The verdict of now; a piece that is to be closed is closed by then."""
+        name, log, records = channel.name, self._shared.parts.log, self._shared.parts.records
+        readers = (
+            {}
+            if keep.hard
+            else await self._shared.off_loop(lambda: reader_positions(records, name))
+        )
+
+        if self._shared.rules_for(name).export and not keep.hard:
+            readers.setdefault(EXPORT, 0)  # the lake is waited for before it has a place, too
+
+        def look() -> tuple[Verdict, int]:
+            pieced = pieces_of(log)
+            pieces, kept_bytes = pieced.pieces(name, PIECES_AT_ONCE), pieced.kept_bytes(name)
+            last = log.last_position(name)
+            now_ms = self._believed_now(name, last)
+            if keep.shortest_ms:
+                pieces = split_at(log, name, pieces, now_ms - keep.shortest_ms)
+            growing = pieces[-1] if pieces and pieces[-1].last == last else None
+            verdict = what_to_trim(pieces, kept_bytes, now_ms, keep, readers, growing=growing)
+            # Where any block may go, only the last one needs to be closed, to go itself.
+            if verdict.close and (verdict.trim_before > last or not pieced.trims_blocks(name)):
+                pieced.close_piece(name)
+            return verdict, kept_bytes
+
+        return await self._in_writer(name, look)
+
+    def _believed_now(self, name: str, last: int) -> int:
+        """The time by which ages are told. Shortly after a start a clock far ahead of the newest
+        event is not believed: the node was off for long, or the clock is wrong.
+        """
+        time = self._shared.time
+        now_ms = time.now_ms()
+        if time.is_settled():
+            return now_ms
+        newest = self._shared.parts.log.read_after(name, max(last - 1, 0), max_records=1)
+        is_far = bool(newest) and now_ms - newest[-1].received > MOST_AWAY_MS
+        return newest[-1].received if is_far else now_ms
+
+    async def _trim(self, channel: LoggedChannel, before: int) -> bool:
+        """Whether anything went: a store may have coarser pieces than it says."""
+        first = await self._in_writer(channel.name, channel.first_position)
+        feed = self._shared.feed
+        await self._shared.off_loop(lambda: feed.prune(channel.name, first, before - 1))
+        await self._in_writer(channel.name, lambda: channel.let_go(before))
+        return await self._in_writer(channel.name, channel.first_position) > first
+
+    async def _forget_before(self, name: str, first: int) -> None:
+        """What hangs on positions that are gone; also what a kill left over from an older sweep."""
+        if first <= self._pruned.get(name, 0):
+            return
+        await self._taker.forget_before(name, first)
+        for forget in self._shared.after_trim:
+            await self._shared.off_loop(partial(forget, name, first))
+        self._pruned[name] = first
+
+    async def _in_writer(self, name: str, work: Callable[[], T]) -> T:
+        """Runs work between two groups of appends, in the thread that makes them."""
+        return await between_appends(self._shared.parts.writer, name, work)
+
+    def _tell(self, swept: Swept) -> None:
+        self.last[swept.channel] = swept
+        if swept.trimmed:
+            _log.info("channel trimmed", channel=swept.channel, events=swept.trimmed)
+        if not swept.overdue:
+            self._told.discard(swept.channel)
+        elif swept.channel not in self._told:
+            self._told.add(swept.channel)  # once, until the reader has caught up
+            _log.warning("readers hold back retention", channel=swept.channel, by=swept.held_by)

@@ -1,0 +1,72 @@
+"""Time to live: an event past it is given to nobody, and goes with the next sweep. Pure. [CH-1,
+CH-14]
+
+Counted from when the event was received. A publisher says it with the attribute `ttlms`, a channel
+with `ttl`; the shorter one counts. 0 means: until it was given out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rapport.channel.requesting.batch import KEEP_AS_LONG_AS_POSSIBLE
+from rapport.core.event import Event, StoredEvent
+
+TTL = "ttlms"
+"""Attribute: milliseconds, -1 = as long as possible, 0 = drop after processing."""
+ONCE = 0
+_MOST_DIGITS = 15
+
+
+def ttl_of(event: Event, rule_ms: int) -> int:
+    """The event's time to live in a channel with that rule; -1 = as long as possible.
+
+    >>> ttl_of(Event("s", "1", "t", "", 0, b"{}", {"ttlms": "5000"}), 60_000)
+    5000
+    >>> ttl_of(Event("s", "1", "t", "", 0, b"{}", {"ttlms": "for ever"}), 60_000)
+    60000
+    """
+    text = event.headers.get(TTL, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        return rule_ms
+    return int(text) if rule_ms < 0 else min(int(text), rule_ms)
+
+
+def are_mortal(events: Sequence[Event]) -> bool:
+    """Whether a publisher gave one of the events a time to live."""
+    return any(TTL in event.headers for event in events)
+
+
+def is_over(stored: StoredEvent, rule_ms: int, now_ms: int) -> bool:
+    """Whether its time has passed; what is to be given out once has none."""
+    ttl_ms = ttl_of(stored.event, rule_ms)
+    return ttl_ms > 0 and stored.received + ttl_ms <= now_ms
+
+
+def living(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[StoredEvent]:
+    """The events whose time has not passed; the same list when none of them has any."""
+    if rule_ms <= 0 and not any(TTL in stored.event.headers for stored in events):
+        return events
+    return [stored for stored in events if not is_over(stored, rule_ms, now_ms)]
+
+
+def given_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
+    """Those that leave the channel when they are given out."""
+    if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
+        return ()
+    return tuple(stored for stored in events if ttl_of(stored.event, rule_ms) == ONCE)
+
+
+def batch_ttl(events: Sequence[StoredEvent], rule_ms: int, now_ms: int) -> int:
+    """How long the messages of a batch may be used: the shortest; of none, the channel's."""
+    shortest = KEEP_AS_LONG_AS_POSSIBLE if events else rule_ms
+    if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
+        return shortest
+    for stored in events:
+        ttl_ms = ttl_of(stored.event, rule_ms)
+        if ttl_ms == ONCE:
+            return ONCE
+        if ttl_ms > 0:
+            left_ms = max(stored.received + ttl_ms - now_ms, 1)
+            shortest = left_ms if shortest < 0 else min(shortest, left_ms)
+    return shortest

@@ -1,0 +1,1 @@
+"""Repetitions told by number. [CH-6]"""

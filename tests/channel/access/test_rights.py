@@ -1,0 +1,49 @@
+import pytest
+
+from rapport.channel.access.rights import EVERYTHING, NOBODY, Grant, Rights
+from rapport.core.errors import NotAllowed
+
+RIGHTS = Rights(
+    {
+        "gateway": Grant(publish=("raw.*",), subscribe=("detections", "raw.gate?")),
+        "node": EVERYTHING,
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("identity", "right", "channel", "allowed"),
+    [
+        ("gateway", "publish", "raw.doors", True),
+        ("gateway", "publish", "rawish", False),
+        ("gateway", "publish", "mine", False),
+        ("gateway", "subscribe", "detections", True),
+        ("gateway", "subscribe", "raw.gate1", True),
+        ("gateway", "subscribe", "raw.gate", False),
+        ("gateway", "subscribe", "log", False),
+        ("node", "publish", "mine", True),
+        ("node", "subscribe", "log", True),
+        ("stranger", "subscribe", "detections", False),
+        (NOBODY, "publish", "raw.doors", False),
+        ("", "subscribe", "mine", False),
+    ],
+)
+def test_a_right_holds_for_the_named_channels_only(
+    identity: str, right: str, channel: str, allowed: bool
+) -> None:
+    assert RIGHTS.allows(identity, right, channel) is allowed  # type: ignore[arg-type]
+    if allowed:
+        RIGHTS.check(identity, right, channel)  # type: ignore[arg-type]
+        return
+    with pytest.raises(NotAllowed) as caught:
+        RIGHTS.check(identity, right, channel)  # type: ignore[arg-type]
+    assert caught.value.code == "access.no_right"
+    assert caught.value.hint
+
+
+def test_changing_the_node_is_a_right_of_its_own() -> None:
+    RIGHTS.check_admin("node")
+    for identity in ("gateway", "stranger", NOBODY):
+        with pytest.raises(NotAllowed) as caught:
+            RIGHTS.check_admin(identity)
+        assert caught.value.code == "access.not_admin"

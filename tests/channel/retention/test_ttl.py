@@ -1,0 +1,146 @@
+"""Time to live: given out before it is over, to nobody afterwards; 0 = given out once. [CH-1,
+CH-14]
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.declared import ChannelRules, ChannelsDeclared
+from rapport.channel.requesting.batch import Request
+from rapport.channel.retention.ttl import batch_ttl, ttl_of
+from rapport.core.event import Event, StoredEvent
+
+HOUR = 3_600_000
+
+
+def events(first: int, last: int, **headers: str) -> list[Event]:
+    return [Event("s", str(n), "t", "", n, b"{}", headers) for n in range(first, last + 1)]
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def open_channels(request, tmp_path, clock):
+    def open_them(**chosen):
+        kind = request.param
+        channels = open_memory(clock) if kind == "memory" else open_embedded(tmp_path, clock)
+        channels.use_rules(ChannelsDeclared(common=ChannelRules(**chosen)))
+        return channels
+
+    return open_them
+
+
+def play(scenario) -> None:
+    async def limited():
+        async with asyncio.timeout(30):
+            await scenario()
+
+    asyncio.run(limited())
+
+
+async def ask(channels, identity: str = "me", **asked):
+    return await channels.source.request("c", Request(**asked), identity=identity)
+
+
+def ids(batch) -> list[str]:
+    return [stored.event.id for stored in batch.events]
+
+
+def test_the_shorter_of_the_event_and_the_channel_counts():
+    (short,) = events(1, 1, ttlms="10")
+    (endless,) = events(1, 1, ttlms="-1")
+    assert [ttl_of(short, -1), ttl_of(short, 50), ttl_of(short, 5)] == [10, 10, 5]
+    assert [ttl_of(endless, -1), ttl_of(endless, 50)] == [-1, 50]
+    assert ttl_of(events(1, 1, ttlms="٣")[0], -1) == -1
+
+
+def test_a_batch_tells_the_shortest_time_its_messages_may_be_used():
+    stored = [StoredEvent(n, 1_000, events(n, n, ttlms=str(n * 100))[0]) for n in (3, 2)]
+    assert batch_ttl(stored, -1, 1_050) == 150
+    assert batch_ttl(stored, -1, 9_000) == 1
+    assert batch_ttl([*stored, StoredEvent(9, 0, events(9, 9, ttlms="0")[0])], -1, 1_000) == 0
+    assert batch_ttl([StoredEvent(1, 0, events(1, 1)[0])], -1, 1_000) == -1
+    assert batch_ttl([], 500, 0) == 500
+
+
+def test_past_its_time_an_event_is_given_to_no_request_and_no_reader(open_channels, clock):
+    async def scenario():
+        channels = open_channels()
+        channel = channels.channel("c")
+        await channel.append([*events(1, 2), *events(3, 4, ttlms=str(HOUR)), *events(5, 5)])
+        first = await ask(channels, query={}, max_messages=3, lease_minutes=120)
+        assert (ids(first), first.ttl_ms) == (["1", "2", "3"], HOUR)
+        await clock.advance(HOUR)
+        again = await ask(channels, token=first.current_token)
+        assert (again.gone, ids(again)) == (True, [])
+        assert ids(await ask(channels, query={})) == ["1", "2", "5"]
+        subscription = await channels.subscribe("c", "reader")
+        assert [one.event.id for one in await subscription.next_batch()] == ["1", "2", "5"]
+        assert subscription.skipped == 2
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_reader_of_nothing_but_the_past_waits_and_does_not_spin(open_channels, clock):
+    async def scenario():
+        channels = open_channels(ttl_ms=HOUR)
+        await channels.channel("c").append(events(1, 2_500))
+        await clock.advance(2 * HOUR)
+        subscription = await channels.subscribe("c", "reader")
+        waiting = asyncio.create_task(subscription.next_batch())
+        for _turn in range(50):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await channels.channel("c").append(events(3_000, 3_000))
+        assert [one.event.id for one in await waiting] == ["3000"]
+        await channels.close()
+
+    play(scenario)
+
+
+def test_what_the_channel_lets_expire_goes_with_the_sweep_read_or_not(open_channels, clock):
+    async def scenario():
+        channels = open_channels(ttl_ms=HOUR)
+        await channels.subscribe("c", "never-reads")
+        await channels.channel("c").append(events(1, 10))
+        await clock.advance(2 * HOUR)
+        (swept,) = await channels.sweeper.sweep_all()
+        assert swept.trimmed == 10
+        await channels.close()
+
+    play(scenario)
+
+
+def test_what_is_given_out_once_leaves_with_its_first_delivery(open_channels, clock):
+    async def scenario():
+        channels = open_channels()
+        await channels.channel("c").append([*events(1, 2), *events(3, 3, ttlms="0")])
+        mine = await ask(channels, query={})
+        assert (ids(mine), mine.ttl_ms) == (["1", "2", "3"], 0)
+        assert ids(await ask(channels, "you", query={})) == ["1", "2"]
+        again = await ask(channels, token=mine.current_token)  # the answer was lost on the way
+        assert ids(again) == ["1", "2", "3"]
+        await channels.channel("c").append(events(4, 4, ttlms="0"))
+        following = await ask(channels, token=mine.current_token, seen=True)
+        await ask(channels, "you", query={})
+        gone = await ask(channels, token=following.next_token)
+        assert gone.gone
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_channel_may_give_everything_out_once(open_channels, clock):
+    async def scenario():
+        channels = open_channels(ttl_ms=0)
+        await channels.channel("c").append(events(1, 5))
+        assert ids(await ask(channels, query={}, max_messages=3)) == ["1", "2", "3"]
+        assert ids(await ask(channels, "you", query={})) == ["4", "5"]
+        assert ids(await ask(channels, "you", query={})) == []
+        await channels.close()
+
+    play(scenario)
