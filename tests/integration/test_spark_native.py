@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rapport.bench import building
+from rapport.bench.policy import building
 from rapport.core.detection import Detection, detection_lines, detection_order
 from rapport.core.errors import PolicyError, SiteError, Unsupported
 from rapport.kernel.chance import Chance

@@ -19,7 +19,7 @@ from typing import cast
 import msgspec
 
 from rapport.bench import mediation_external, mediation_node
-from rapport.bench.door_clients import post_all, post_request
+from rapport.bench.channel.door_clients import post_all, post_request
 from rapport.bench.mediation_events import SENT, events
 from rapport.bench.mediation_external import Between
 from rapport.core.errors import Unavailable

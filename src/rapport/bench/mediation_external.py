@@ -13,7 +13,7 @@ import sys
 import msgspec
 import uvloop
 
-from rapport.bench.door_clients import post_all, post_request
+from rapport.bench.channel.door_clients import post_all, post_request
 from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, interpretations
 from rapport.mediation.model.straight import straight_through
 

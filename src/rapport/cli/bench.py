@@ -14,10 +14,15 @@ from cyclopts import Parameter
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
-NAMES = (
-    *("channel", "communication", "context", "doors", "embedded", "ensemble", "history"),
-    *("mediation", "peers", "policy", "soap", "spark"),
-)
+_MODULES = {
+    **{name: f"{name}.measuring" for name in ("channel", "communication", "context", "ensemble")},
+    **{name: f"channel.{name}" for name in ("doors", "embedded", "history", "soap")},
+    "mediation": "mediation",
+    "peers": "peers",
+    "policy": "policy.measuring",
+    "spark": "spark.measuring",
+}
+NAMES = tuple(sorted(_MODULES))
 _WITH_FULL = ("channel", "communication", "context", "embedded", "history", "spark")
 _WITH_PLOT = ("communication", "context")
 _WITH_PART = ("context", "ensemble")
@@ -87,7 +92,7 @@ def bench(
         )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
     asked = {"full": full, "events": events, "year": year, "part": part, "plot": plot}
-    measured = importlib.import_module(f"rapport.bench.{name}").run(
+    measured = importlib.import_module(f"rapport.bench.{_MODULES[name]}").run(
         quick=quick, **{option: value for option, value in asked.items() if value}
     )
     report = {

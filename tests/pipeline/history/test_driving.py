@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rapport import scenarios
-from rapport.bench import building
+from rapport.bench.policy import building
 from rapport.core.detection import Cause, Undecided, detection_lines
 from rapport.core.errors import PolicyError
 from rapport.core.schema import PARTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from rapport.bench import building
+from rapport.bench.policy import building
 from rapport.core.errors import InvalidInput
 from rapport.pipeline.history.native.choose import choose, interest_filter
 from rapport.pipeline.history.native.whole import why_not_native

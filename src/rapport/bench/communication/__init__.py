@@ -1,0 +1,1 @@
+"""How fast messages reach people and answers come back. [CO-7]"""

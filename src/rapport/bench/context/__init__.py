@@ -1,0 +1,1 @@
+"""How fast brokers answer, beside what was published. [CX-1]"""

@@ -1,0 +1,1 @@
+"""How fast gossip is, simulated and on sockets. [EN-5]"""

@@ -1,0 +1,1 @@
+"""How fast history and live streams run on Spark. [PI-5]"""
