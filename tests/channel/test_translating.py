@@ -34,7 +34,7 @@ from rapport.core.terms import (
     Same,
     at,
 )
-from rapport.testing.conditions import truth
+from rapport.testing.judge.conditions import truth
 
 FAHRENHEIT = Linear(("data", "t"), (Arithmetic(9.0, 160.0, 5.0),))
 MISSED = 0.10000000000000005

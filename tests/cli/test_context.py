@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.context_process import BrokerProcess
-from rapport.testing.nats import free_port
+from rapport.testing.processes.context import BrokerProcess
+from rapport.testing.servers.nats import free_port
 from rapport.transport.addresses import format_address
 
 Captured = pytest.CaptureFixture[str]

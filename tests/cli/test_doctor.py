@@ -11,8 +11,14 @@ import pytest
 from rapport.cli.doctor_site import examine_site, measure_syncs
 from rapport.cli.main import run
 from rapport.kernel.clock import SystemClock
-from rapport.testing.nats import NatsServer, free_port, nats_address, nats_prefix, nats_server
-from rapport.testing.postgres import PostgresAddress, postgres, postgres_server
+from rapport.testing.servers.nats import (
+    NatsServer,
+    free_port,
+    nats_address,
+    nats_prefix,
+    nats_server,
+)
+from rapport.testing.servers.postgres import PostgresAddress, postgres, postgres_server
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.doctor_site import examine_site
-from rapport.testing.nats import free_port
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.nats import free_port
 
 pytestmark = pytest.mark.slow
 

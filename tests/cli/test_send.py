@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rapport.cli.main import run
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rapport.client import Publisher
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

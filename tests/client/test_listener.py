@@ -15,7 +15,7 @@ from rapport.channel.agents.listener_state import Answer
 from rapport.channel.agents.window import Barred, Failed, Reason
 from rapport.client import AsyncListener, Listener, ListenerSettings, ReceivedEvent
 from rapport.core.errors import InvalidInput, LeaseExpired, StoreUnavailable, Unavailable
-from rapport.testing.model_source import ModelSource
+from rapport.testing.judge.model_source import ModelSource
 
 pytestmark = pytest.mark.slow
 

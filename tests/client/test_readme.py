@@ -12,7 +12,7 @@ import pytest
 
 from rapport.core.event import StoredEvent
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 README = Path(__file__).parents[2] / "README.md"

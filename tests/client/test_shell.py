@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 PROGRAM = Path(__file__).parents[2] / "clients" / "shell" / "rapport-publish"

@@ -34,8 +34,8 @@ from rapport.communication.history.rows import LedgerRow
 from rapport.communication.templates import fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 
 HOSTILE = (
     "a\r\nBcc: all@example.org",

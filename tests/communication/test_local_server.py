@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from rapport.testing.local_server import LocalServer
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.servers.local import LocalServer
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow
 

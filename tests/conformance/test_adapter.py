@@ -10,9 +10,9 @@ from rapport.communication.adapters.settings import MailSettings, WebhookSetting
 from rapport.communication.adapters.web.inbox import InboxAdapter
 from rapport.communication.adapters.web.webhook import WebhookAdapter
 from rapport.testing.adapters import ManyAdapter
-from rapport.testing.mail import LocalMailServer
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.suites.adapter import AdapterSuite, Medium
-from rapport.testing.webhook import WebhookSink
 
 
 def no_link(_message: str, _peer: str) -> str:

@@ -24,10 +24,10 @@ from rapport.policy.recorded.files import read_recorded
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import load_site
-from rapport.testing.evaluator import evaluate, judge
-from rapport.testing.varied_policies import varied_policy
-from rapport.testing.varied_worlds import varied_site
-from rapport.testing.worlds import (
+from rapport.testing.judge.evaluator import evaluate, judge
+from rapport.testing.varied.policies import varied_policy
+from rapport.testing.varied.sites import varied_site
+from rapport.testing.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     random_policy,
@@ -87,7 +87,7 @@ def run_on_spark(
     """In three slices of time where the plan allows it."""
     from rapport.pipeline.history.detect import replay_spark
     from rapport.pipeline.session import spark_session
-    from rapport.testing.spark import TEST_SETTINGS
+    from rapport.testing.servers.spark import TEST_SETTINGS
 
     made = replay_spark(
         spark_session(TEST_SETTINGS),

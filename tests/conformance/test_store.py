@@ -12,7 +12,7 @@ from rapport.store.postgres.log import PostgresLogStore
 from rapport.store.postgres.records import PostgresRecordStore
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
-from rapport.testing.disk import ForgetfulDisk
+from rapport.testing.faults.disk import ForgetfulDisk
 from rapport.testing.suites.store import LogStoreSuite, RecordStoreSuite
 
 SMALL_SEGMENT = 4096

@@ -12,9 +12,9 @@ import pytest
 from rapport.context.rights import ContextGrant, ContextRights
 from rapport.core.context_record import EntityRef
 from rapport.kernel.toml import TomlFile
-from rapport.testing.context_process import BrokerProcess
-from rapport.testing.nats import free_port
 from rapport.testing.pages import follow_page
+from rapport.testing.processes.context import BrokerProcess
+from rapport.testing.servers.nats import free_port
 from rapport.transport.addresses import format_address
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/context-network.md"

@@ -34,8 +34,8 @@ from rapport.context.v0_door import V0Door
 from rapport.core.errors import NotAllowed, RapportError
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.testing.context_network import BrokerNetwork, resident_kib
-from rapport.testing.context_process import BrokerProcess
+from rapport.testing.processes.context import BrokerProcess
+from rapport.testing.processes.context_network import BrokerNetwork, resident_kib
 from rapport.transport.base import Address
 from rapport.transport.fragments import WHOLE
 from rapport.transport.framing import Seal, receiver_name

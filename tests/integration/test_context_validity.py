@@ -21,9 +21,9 @@ from rapport.context.api import (
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.overlay.topology import ring
-from rapport.testing.bad_network import BadNetwork
-from rapport.testing.context_load import Tally, ask_for, consumers, providing
-from rapport.testing.context_network import on_loopback
+from rapport.testing.faults.bad_network import BadNetwork
+from rapport.testing.processes.context_load import Tally, ask_for, consumers, providing
+from rapport.testing.processes.context_network import on_loopback
 from rapport.transport.base import Endpoint
 
 pytestmark = pytest.mark.slow

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from rapport.testing.context_process import BrokerProcess
-from rapport.testing.ensemble_nodes import (
+from rapport.testing.faults.namespaces import Machines, why_not
+from rapport.testing.processes.context import BrokerProcess
+from rapport.testing.processes.ensemble_nodes import (
     PROGRAM,
     NodeProcesses,
     has_members,
     knows,
     node_process,
 )
-from rapport.testing.namespaces import Machines, why_not
 from rapport.transport.key_files import add_key, load_keys
 from rapport.transport.keys import make_key
 

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.testing.network import Network
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.faults.network import Network
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

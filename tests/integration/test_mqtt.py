@@ -14,8 +14,8 @@ import pytest
 from paho.mqtt import client as paho
 
 from rapport.core.event import Event
-from rapport.testing.nats import NatsServer
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.nats import NatsServer
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rapport.testing.network import Network
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.faults.network import Network
+from rapport.testing.processes.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 

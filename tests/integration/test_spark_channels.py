@@ -23,7 +23,7 @@ from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.sources.register import register_sources
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ CHILD = """
 import sys
 from rapport.pipeline.session import spark_session
 from rapport.pipeline.sources.register import register_sources
-from rapport.testing.spark import TEST_SETTINGS
+from rapport.testing.servers.spark import TEST_SETTINGS
 
 log, checkpoint = sys.argv[1:]
 spark = spark_session(TEST_SETTINGS)

@@ -40,11 +40,11 @@ from rapport.policy.recorded.files import read_recorded
 from rapport.policy.relations import INSIDE, WITHIN
 from rapport.policy.runners.base import END_OF_TIME, PullData
 from rapport.policy.runners.local import LocalRunner
-from rapport.testing.trials import Trial, varied_trial
-from rapport.testing.varied_policies import varied_policy
-from rapport.testing.varied_worlds import Site as VariedSite
-from rapport.testing.varied_worlds import varied_site
-from rapport.testing.worlds import WINDOW_MS, readings_batch
+from rapport.testing.judge.trials import Trial, varied_trial
+from rapport.testing.varied.policies import varied_policy
+from rapport.testing.varied.sites import Site as VariedSite
+from rapport.testing.varied.sites import varied_site
+from rapport.testing.varied.worlds import WINDOW_MS, readings_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -67,8 +67,8 @@ from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.mediation.outgoing.terms import reading_term, terms_of
 from rapport.mediation.outgoing.terms_conversions import converted
 from rapport.mediation.rejection import Rejected
-from rapport.testing.conditions import truth
-from rapport.testing.seeing import Seeing, view_of
+from rapport.testing.judge.conditions import truth
+from rapport.testing.judge.seeing import Seeing, view_of
 
 EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "300"))
 NUMBERS = st.sampled_from(

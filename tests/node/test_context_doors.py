@@ -20,7 +20,7 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.testing.nats import free_port
+from rapport.testing.servers.nats import free_port
 from rapport.transport.base import Address
 from rapport.transport.key_files import add_key, load_keys, share_keys
 from rapport.transport.keys import make_key

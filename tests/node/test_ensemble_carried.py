@@ -30,7 +30,7 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.site import load_site
-from rapport.testing.lossy import LossyEndpoint
+from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.transport.base import Address, Endpoint
 from rapport.transport.udp_broadcast import Group
 

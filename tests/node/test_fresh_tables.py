@@ -18,7 +18,7 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.rows_server import RowsServer, rows_server
+from rapport.testing.servers.rows import RowsServer, rows_server
 
 __all__ = ["rows_server"]
 

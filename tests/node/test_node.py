@@ -27,7 +27,7 @@ from rapport.policy.engine.events import LATE_TYPE
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.mail import LocalMailServer
+from rapport.testing.servers.mail import LocalMailServer
 from rapport.web.app import serving
 
 pytestmark = pytest.mark.slow

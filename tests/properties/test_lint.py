@@ -16,10 +16,10 @@ from rapport.policy.linting.impossible import Meant, never_fires
 from rapport.policy.linting.instances import Candidates, KnownInstances
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.tables.instances import Instances
-from rapport.testing.holding import Reading
-from rapport.testing.trials import Trial, judged, varied_trial
-from rapport.testing.varied_worlds import Draws
-from rapport.testing.worlds import Pull
+from rapport.testing.judge.holding import Reading
+from rapport.testing.judge.trials import Trial, judged, varied_trial
+from rapport.testing.varied.sites import Draws
+from rapport.testing.varied.worlds import Pull
 
 pytestmark = pytest.mark.slow
 

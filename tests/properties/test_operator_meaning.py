@@ -20,9 +20,9 @@ from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Absent, Plan, Sequence
 from rapport.policy.runners.local import LocalRunner
-from rapport.testing.evaluator import evaluate, judge
-from rapport.testing.occurrences import Reading
-from rapport.testing.trials import (
+from rapport.testing.judge.evaluator import evaluate, judge
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.judge.trials import (
     Trial,
     outcome_lines,
     run_any_way,
@@ -30,11 +30,11 @@ from rapport.testing.trials import (
     varied_trial,
     verdict_of,
 )
-from rapport.testing.trials import (
+from rapport.testing.judge.trials import (
     judged as judged_trial,
 )
-from rapport.testing.varied_worlds import Draws
-from rapport.testing.worlds import (
+from rapport.testing.varied.sites import Draws
+from rapport.testing.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     World,

@@ -26,9 +26,9 @@ from rapport.policy.plan import Plan
 from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED
 from rapport.policy.replaying.second_looker import SecondLooker
 from rapport.policy.runners.local import LocalRunner
-from rapport.testing.occurrences import Reading
-from rapport.testing.trials import Trial, varied_trial
-from rapport.testing.worlds import (
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.judge.trials import Trial, varied_trial
+from rapport.testing.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     World,

@@ -1,5 +1,5 @@
-"""The walk of `rapport.testing.delivery_walk` on a real directory, killed before or after its n-th
-write by its own hand.
+"""The walk of `rapport.testing.processes.delivery_walk` on a real directory, killed before or after
+its n-th write by its own hand.
 
 Arguments: directory, which write (0 = none), `before` or `after`. The medium and what was
 acknowledged are files whose lines are synced before anybody hears of them.
@@ -17,8 +17,8 @@ from rapport.channel.backends.embedded import open_embedded
 from rapport.kernel.clock import ManualClock
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.sqlite import SqliteRecordStore
-from rapport.testing.delivery_walk import BEGIN, Walk
-from rapport.testing.fuses import Fuse
+from rapport.testing.faults.fuses import Fuse
+from rapport.testing.processes.delivery_walk import BEGIN, Walk
 
 
 class Lines:

@@ -32,8 +32,8 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.mail import LocalMailServer
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

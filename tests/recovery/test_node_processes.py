@@ -16,7 +16,7 @@ import pytest
 from rapport.core.errors import Unavailable
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

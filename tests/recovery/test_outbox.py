@@ -21,8 +21,8 @@ import pytest
 from rapport.channel.agents.outbox_reading import inspect_outbox
 from rapport.client import Publisher, PublisherSettings
 from rapport.kernel.chance import Chance
-from rapport.testing.network import Network
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.faults.network import Network
+from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

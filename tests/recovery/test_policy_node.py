@@ -21,8 +21,8 @@ from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.events import ASIDE_TYPE
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.node_process import NodeProcess
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.written_log import WrittenLog
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rapport.testing import effort
-from rapport.testing.effort_lines import Line, lines_of
-from rapport.testing.effort_uses import uses_by_hand
+from rapport.testing.effort import table as effort
+from rapport.testing.effort.lines import Line, lines_of
+from rapport.testing.effort.uses import uses_by_hand
 
 HARNESS = effort.load_harness()
 STEPS = ("start", "joined", "changed", "added")
@@ -129,7 +129,9 @@ def test_what_differs_is_counted_and_makes_the_run_fail(
 @pytest.mark.slow
 def test_the_page_about_effort_is_true() -> None:
     page = effort.PAGE.read_text()
-    assert effort.page_with(effort.tables(), page) == page, "run rapport.testing.effort --write"
+    assert effort.page_with(effort.tables(), page) == page, (
+        "run effort.table --write"
+    )
 
 
 def test_declaring_takes_fewer_lines_of_transformation_everywhere() -> None:

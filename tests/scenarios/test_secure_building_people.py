@@ -20,8 +20,8 @@ from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.people import answer_link_of
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from rapport.tables.held import Changed
 from rapport.tables.own_thread import in_own_thread
 from rapport.tables.refreshing import Refreshing
 from rapport.tables.tables import Tables
-from rapport.testing.rows_server import RowsServer
+from rapport.testing.servers.rows import RowsServer
 
 CONCEPTS = {"person": {"status": "text", "age": "number"}}
 LIFETIME_MS = 60_000

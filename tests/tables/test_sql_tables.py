@@ -9,7 +9,7 @@ from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.toml import TomlFile
 from rapport.tables.declare import TableDeclaration, tables_from_site
 from rapport.tables.tables import Tables
-from rapport.testing.postgres import PostgresAddress
+from rapport.testing.servers.postgres import PostgresAddress
 
 CONCEPTS = {"person": {"status": "text", "age": "number", "armed": "boolean"}}
 PERSONS = TableDeclaration(

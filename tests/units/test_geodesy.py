@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput
-from rapport.testing.meridian import plan_of
+from rapport.testing.judge.meridian import plan_of
 from rapport.units.geodesy import (
     PlanOrigin,
     from_plan,

@@ -26,7 +26,7 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.servers.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow
 

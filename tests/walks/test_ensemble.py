@@ -27,10 +27,10 @@ from rapport.ensemble.backlog import Backlog
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.context_process import BrokerProcess
-from rapport.testing.ensemble_nodes import node_process
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.context import BrokerProcess
+from rapport.testing.processes.ensemble_nodes import node_process
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.mail import LocalMailServer
 
 pytestmark = pytest.mark.slow
 

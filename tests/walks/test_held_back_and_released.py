@@ -23,8 +23,8 @@ from rapport.core.times import format_time, parse_time
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.mail import LocalMailServer
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ import pytest
 
 from rapport.kernel.clock import SystemClock
 from rapport.scenarios.posting import post_json
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.node_process import NodeProcess
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow
 

@@ -35,8 +35,8 @@ from rapport.scenarios.posting import post_json
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.store.files import DiskFile, DiskFiles
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 from rapport.web.app import serving
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rapport.scenarios.secure_building.play import prepare_site
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 
 Address = tuple[str, int]
 

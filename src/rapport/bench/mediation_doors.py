@@ -24,7 +24,7 @@ from rapport.bench.mediation_events import SENT, events
 from rapport.bench.mediation_external import Between
 from rapport.core.errors import Unavailable
 from rapport.kernel.clock import SystemClock
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 
 WAYS = ("baseline", "content-based", "mediated", "reflective", "external")
 CONNECTIONS = 64

@@ -26,7 +26,7 @@ from rapport.core.errors import InvalidInput
 from rapport.pipeline.backtest.run import run_here
 from rapport.policy.readings import readings_schema
 from rapport.site.site import load_site
-from rapport.testing.spark import spark
+from rapport.testing.servers.spark import spark
 
 __all__ = ["spark"]
 

@@ -20,7 +20,7 @@ from rapport.channel.agents.listener_state import Answer
 from rapport.channel.agents.window import Failed, Reason
 from rapport.channel.requesting.batch import Request
 from rapport.core.errors import StoreUnavailable
-from rapport.testing.model_source import ModelSource
+from rapport.testing.judge.model_source import ModelSource
 
 EVENTS = 14
 QUICK = ListenerSettings(

@@ -13,7 +13,7 @@ from rapport.channel.agents.listener_place import PLACE_NAME, FailedEvent, Liste
 from rapport.channel.agents.listener_state import StandsAt
 from rapport.channel.agents.window import Reason
 from rapport.core.errors import Conflict, Corrupt, StoreUnavailable
-from rapport.testing.model_source import make_stored
+from rapport.testing.judge.model_source import make_stored
 
 SESSION = Session(channel="c", query="{}")
 SOMEWHERE = StandsAt("token", True, 17)

@@ -21,7 +21,7 @@ from rapport.channel.agents.listener_state import (
 )
 from rapport.channel.agents.window import Barred, Failed, Idle, Pause, Reason
 from rapport.channel.requesting.batch import Batch, Request
-from rapport.testing.model_source import ModelSource, make_stored
+from rapport.testing.judge.model_source import ModelSource, make_stored
 
 WHY = Reason("a.code", "why")
 NOW = 1_000_000

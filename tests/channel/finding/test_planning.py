@@ -31,7 +31,7 @@ from rapport.store.fields.keys import Both, Either, Within
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.conditions import CONDITIONS, stored_events
+from rapport.testing.judge.conditions import CONDITIONS, stored_events
 
 INDEXED = ("type", "subject", "time", "data.x", "data.deep.z", "headers.h")
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rapport.testing.postgres import postgres, postgres_server
+from rapport.testing.servers.postgres import postgres, postgres_server
 
 __all__ = ["postgres", "postgres_server"]

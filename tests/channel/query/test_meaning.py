@@ -16,7 +16,7 @@ from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.tree import Not
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.conditions import CONDITIONS, row_of, stored_events, truth
+from rapport.testing.judge.conditions import CONDITIONS, row_of, stored_events, truth
 
 
 @pytest.mark.slow

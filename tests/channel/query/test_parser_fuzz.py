@@ -15,7 +15,7 @@ from rapport.channel.query.parser import parse_condition
 from rapport.channel.query.printer import print_condition
 from rapport.channel.query.to_sql import to_sql
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.conditions import CONDITIONS
+from rapport.testing.judge.conditions import CONDITIONS
 
 pytestmark = pytest.mark.slow
 

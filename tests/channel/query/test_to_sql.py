@@ -16,8 +16,8 @@ from rapport.channel.query.kinds import Query, make_query
 from rapport.channel.query.to_sql import SQL_FUNCTIONS, SqlCondition, to_sql
 from rapport.channel.query.tree import Not
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.conditions import CONDITIONS, stored_events
-from rapport.testing.postgres import PostgresAddress
+from rapport.testing.judge.conditions import CONDITIONS, stored_events
+from rapport.testing.servers.postgres import PostgresAddress
 
 pytestmark = pytest.mark.slow
 

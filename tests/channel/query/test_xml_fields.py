@@ -13,7 +13,7 @@ from rapport.channel.query.kinds import make_query
 from rapport.channel.query.tree import Not
 from rapport.channel.query.xml_values import as_number, is_xml, xml_steps
 from rapport.core.event import Event, StoredEvent
-from rapport.testing.conditions import CONDITIONS
+from rapport.testing.judge.conditions import CONDITIONS
 
 ORDER = """<?xml version="1.0" encoding="UTF-16"?>
 <o:order xmlns:o="urn:orders" id="007" o:urgent="true">

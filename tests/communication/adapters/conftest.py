@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rapport.testing.ftp_server import ftp_server as ftp_server
-from rapport.testing.imap_server import imap_server as imap_server
-from rapport.testing.mqtt import mqtt_broker as mqtt_broker
-from rapport.testing.mqtt import mqtt_name as mqtt_name
+from rapport.testing.servers.ftp import ftp_server as ftp_server
+from rapport.testing.servers.imap import imap_server as imap_server
+from rapport.testing.servers.mqtt import mqtt_broker as mqtt_broker
+from rapport.testing.servers.mqtt import mqtt_name as mqtt_name

@@ -14,8 +14,8 @@ from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.notify.apprise import AppriseAdapter, notice, secret_parts
 from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
 from rapport.communication.peers import shown_address
+from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.suites.adapter import make_delivery
-from rapport.testing.webhook import WebhookSink
 
 # The library loads all its services at first use, some of which use old parts of Python.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -12,7 +12,7 @@ from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.mail.email import MailAdapter, make_mail
 from rapport.communication.adapters.settings import MailSettings
 from rapport.communication.addresses import address_fault
-from rapport.testing.mail import LocalMailServer
+from rapport.testing.servers.mail import LocalMailServer
 from rapport.testing.suites.adapter import make_delivery
 
 LINK = "http://127.0.0.1:8484/answer/m1/ana/abc"

@@ -27,8 +27,8 @@ from rapport.communication.adapters.unusable import bury_unusable
 from rapport.core.errors import InvalidInput, NotAllowed, SourceUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
-from rapport.testing.certificates import write_certificate
-from rapport.testing.ftp_server import PASSWORD, USER, LocalFtpServer
+from rapport.testing.servers.certificates import write_certificate
+from rapport.testing.servers.ftp import PASSWORD, USER, LocalFtpServer
 from rapport.testing.suites.adapter import AdapterSuite, Medium, make_delivery
 
 MESSAGE = b'{"type":"TASK","subtype":"DONE","sender":"peer:ana","content":"yes"}'

@@ -23,8 +23,8 @@ from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable
 from rapport.kernel.clock import SystemClock
-from rapport.testing.certificates import write_certificate
-from rapport.testing.imap_server import PASSWORD, ImapServer, ensure_dovecot
+from rapport.testing.servers.certificates import write_certificate
+from rapport.testing.servers.imap import PASSWORD, ImapServer, ensure_dovecot
 from rapport.testing.suites.adapter import make_delivery
 
 pytestmark = pytest.mark.slow

@@ -18,8 +18,8 @@ from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
-from rapport.testing.imap_server import PASSWORD
-from rapport.testing.mail import LocalMailServer
+from rapport.testing.servers.imap import PASSWORD
+from rapport.testing.servers.mail import LocalMailServer
 
 pytestmark = pytest.mark.slow
 

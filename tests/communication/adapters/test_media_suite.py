@@ -14,8 +14,8 @@ from rapport.communication.adapters.mqtt.settings import MqttSettings
 from rapport.communication.adapters.web.page import OpenPages, PageAdapter
 from rapport.communication.adapters.web.settings import PageSettings
 from rapport.kernel.clock import SystemClock
-from rapport.testing.mqtt import Device
-from rapport.testing.nats import NatsServer
+from rapport.testing.servers.mqtt import Device
+from rapport.testing.servers.nats import NatsServer
 from rapport.testing.suites.adapter import AdapterSuite, Medium
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rapport.context.api import ContextBroker, ContextConsumer, ContextNotFound, ContextProvider
 from rapport.kernel.chance import Chance
-from rapport.testing.lossy import LossyEndpoint
+from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.transport.base import Endpoint
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from rapport.context.api import (
     load_keys,
 )
 from rapport.core.errors import RapportError, Unavailable
-from rapport.testing.context_process import BrokerProcess
+from rapport.testing.processes.context import BrokerProcess
 from rapport.transport.key_files import add_key, share_keys
 from rapport.transport.keys import make_key
 

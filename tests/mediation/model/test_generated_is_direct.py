@@ -39,8 +39,8 @@ from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.mediation.rejection import Rejected
-from rapport.testing.mediation import Judge
-from rapport.testing.mediation_conversions import World
+from rapport.testing.judge.mediation import Judge
+from rapport.testing.judge.mediation_conversions import World
 
 pytestmark = pytest.mark.slow
 

@@ -47,8 +47,8 @@ from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
 from rapport.mediation.rejection import Rejected
-from rapport.testing.mediation import Judge
-from rapport.testing.mediation_conversions import World
+from rapport.testing.judge.mediation import Judge
+from rapport.testing.judge.mediation_conversions import World
 
 EXAMPLES = int(os.environ.get("RAPPORT_MEDIATION_EXAMPLES", "100"))
 

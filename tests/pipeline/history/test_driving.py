@@ -34,10 +34,10 @@ from rapport.policy.replaying.replay import replay as replay_here
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import Site, load_site
-from rapport.testing.holding import Reading
-from rapport.testing.varied_policies import varied_policy
-from rapport.testing.varied_worlds import varied_site
-from rapport.testing.worlds import (
+from rapport.testing.judge.holding import Reading
+from rapport.testing.varied.policies import varied_policy
+from rapport.testing.varied.sites import varied_site
+from rapport.testing.varied.worlds import (
     WINDOW_MS,
     random_policy,
     random_world,

@@ -46,8 +46,8 @@ from rapport.policy.plan import (
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.sharing.sides import with_sides
 from rapport.site.site import Site
-from rapport.testing.trials import varied_trial
-from rapport.testing.worlds import (
+from rapport.testing.judge.trials import varied_trial
+from rapport.testing.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     random_policy,

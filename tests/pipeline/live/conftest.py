@@ -22,10 +22,10 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators import check_supported
-from rapport.testing.holding import Reading
-from rapport.testing.varied_policies import varied_policy
-from rapport.testing.varied_worlds import varied_site
-from rapport.testing.worlds import readings_batch
+from rapport.testing.judge.holding import Reading
+from rapport.testing.varied.policies import varied_policy
+from rapport.testing.varied.sites import varied_site
+from rapport.testing.varied.worlds import readings_batch
 
 FAR_MS = 10_000_000
 Outcome = tuple[list[Detection], list[Undecided], list[Cause]]

@@ -13,11 +13,11 @@ from rapport.mediation.model.conversions import Cut, Gather, Join
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.rejection import Rejected
-from rapport.testing.mediated_rows import meanings_with
-from rapport.testing.mediation import Judge
-from rapport.testing.mediation_conversions import World
-from rapport.testing.varied_interpretations import TABLES, Case, in_force_of, ontology_of, payload
-from rapport.testing.varied_typed_form import typed_case
+from rapport.testing.judge.mediation import Judge
+from rapport.testing.judge.mediation_conversions import World
+from rapport.testing.varied.interpretations import TABLES, Case, in_force_of, ontology_of, payload
+from rapport.testing.varied.mediated_rows import meanings_with
+from rapport.testing.varied.typed_form import typed_case
 
 _KEYS = {"tags": "tag", "sensors": "device"}
 WORLD = World(

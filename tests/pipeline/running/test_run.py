@@ -16,7 +16,7 @@ from rapport.pipeline.running.holding import ask_to_stop, wait_until
 from rapport.pipeline.running.run import RunWanted, run_pipeline
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
 from rapport.site.site import load_site
-from rapport.testing.spark import TEST_SETTINGS
+from rapport.testing.servers.spark import TEST_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

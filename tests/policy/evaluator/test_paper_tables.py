@@ -8,9 +8,9 @@ from rapport.core.detection import Detection
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.evaluator import evaluate
-from rapport.testing.occurrences import Reading
-from rapport.testing.worlds import ONTOLOGY, Pull, readings_batch
+from rapport.testing.judge.evaluator import evaluate
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.worlds import ONTOLOGY, Pull, readings_batch
 
 At = tuple[float, float]
 

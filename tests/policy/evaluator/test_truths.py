@@ -13,9 +13,9 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.occurrences import Reading
-from rapport.testing.trials import Trial, judged, outcome_lines, run_locally
-from rapport.testing.worlds import Pull, readings_batch
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally
+from rapport.testing.varied.worlds import Pull, readings_batch
 
 
 def source(attribute: str) -> PushSource:

@@ -1,4 +1,4 @@
-"""A small site to ask questions of, in the short text of `rapport.testing.trials`."""
+"""A small site to ask questions of, in the short text of `rapport.testing.judge.trials`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rapport.policy.explaining.why_not import Question, why_not
 from rapport.policy.explaining.world import Reading, readings_of
 from rapport.policy.ontology import Ontology, PushSource, Relationship, SiteFunction
 from rapport.tables.instances import Instances
-from rapport.testing.trials import Trial, Written, trial_of
-from rapport.testing.worlds import Pull, readings_batch
+from rapport.testing.judge.trials import Trial, Written, trial_of
+from rapport.testing.varied.worlds import Pull, readings_batch
 
 WINDOW_MS = 100
 CONCEPTS = (

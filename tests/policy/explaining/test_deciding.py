@@ -11,9 +11,9 @@ from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explaining.deciding import Decisions
 from rapport.policy.explaining.world import World, readings_of
 from rapport.policy.plan import Plan
-from rapport.testing.evaluator import Verdict
-from rapport.testing.trials import Trial, judged, run_locally, varied_trial
-from rapport.testing.worlds import (
+from rapport.testing.judge.evaluator import Verdict
+from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
+from rapport.testing.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     random_policy,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import UnknownName
 from rapport.kernel.chance import Chance
 from rapport.policy.explaining.verdict import Answer, Miss, Node
-from rapport.testing.holding import Reading
-from rapport.testing.trials import Trial, judged, run_locally, varied_trial
+from rapport.testing.judge.holding import Reading
+from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
 
 Ask = Callable[..., Answer]
 

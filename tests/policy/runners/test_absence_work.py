@@ -22,7 +22,7 @@ from rapport.policy.runners.operators.lookup import Lookup
 from rapport.policy.runners.operators.open_matches import OpenMatches
 from rapport.policy.runners.operators.table import concatenate, count
 from rapport.tables.instances import Instances
-from rapport.testing.worlds import ONTOLOGY, Pull
+from rapport.testing.varied.worlds import ONTOLOGY, Pull
 
 WINDOW_MS = 1_000_000
 STREAM = "person.position"

@@ -18,8 +18,8 @@ from rapport.policy.plan import Absent, Clause, CorrelationTerm, Plan, Positive,
 from rapport.policy.runners.operators.absence import Span, refuted
 from rapport.policy.runners.operators.window import Window
 from rapport.tables.instances import Instances
-from rapport.testing.occurrences import Reading
-from rapport.testing.worlds import Pull, readings_batch
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.worlds import Pull, readings_batch
 
 ANYONE = "*"
 LIFETIME = 4

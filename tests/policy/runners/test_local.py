@@ -11,8 +11,8 @@ from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Constraint, Plan
 from rapport.policy.runners.local import LocalRunner, in_event_order
-from rapport.testing.occurrences import Reading
-from rapport.testing.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 WORLD = random_world(Chance(7), events=60)
 

@@ -26,8 +26,8 @@ from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators import make_operator, window
 from rapport.policy.runners.operators.table import Columns
 from rapport.tables.instances import Instances
-from rapport.testing.occurrences import Reading
-from rapport.testing.worlds import Pull, readings_batch
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.worlds import Pull, readings_batch
 
 Given = tuple[int, tuple[tuple[int, str], ...]]
 """End and causes."""

@@ -32,8 +32,8 @@ from rapport.policy.plan import (
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators import make_operator
 from rapport.tables.instances import Instances
-from rapport.testing.occurrences import Reading
-from rapport.testing.worlds import Pull, readings_batch
+from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.worlds import Pull, readings_batch
 
 
 def source(name: str, attribute: str, uncertainty_ms: int = 0) -> PushSource:

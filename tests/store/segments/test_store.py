@@ -16,7 +16,7 @@ from rapport.kernel.chance import Chance
 from rapport.store.segments.frames import HEADER_BYTES, MAX_BODY_BYTES, encode_frame
 from rapport.store.segments.reading import decode_log_name, encode_log_name
 from rapport.store.segments.store import SegmentLogStore
-from rapport.testing.disk import ForgetfulDisk
+from rapport.testing.faults.disk import ForgetfulDisk
 
 ROOT = Path("/store")
 FIRST_SEGMENT = ROOT / "logs" / "a" / f"{1:020d}.log"

@@ -22,8 +22,8 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
-from rapport.testing.node_process import NodeProcess
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.webhook import WebhookSink
 from rapport.web.app import serving
 from rapport.web.soap.documents import wsdl
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rapport.bench.communication.room import CLOCK, CONTENT
 from rapport.bench.peers.redis import RedisPeer, redis_peer
-from rapport.testing.nats import NatsServer
+from rapport.testing.servers.nats import NatsServer
 
 _BATCH, _IN_FLIGHT = 500, 2_000
 _TEXT, _REPLY = CONTENT.encode(), b"I am on my way."

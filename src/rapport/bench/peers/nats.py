@@ -14,7 +14,7 @@ from typing import Any
 from rapport.bench.peers.peer import BATCH
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
-from rapport.testing.nats import NatsServer
+from rapport.testing.servers.nats import NatsServer
 
 _SUBJECT, _STREAM = "bench.events", "bench"
 _DEDUPE_SECONDS = 120

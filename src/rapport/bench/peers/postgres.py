@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rapport.bench.peers.peer import BATCH
 from rapport.core.event import Event
-from rapport.testing.postgres import LocalPostgres
+from rapport.testing.servers.postgres import LocalPostgres
 
 _TABLE = """
 CREATE TABLE events (

@@ -38,7 +38,7 @@ from rapport.pipeline.live.run import LiveRun, LiveSettings
 from rapport.policy.engine.on_spark import CHANNEL
 from rapport.policy.readings import split_events
 from rapport.site.site import Site, load_site
-from rapport.testing.node_process import NodeProcess
+from rapport.testing.processes.node import NodeProcess
 
 if TYPE_CHECKING:
     import pyarrow as pa

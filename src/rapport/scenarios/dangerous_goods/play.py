@@ -20,7 +20,7 @@ from rapport.node.wiring import make_node
 from rapport.scenarios.dangerous_goods.scenes import EXPECTED, SITE, reports
 from rapport.scenarios.posting import post_json
 from rapport.site.site import load_site
-from rapport.testing.mail import LocalMailServer
+from rapport.testing.servers.mail import LocalMailServer
 from rapport.web.app import serving
 
 _GIVE_UP_MS = 20_000

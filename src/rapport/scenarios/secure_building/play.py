@@ -26,8 +26,8 @@ from rapport.scenarios.secure_building.scenes import (
     reports,
 )
 from rapport.site.site import load_site
-from rapport.testing.mail import LocalMailServer
-from rapport.testing.webhook import WebhookSink
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.webhook import WebhookSink
 from rapport.web.app import serving
 
 ANSWER_WITHIN = "6s"

@@ -12,7 +12,7 @@ from rapport.pipeline.history.native.whole import why_not_native
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.runners.operators.shapes import shape_of
-from rapport.testing.worlds import Pull
+from rapport.testing.varied.worlds import Pull
 
 BUILDING = building.Building(200, 100, 1)
 

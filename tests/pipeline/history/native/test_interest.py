@@ -28,10 +28,10 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.tables.instances import Instances
-from rapport.testing.evaluator import Verdict
-from rapport.testing.trials import Trial, varied_trial, verdict_of
-from rapport.testing.varied_policies import varied_policy
-from rapport.testing.worlds import (
+from rapport.testing.judge.evaluator import Verdict
+from rapport.testing.judge.trials import Trial, varied_trial, verdict_of
+from rapport.testing.varied.policies import varied_policy
+from rapport.testing.varied.worlds import (
     ONTOLOGY,
     WINDOW_MS,
     Pull,

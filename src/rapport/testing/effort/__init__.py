@@ -1,0 +1,1 @@
+"""What transformations cost by hand and declared, measured on our own files. [ME-15]"""

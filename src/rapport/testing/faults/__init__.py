@@ -1,0 +1,1 @@
+"""Disks, networks, clocks and crowds that misbehave as told."""

@@ -1,0 +1,28 @@
+"""The one Spark session of a test run, as a pytest fixture. [PI-1]
+
+A conftest imports the fixture `spark` from here (`noqa: F401`). Several may: the
+session is started once, by the first test that asks, and ends with the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rapport.pipeline.session import spark_session
+from rapport.pipeline.settings import SparkSettings
+
+TEST_SETTINGS = SparkSettings(
+    master="local[2]",
+    memory="512m",
+    rows_per_batch=1_000,
+    # Tests are many short jobs: compiling less costs less than it gains.
+    java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Any:
+    """A SparkSession on two cores; batches are small so that several make up a task."""
+    return spark_session(TEST_SETTINGS)

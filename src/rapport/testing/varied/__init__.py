@@ -1,0 +1,1 @@
+"""Random sites, policies, interpretations and streams: the same seed gives the same."""
