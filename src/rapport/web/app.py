@@ -52,7 +52,7 @@ from rapport.web.guard import Doorkeeper, check_exposure
 from rapport.web.headers import SAFE_HEADERS
 from rapport.web.inbox.access import Inboxes
 from rapport.web.live.socket import Live
-from rapport.web.openapi import AsyncApiDocument, OpenApiDocument
+from rapport.web.openapi.document import AsyncApiDocument, OpenApiDocument
 from rapport.web.problems import http_error_response, problem_response, unexpected_response
 from rapport.web.server import Patience, listening
 from rapport.web.soap import door

@@ -1,40 +1,17 @@
-"""The OpenAPI document: what the framework knows of the routes, completed with what it cannot know.
-[CH-12, UX-5]
+"""Every door of the node, as the OpenAPI document tells of it. [CH-12, UX-5]
 
-A door that is not in the table below is still told: summary from its docstring, JSON answers, and
-problems. Served at `/schema/openapi.json`.
+A door that is not in this table is still told, see `document.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
-from litestar import MediaType
-from litestar import Request as HttpRequest
-from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
-
-from rapport.channel.mqtt.declare import Bridge
 from rapport.channel.requesting.batch import Request
 from rapport.mediation.changing.considering import Done
 from rapport.mediation.changing.shown import Overview, ShownChange
 from rapport.mediation.changing.wanting import Wanted
-from rapport.web.asyncapi import asyncapi_document
-from rapport.web.problems import PROBLEM_JSON
+from rapport.web.openapi.told import JSON, Members, Told
 from rapport.web.publishing import BATCH_TYPE, EVENT_TYPE
-from rapport.web.schemas import (
-    CHANNEL_PATTERN,
-    BatchShown,
-    CloudEvent,
-    Page,
-    ProblemDetails,
-    Published,
-    reference,
-    schema_components,
-)
-
-Members = dict[str, Any]
+from rapport.web.schemas import BatchShown, CloudEvent, Page, Published, reference
 
 EXAMPLE_EVENT: Members = {
     "id": "4711",
@@ -57,13 +34,7 @@ EXAMPLE_INFORMATION: Members = {
     "schema": {"type": "object", "properties": {"machine": {"type": "integer"}}},
     "answers": [{"type": "TASK", "subtype": "DONE", "text": "when it is done"}],
 }
-_JSON = "application/json"
 _HTML, _TEXT = "text/html; charset=utf-8", "text/plain; version=1.0.0; charset=utf-8"
-_REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
-_OPEN = (
-    *("/healthz", "/readyz", "/", "/static/{name}", "/answer/{message}/{peer}/{token}"),
-    *("/sessions", "/inbox", "/inbox/{peer}", "/inbox/{peer}/{link}"),
-)
 _ANY: Members = {}
 _OBJECT: Members = {"type": "object"}
 _FORM = "application/x-www-form-urlencoded"
@@ -84,7 +55,7 @@ _NEW_VALUES: Members = {
 }
 _BATCH_OF_EVENTS: Members = {"type": "array", "items": reference(CloudEvent)}
 _CHANGE_BODIES: dict[str, Members] = {
-    _JSON: reference(Wanted),
+    JSON: reference(Wanted),
     **{f"application/{kind}": {"type": "string"} for kind in ("toml", "yaml", "xml")},
 }
 _BINARY = tuple(
@@ -109,21 +80,6 @@ def _texts_body(*needed: str, optional: tuple[str, ...] = ()) -> Members:
     }
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What the table says of a door."""
-
-    summary: str
-    tag: str
-    bodies: dict[str, Members] = {}
-    """Schemas of request bodies by media type."""
-    example: Any = None
-    """Of the first kind of body."""
-    answer: Members = _ANY
-    media: tuple[str, ...] = (_JSON,)
-    parameters: tuple[Members, ...] = ()
-    statuses: tuple[str, ...] = ("200",)
-
-
 _POSTED_PAGE = Told(
     summary="Log in, answer or log out; leads back to the page",
     tag="people",
@@ -146,7 +102,7 @@ DOORS: dict[tuple[str, str], Told] = {
         bodies={
             EVENT_TYPE: reference(CloudEvent),
             BATCH_TYPE: _BATCH_OF_EVENTS,
-            _JSON: {"anyOf": [reference(CloudEvent), _BATCH_OF_EVENTS]},
+            JSON: {"anyOf": [reference(CloudEvent), _BATCH_OF_EVENTS]},
         },
         example=EXAMPLE_EVENT,
         answer=reference(Published),
@@ -160,7 +116,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/channels/{name}/requests"): Told(
         summary="Request a batch of messages by query or by token",
         tag="channels",
-        bodies={_JSON: reference(Request)},
+        bodies={JSON: reference(Request)},
         example={"query": "type = 'badge.seen'", "max_messages": 10},
         answer=reference(BatchShown),
     ),
@@ -180,7 +136,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/sources/{source}"): Told(
         summary="Take a device's own JSON; answered when it is on disk",
         tag="sources",
-        bodies={_JSON: _ANY},
+        bodies={JSON: _ANY},
         example={"reader": "r1", "tag": "E200-01", "dx": 1.0, "dy": 2.0},
         answer=reference(Published),
     ),
@@ -192,7 +148,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("get", "/interpretations/{interpretation}"): Told(
         summary="One interpretation: by name, by NAME@VERSION, or NAME/transformers/TYPE as Python",
         tag="interpretations",
-        media=(_JSON, "text/x-python; charset=utf-8"),
+        media=(JSON, "text/x-python; charset=utf-8"),
     ),
     ("get", "/interpretations/changes"): Told(
         summary="The history of changes and what became of each",
@@ -245,7 +201,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/answer/{message}/{peer}/{token}"): Told(
         summary="Record a person's answer",
         tag="people",
-        bodies={_JSON: {"type": "object", "additionalProperties": {"type": "string"}}},
+        bodies={JSON: {"type": "object", "additionalProperties": {"type": "string"}}},
         example={"answer": "yes"},
         answer={"type": "string"},
         media=(_HTML,),
@@ -253,14 +209,14 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/sessions"): Told(
         summary="Log a peer in by its password, or renew its token",
         tag="people",
-        bodies={_JSON: _texts_body("peer", optional=("password", "token"))},
+        bodies={JSON: _texts_body("peer", optional=("password", "token"))},
         example={"peer": "ana", "password": "..."},
         statuses=("201",),
     ),
     ("post", "/sessions/messages"): Told(
         summary="Take messages of a logged-in peer, or its AUTH REQUEST",
         tag="people",
-        bodies={_JSON: _ANY},
+        bodies={JSON: _ANY},
         example={"type": "TASK", "subtype": "DONE", "sender": "peer:ana"},
         statuses=("202",),
     ),
@@ -270,14 +226,14 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/peers/{peer}/password"): Told(
         summary="Set a peer's password and end its sessions",
         tag="people",
-        bodies={_JSON: _texts_body("password")},
+        bodies={JSON: _texts_body("password")},
         example={"password": "..."},
     ),
     ("post", "/inputs/{name}"): Told(
         summary="Take messages of an input: JSON, CloudEvents or a form; answered when durable",
         tag="people",
         bodies={
-            _JSON: {"anyOf": [_MESSAGE, {"type": "array", "items": _MESSAGE}]},
+            JSON: {"anyOf": [_MESSAGE, {"type": "array", "items": _MESSAGE}]},
             EVENT_TYPE: reference(CloudEvent),
             _FORM: _FORM_FIELDS,
         },
@@ -299,25 +255,25 @@ DOORS: dict[tuple[str, str], Told] = {
     ("put", "/messages/info/{kind}"): Told(
         summary="Tell what a type of message means",
         tag="messages",
-        bodies={_JSON: {"type": "object"}},
+        bodies={JSON: {"type": "object"}},
         example=EXAMPLE_INFORMATION,
     ),
     ("put", "/messages/info/{kind}/{subtype}"): Told(
         summary="Tell what a type and subtype of message means",
         tag="messages",
-        bodies={_JSON: {"type": "object"}},
+        bodies={JSON: {"type": "object"}},
         example=EXAMPLE_INFORMATION,
     ),
     ("put", "/context/{entity_type}/{entity_id}/{entity_scope}"): Told(
         summary="Say what is true of an entity for a while; answered when it is on disk",
         tag="context",
-        bodies={_JSON: _NEW_VALUES},
+        bodies={JSON: _NEW_VALUES},
         example={"values": {"open": True}, "valid": "30s"},
     ),
     ("post", "/routing"): Told(
         summary="Add a routing rule; answered when it is in force",
         tag="routing",
-        bodies={_JSON: {"type": "object"}},
+        bodies={JSON: {"type": "object"}},
         example={"type": "TASK", "sender": "peer:ana", "to": ["collective:watchers"]},
     ),
     ("get", "/ledger"): Told(summary="Who was told what, and who answered", tag="people"),
@@ -328,7 +284,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/messages"): Told(
         summary="Send messages; answered when they are on disk",
         tag="people",
-        bodies={_JSON: {"anyOf": [_OBJECT, {"type": "array", "items": _OBJECT}]}},
+        bodies={JSON: {"anyOf": [_OBJECT, {"type": "array", "items": _OBJECT}]}},
         example={
             "type": "NOTIFICATION",
             "subtype": "MESSAGE",
@@ -341,25 +297,25 @@ DOORS: dict[tuple[str, str], Told] = {
     ("put", "/peers/{peer}"): Told(
         summary="Add a peer or replace its settings",
         tag="people",
-        bodies={_JSON: _OBJECT},
+        bodies={JSON: _OBJECT},
         example={"addresses": ["inbox:"], "quiet": "22:00-07:00", "zone": "Europe/Vienna"},
     ),
     ("patch", "/peers/{peer}"): Told(
         summary="Change some settings of a peer; null takes one away",
         tag="people",
-        bodies={_JSON: _OBJECT},
+        bodies={JSON: _OBJECT},
         example={"delivery": "preferred"},
     ),
     ("put", "/collectives/{collective}"): Told(
         summary="Add a collective or replace its settings and members",
         tag="people",
-        bodies={_JSON: _OBJECT},
+        bodies={JSON: _OBJECT},
         example={"delivery": "at-least 2", "members": ["ana", "ben"]},
     ),
     ("post", "/collectives/{collective}/members"): Told(
         summary="Let peers join and leave a collective",
         tag="people",
-        bodies={_JSON: _OBJECT},
+        bodies={JSON: _OBJECT},
         example={"join": ["ana"], "leave": []},
     ),
     ("get", "/explain/{event_id}"): Told(summary="The chain of causes of an event", tag="people"),
@@ -380,114 +336,3 @@ DOORS: dict[tuple[str, str], Told] = {
     ),
     ("get", "/overview"): Told(summary="Figures for the page", tag="page"),
 }
-
-
-class OpenApiDocument(JsonRenderPlugin):
-    """Gives out the completed document."""
-
-    def __init__(self) -> None:
-        super().__init__(path="/openapi.json")
-        self._rendered: bytes | None = None
-
-    def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
-        """The document, completed once."""
-        if self._rendered is None:
-            self._rendered = msgspec.json.encode(completed(openapi_schema))
-        return self._rendered
-
-
-class AsyncApiDocument(OpenAPIRenderPlugin):
-    """Gives out the AsyncAPI document beside it."""
-
-    def __init__(self, version: str, bridges: Sequence[Bridge]) -> None:
-        super().__init__(path="/asyncapi.json", media_type=MediaType.JSON)
-        self._rendered = msgspec.json.encode(asyncapi_document(version, bridges))
-
-    def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
-        """The document; it depends on nothing the framework knows."""
-        return self._rendered
-
-
-def completed(schema: Members) -> Members:
-    """The framework's document with bodies, answers, problems, examples, tags and security."""
-    paths = {
-        path: {method: _operation(method, path, told) for method, told in operations.items()}
-        for path, operations in schema["paths"].items()
-    }
-    return schema | {
-        "paths": paths,
-        "tags": [{"name": name} for name in _tags(paths)],
-        "components": {
-            "schemas": schema_components(),
-            "responses": {
-                "Problem": {
-                    "description": "What is wrong and what to do about it",
-                    "content": {PROBLEM_JSON: {"schema": reference(ProblemDetails)}},
-                }
-            },
-            "securitySchemes": {
-                "bearer": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "Asked for once the site names tokens; see its [access].",
-                }
-            },
-        },
-    }
-
-
-def _operation(method: str, path: str, known: Members) -> Members:
-    told = DOORS.get((method, path)) or _by_docstring(path, known)
-    content = {media: {"schema": told.answer} for media in told.media}
-    answers: Members = {
-        status: {"description": told.summary, **({"content": content} if status != "204" else {})}
-        for status in _statuses(told, known)
-    }
-    for status in _REFUSALS:
-        answers.setdefault(status, {"$ref": "#/components/responses/Problem"})
-    if path == "/readyz":
-        answers["503"] = {"description": "Not ready", "content": content}
-    operation = {
-        "operationId": known["operationId"],
-        "summary": told.summary,
-        "description": known.get("description", ""),
-        "tags": [told.tag],
-        "parameters": [_parameter(one) for one in (*known.get("parameters", ()), *told.parameters)],
-        "responses": answers,
-        "security": [] if path in _OPEN else [{}, {"bearer": []}],
-    }
-    return operation | _body(told)
-
-
-def _statuses(told: Told, known: Members) -> tuple[str, ...]:
-    own = tuple(status for status in known["responses"] if status.startswith("2"))
-    return tuple(dict.fromkeys((*own, *told.statuses))) if told.statuses != ("200",) else own
-
-
-def _body(told: Told) -> Members:
-    if not told.bodies:
-        return {}
-    content: Members = {media: {"schema": schema} for media, schema in told.bodies.items()}
-    if told.example is not None:
-        next(iter(content.values()))["example"] = told.example
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _by_docstring(path: str, known: Members) -> Told:
-    """A door that has no entry: its docstring's first sentence, JSON in and out."""
-    sentence = " ".join(str(known.get("description") or known["summary"]).split()).split(". ")[0]
-    return Told(summary=sentence.rstrip("."), tag=path.strip("/").split("/")[0] or "page")
-
-
-def _parameter(known: Members) -> Members:
-    """Names of channels are told as what they may be."""
-    shown = {name: known[name] for name in known if name not in ("deprecated", "allowReserved")}
-    if known["in"] == "path" and known["name"] in ("name", "source"):
-        shown["schema"] = {"type": "string", "pattern": CHANNEL_PATTERN}
-        shown["example"] = "raw.readers" if known["name"] == "name" else "readers"
-    return shown
-
-
-def _tags(paths: Members) -> list[str]:
-    found = (operation["tags"][0] for methods in paths.values() for operation in methods.values())
-    return list(dict.fromkeys(found))

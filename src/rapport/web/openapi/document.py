@@ -1,0 +1,140 @@
+"""The OpenAPI document: what the framework knows of the routes, completed with what it cannot know.
+[CH-12, UX-5]
+
+A door that is not in the table of doors is still told: summary from its docstring, JSON answers,
+and problems. Served at `/schema/openapi.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from litestar import MediaType
+from litestar import Request as HttpRequest
+from litestar.openapi.plugins import JsonRenderPlugin, OpenAPIRenderPlugin
+
+from rapport.channel.mqtt.declare import Bridge
+from rapport.web.openapi.asyncapi import asyncapi_document
+from rapport.web.openapi.doors import DOORS
+from rapport.web.openapi.told import Members, Told
+from rapport.web.problems import PROBLEM_JSON
+from rapport.web.schemas import CHANNEL_PATTERN, ProblemDetails, reference, schema_components
+
+_REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
+_OPEN = (
+    *("/healthz", "/readyz", "/", "/static/{name}", "/answer/{message}/{peer}/{token}"),
+    *("/sessions", "/inbox", "/inbox/{peer}", "/inbox/{peer}/{link}"),
+)
+
+
+class OpenApiDocument(JsonRenderPlugin):
+    """Gives out the completed document."""
+
+    def __init__(self) -> None:
+        super().__init__(path="/openapi.json")
+        self._rendered: bytes | None = None
+
+    def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
+        """The document, completed once."""
+        if self._rendered is None:
+            self._rendered = msgspec.json.encode(completed(openapi_schema))
+        return self._rendered
+
+
+class AsyncApiDocument(OpenAPIRenderPlugin):
+    """Gives out the AsyncAPI document beside it."""
+
+    def __init__(self, version: str, bridges: Sequence[Bridge]) -> None:
+        super().__init__(path="/asyncapi.json", media_type=MediaType.JSON)
+        self._rendered = msgspec.json.encode(asyncapi_document(version, bridges))
+
+    def render(self, request: HttpRequest[Any, Any, Any], openapi_schema: Members) -> bytes:
+        """The document; it depends on nothing the framework knows."""
+        return self._rendered
+
+
+def completed(schema: Members) -> Members:
+    """The framework's document with bodies, answers, problems, examples, tags and security."""
+    paths = {
+        path: {method: _operation(method, path, told) for method, told in operations.items()}
+        for path, operations in schema["paths"].items()
+    }
+    return schema | {
+        "paths": paths,
+        "tags": [{"name": name} for name in _tags(paths)],
+        "components": {
+            "schemas": schema_components(),
+            "responses": {
+                "Problem": {
+                    "description": "What is wrong and what to do about it",
+                    "content": {PROBLEM_JSON: {"schema": reference(ProblemDetails)}},
+                }
+            },
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Asked for once the site names tokens; see its [access].",
+                }
+            },
+        },
+    }
+
+
+def _operation(method: str, path: str, known: Members) -> Members:
+    told = DOORS.get((method, path)) or _by_docstring(path, known)
+    content = {media: {"schema": told.answer} for media in told.media}
+    answers: Members = {
+        status: {"description": told.summary, **({"content": content} if status != "204" else {})}
+        for status in _statuses(told, known)
+    }
+    for status in _REFUSALS:
+        answers.setdefault(status, {"$ref": "#/components/responses/Problem"})
+    if path == "/readyz":
+        answers["503"] = {"description": "Not ready", "content": content}
+    operation = {
+        "operationId": known["operationId"],
+        "summary": told.summary,
+        "description": known.get("description", ""),
+        "tags": [told.tag],
+        "parameters": [_parameter(one) for one in (*known.get("parameters", ()), *told.parameters)],
+        "responses": answers,
+        "security": [] if path in _OPEN else [{}, {"bearer": []}],
+    }
+    return operation | _body(told)
+
+
+def _statuses(told: Told, known: Members) -> tuple[str, ...]:
+    own = tuple(status for status in known["responses"] if status.startswith("2"))
+    return tuple(dict.fromkeys((*own, *told.statuses))) if told.statuses != ("200",) else own
+
+
+def _body(told: Told) -> Members:
+    if not told.bodies:
+        return {}
+    content: Members = {media: {"schema": schema} for media, schema in told.bodies.items()}
+    if told.example is not None:
+        next(iter(content.values()))["example"] = told.example
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _by_docstring(path: str, known: Members) -> Told:
+    """A door that has no entry: its docstring's first sentence, JSON in and out."""
+    sentence = " ".join(str(known.get("description") or known["summary"]).split()).split(". ")[0]
+    return Told(summary=sentence.rstrip("."), tag=path.strip("/").split("/")[0] or "page")
+
+
+def _parameter(known: Members) -> Members:
+    """Names of channels are told as what they may be."""
+    shown = {name: known[name] for name in known if name not in ("deprecated", "allowReserved")}
+    if known["in"] == "path" and known["name"] in ("name", "source"):
+        shown["schema"] = {"type": "string", "pattern": CHANNEL_PATTERN}
+        shown["example"] = "raw.readers" if known["name"] == "name" else "readers"
+    return shown
+
+
+def _tags(paths: Members) -> list[str]:
+    found = (operation["tags"][0] for methods in paths.values() for operation in methods.values())
+    return list(dict.fromkeys(found))
