@@ -16,8 +16,8 @@ POINTS = [BroadcastPoint(probability=p, nodes=20, minutes=0.2, seed=3) for p in 
 @pytest.mark.slow
 def test_several_processes_give_the_same_rows_as_one(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    here = run_grid(None, POINTS, run_broadcasts, folder=one, name="both")
-    there = run_grid(None, POINTS, run_broadcasts, folder=two, name="both", processes=2)
+    here = run_grid(None, POINTS, run_broadcasts, lake=one, name="both")
+    there = run_grid(None, POINTS, run_broadcasts, lake=two, name="both", processes=2)
     assert there.equals(here)
     assert count_made(two, "both", POINTS) == 3
     assert count_made(tmp_path / "none", "both", POINTS) == 0
@@ -34,6 +34,6 @@ def test_a_process_that_is_ended_is_told() -> None:
 
 @pytest.mark.spark
 def test_spark_gives_the_same_rows_as_this_process(spark: Any, tmp_path: Path) -> None:
-    here = run_grid(None, POINTS, run_broadcasts, folder=tmp_path / "here", name="both")
-    there = run_grid(spark, POINTS, run_broadcasts, folder=tmp_path / "there", name="both")
+    here = run_grid(None, POINTS, run_broadcasts, lake=tmp_path / "here", name="both")
+    there = run_grid(spark, POINTS, run_broadcasts, lake=tmp_path / "there", name="both")
     assert there.equals(here)

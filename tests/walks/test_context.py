@@ -6,6 +6,7 @@ PO-2, PO-11]
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -173,6 +174,7 @@ def test_a_policy_asks_three_hops_away_and_the_answer_is_in_the_explanation(
             await asyncio.to_thread(explained, site, found, addresses[0])
             when = await silent(node)
             await asyncio.to_thread(explained_why_not, site, when)
+        await asyncio.to_thread(told_in_the_lake, site)
 
     with brokers(3) as addresses:
         asyncio.run(scenario(addresses))
@@ -240,3 +242,17 @@ def explained_why_not(site: Path, when: int) -> None:
     assert "r3 can not be R: R has status = 'closed', r3 has missing" in text
     assert "? nothing was known of r3" in text
     assert "what desk provided was valid until 20" in text
+
+
+def told_in_the_lake(site: Path) -> None:
+    """How long its broker took is in the log of the node that has stopped: one line, as it ran for
+    less than a minute.
+    """
+    rapport(site, "pipeline", "export")
+    sql = "SELECT type, data FROM bronze_overlay_summaries"
+    (told,) = json.loads(rapport(site, "pipeline", "query", sql, "--format", "json"))
+    assert told["type"] == "rapport.context.summary"
+    answers = json.loads(told["data"])["answers"]
+    assert answers["elsewhere"]["count"] >= 1
+    assert answers["not_found"]["count"] >= 1
+    assert 0 < answers["elsewhere"]["longest"] < 2_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SUMMARIES = "overlay.summaries"
+"""What the node's broker and ensemble node did, a line a minute from each."""
 OF_THE_NODE = (
     "auth",
     "context.audit",
@@ -15,6 +17,7 @@ OF_THE_NODE = (
     "input",
     "intercepted",
     "log",
+    SUMMARIES,
     "pipeline",
     "policies",
     "quarantine",

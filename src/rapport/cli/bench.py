@@ -59,6 +59,15 @@ def bench(
             "directory."
         ),
     ] = None,
+    lake: Annotated[
+        Path | None,
+        Parameter(
+            help="context: keep the rows of the search in this lake, and go on where it was."
+        ),
+    ] = None,
+    master: Annotated[
+        str | None, Parameter(help="context: make the search on Spark there, such as local[2].")
+    ] = None,
     json: Annotated[bool, Parameter(help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run a benchmark: channel (and its parts embedded, peers, doors, soap, history),
@@ -90,8 +99,15 @@ def bench(
             code="cli.bad_option",
             hint="leave it out",
         )
+    if (lake or master) and (name != "context" or part not in (None, "search")):
+        raise InvalidInput(
+            "--lake and --master are for the search of the benchmark context",
+            code="cli.bad_option",
+            hint="leave them out",
+        )
     stderr().print(f"benchmark {name}{' (quick)' if quick else ''} …")
     asked = {"full": full, "events": events, "year": year, "part": part, "plot": plot}
+    asked |= {"lake": lake, "master": master}
     measured = importlib.import_module(f"rapport.bench.{_MODULES[name]}").run(
         quick=quick, **{option: value for option, value in asked.items() if value}
     )

@@ -20,13 +20,15 @@ from rapport.cli.terminal import stderr, write_json
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.ensemble.experiments.catalogue import EXPERIMENTS
 from rapport.ensemble.experiments.experiment import Experiment, read_grid, with_grid
-from rapport.pipeline.grids import count_made, run_grid
+from rapport.pipeline.grids import count_made, run_grid, take_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ALL = "all"
+_LAKE = "lake"
 _PARTS = "parts"
+"""Where versions before kept what was finished, below OUT."""
 
 
 class _Planned(msgspec.Struct, frozen=True):
@@ -49,11 +51,19 @@ def experiment(
         int | None, Parameter(help="Of the local engine, otherwise one for each core.")
     ] = None,
     seed: Annotated[int, Parameter(help="The same seed gives the same figures.")] = 1,
-    out: Annotated[
-        Path, Parameter(help="Folder for CSV, plots and pages; finished points are kept in it.")
-    ] = Path("ensemble-experiments"),
+    out: Annotated[Path, Parameter(help="Folder for CSV, plots and pages.")] = Path(
+        "ensemble-experiments"
+    ),
+    lake: Annotated[
+        Path | None,
+        Parameter(help="Lake for the rows, finished points included; otherwise OUT/lake."),
+    ] = None,
+    site: Annotated[
+        Path | None, Parameter(help="Site whose lake it is, instead of --lake.")
+    ] = None,
     parts: Annotated[
-        Path | None, Parameter(help="Keep finished points here, otherwise in OUT/parts.")
+        Path | None,
+        Parameter(help="Take over points that a version before kept here; otherwise OUT/parts."),
     ] = None,
     quick: Annotated[bool, Parameter(help="Smaller amounts, for a first look.")] = False,
     json: JsonOption = False,
@@ -61,17 +71,20 @@ def experiment(
     """Run experiments; what is finished is not run again, so one that was ended goes on."""
     _check(engine, master, processes)
     planned = _plan(name, grid or [], quick, seed)
-    kept = parts or out / _PARTS
+    kept = _lake_of(lake, site) or out / _LAKE
+    _take_over(planned, kept, parts or out / _PARTS, is_asked=parts is not None)
     told = []
     with _spark(engine, master) as spark:
         for one in planned:
             rows = _run(one, spark, kept, processes or os.cpu_count() or 1)
             report = one.experiment.report(rows.to_pylist())
             files = write_report(out, one.experiment, rows, report)
-            told.append({"name": one.experiment.name, "report": report, "files": files})
+            table = {"lake": str(kept), "table": f"gold/{one.experiment.grid_name}"}
+            told.append({"name": one.experiment.name, "report": report, "files": files, **table})
             if not json:
                 show_report(one.experiment, report)
-                stderr().print(f"{len(files)} files in {out}")
+                rows_are = f"rows are the table gold/{one.experiment.grid_name} of {kept}"
+                stderr().print(f"{len(files)} files in {out}; {rows_are}", soft_wrap=True)
     if json:
         write_json({"experiments": told})
 
@@ -89,6 +102,41 @@ def _check(engine: str, master: str | None, processes: int | None) -> None:
         )
 
 
+def _lake_of(lake: Path | None, site: Path | None) -> Path | None:
+    if lake is not None and site is not None:
+        raise InvalidInput(
+            "--lake and --site both say where the lake is",
+            code="cli.wrong_use",
+            hint="leave one of them out",
+        )
+    if site is None:
+        return lake
+    from rapport.cli.pipeline_lake import lake_directory
+
+    return lake_directory(site)
+
+
+def _take_over(planned: Sequence[_Planned], lake: Path, folder: Path, *, is_asked: bool) -> None:
+    """Brings what a version before kept in a folder into the lake, and says so."""
+    if not folder.is_dir():
+        if is_asked:
+            raise InvalidInput(
+                f"{folder} is no folder",
+                code="cli.wrong_use",
+                hint="finished points are kept in a lake now: say --lake; --parts is for those "
+                "that an earlier version kept in a folder",
+            )
+        return
+    for one in planned:
+        done = take_over(lake, one.experiment.grid_name, folder)
+        if done.points:
+            words = f"{one.experiment.name}: took {done.points} finished points of {folder} over "
+            words += f"into the lake {lake}; the folder is not needed any more"
+            stderr().print(words, soft_wrap=True)
+        for path in done.damaged:
+            stderr().print(f"{path} cannot be read: its point is made again", soft_wrap=True)
+
+
 def _plan(name: str, grid: Sequence[str], quick: bool, seed: int) -> list[_Planned]:
     """All points before anything is run: a grid that fits none of them costs no time."""
     if name != _ALL and name not in EXPERIMENTS:
@@ -102,7 +150,7 @@ def _run(one: _Planned, spark: SparkSession | None, kept: Path, processes: int) 
     experiment, points = one.experiment, one.points
     name = experiment.grid_name
     with _watched(experiment.name, points, lambda: count_made(kept, name, points)):
-        return run_grid(spark, points, experiment.run, folder=kept, name=name, processes=processes)
+        return run_grid(spark, points, experiment.run, lake=kept, name=name, processes=processes)
 
 
 @contextmanager

@@ -124,8 +124,8 @@ def lake_directory(site: Path) -> Path:
 
 
 @contextmanager
-def spark_for(site: Path, engine: str, master: str | None) -> Iterator[SparkSession | None]:
-    """A session with the site's settings, or None when the work is done here."""
+def spark_for(site: Path | None, engine: str, master: str | None) -> Iterator[SparkSession | None]:
+    """A session with the site's settings, if there is one; or None when the work is done here."""
     from rapport.kernel.toml import TomlFile
     from rapport.pipeline.session import running_spark
     from rapport.pipeline.settings import load_spark_settings
@@ -133,8 +133,8 @@ def spark_for(site: Path, engine: str, master: str | None) -> Iterator[SparkSess
     if engine != "spark":
         yield None
         return
-    section = TomlFile.load(site / "site.toml").section("spark")
-    settings = load_spark_settings(section.values, flags={"master": master}, environment=os.environ)
+    said = {} if site is None else TomlFile.load(site / "site.toml").section("spark").values
+    settings = load_spark_settings(said, flags={"master": master}, environment=os.environ)
     stderr().print("starting Spark …")
     with running_spark(settings) as spark:
         yield spark

@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -20,6 +21,7 @@ from rapport.cli.pipeline_lake import (
 )
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_bytes, write_json, write_table
+from rapport.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,11 +30,24 @@ if TYPE_CHECKING:
     from rapport.pipeline.lake.query import Answer
 
 
-def tables(name: str | None = None, /, *, site: SiteOption = None, json: JsonOption = False) -> int:
+LakeOption = Annotated[
+    Path | None,
+    Parameter(help="A lake without a site, such as that of experiments."),
+]
+
+
+def tables(
+    name: str | None = None,
+    /,
+    *,
+    site: SiteOption = None,
+    lake: LakeOption = None,
+    json: JsonOption = False,
+) -> int:
     """List the tables of the lake, or the columns of one."""
     from rapport.pipeline.lake.catalogue import describe, lake_tables, table_named
 
-    lake = lake_directory(site_directory(site))
+    lake = _chosen(lake, site)
     chosen = lake_tables(lake) if name is None else [table_named(lake, name)]
     found = [describe(table) for table in chosen]
     if json:
@@ -52,23 +67,36 @@ def query(
     engine: Annotated[Literal["duckdb", "spark"], Parameter(help="Who answers.")] = "duckdb",
     format: Annotated[Literal["table", "csv", "json"], Parameter(help="How.")] = "table",
     master: MasterOption = None,
+    lake: LakeOption = None,
 ) -> int:
     """Ask the lake a question in SQL; `rapport pipeline tables` lists what can be named."""
-    directory = site_directory(site)
-    answer = _ask(sql, engine, directory, master)
+    chosen = _chosen(lake, site)
+    directory = site_directory(site) if lake is None else None
+    answer = _ask(sql, engine, chosen, directory, master)
     _write_answer(answer.table, format)
     return show_problems(answer.problems)
 
 
-def _ask(sql: str, engine: str, directory: Any, master: str | None) -> Answer:
-    lake = lake_directory(directory)
+def _chosen(lake: Path | None, site: Path | None) -> Path:
+    if lake is None:
+        return lake_directory(site_directory(site))
+    if not lake.is_dir():
+        raise InvalidInput(
+            f"{lake} is no lake",
+            code="cli.wrong_use",
+            hint="name the folder that has bronze, silver or gold in it",
+        )
+    return lake
+
+
+def _ask(sql: str, engine: str, lake: Path, site: Path | None, master: str | None) -> Answer:
     if engine == "duckdb":
         from rapport.pipeline.lake.query import ask_duckdb
 
         return ask_duckdb(lake, sql)
     from rapport.pipeline.lake.query_spark import ask_spark
 
-    with spark_for(directory, engine, master) as spark:
+    with spark_for(site, engine, master) as spark:
         assert spark is not None
         return ask_spark(spark, lake, sql)
 

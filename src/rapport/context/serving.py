@@ -31,6 +31,7 @@ from rapport.context.messages import (
     Refused,
     Status,
 )
+from rapport.context.response_times import BrokerSummary
 from rapport.context.rights import LOCAL, ContextRights
 from rapport.context.shell import BrokerShell
 from rapport.context.stations import Link, as_it_is, open_station
@@ -158,6 +159,7 @@ class ContextBroker:
         now = shell.now()
         if not shell.rights.allows(identity, "read", entity, scope):
             shell.audit.note_asked(identity, entity, scope, NOT_ALLOWED)
+            shell.times.note(NOT_ALLOWED, 0, 0.0)
             raise refusal(NOT_ALLOWED, "no right to read this", what)
         done: asyncio.Future[Found | Refused] = self._promise()
         self.machine.ask(
@@ -171,9 +173,11 @@ class ContextBroker:
         ended = await done
         status = ended.status if isinstance(ended, Refused) else PROCESSED
         shell.audit.note_asked(identity, entity, scope, status)
+        then, now = now, shell.now()
+        hops = ended.hops if isinstance(ended, Found) else 0
+        shell.times.note(status, hops, now.steady_ms - then.steady_ms)
         if isinstance(ended, Refused):
             raise refusal(ended.status, ended.why, what)
-        then, now = now, shell.now()
         if ended.record.valid_until <= now.wall_ms:
             raise refusal(NOT_FOUND, "its validity ended on the way here", what)
         return Located(
@@ -241,6 +245,10 @@ class ContextBroker:
             load=round(found.load, 3),
             counters={**found.counts, **self._transport_counters()},
         )
+
+    def take_summary(self) -> BrokerSummary | None:
+        """What was answered since this was last asked, for the log; none: nothing was."""
+        return self._shell.times.take(self._shell.clock.now_ms())
 
     async def close(self) -> None:
         """Leaves, keeps what waits, and closes; a second call is no error. Channels stay open."""

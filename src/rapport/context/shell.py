@@ -27,6 +27,7 @@ from rapport.context.messages import (
     Request,
     Status,
 )
+from rapport.context.response_times import ResponseTimes
 from rapport.context.rights import ContextRights
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
@@ -59,6 +60,8 @@ class BrokerShell:
         self.station, self.machine, self.clock = station, machine, clock
         self.rights, self.keeping = rights, keeping
         self.audit = BrokerAudit(clock, is_kept=keeping is not None)
+        self.times = ResponseTimes(format_address(machine.address), clock.now_ms())
+        self._moment_ms = 0.0
         self.tasks = Tasks(clock)
         self._alarm = Alarm(clock, machine.next_due_ms, self._tick)
         self.tell_own: Callable[[Message], None] = lambda _message: None
@@ -93,8 +96,9 @@ class BrokerShell:
             self.machine.outbox.clear()
 
     def now(self) -> Now:
-        """This moment."""
-        return Now(self.clock.now_ms(), self.clock.steady_ns() / 1e6)
+        """This moment, which a machine is told next."""
+        self._moment_ms = self.clock.steady_ns() / 1e6
+        return Now(self.clock.now_ms(), self._moment_ms)
 
     def settle(self) -> None:
         """Sends what the machine wants sent, does what it wants done, looks when it is due."""
@@ -160,6 +164,8 @@ class BrokerShell:
             match effect:
                 case Audited():
                     self.audit.note(effect)
+                    if effect.what == "request":
+                        self._note_time(effect)
                 case Kept():
                     self._keep(effect)
                 case NetworkJoined() | NotJoined():
@@ -168,6 +174,11 @@ class BrokerShell:
                 case NeighbourLost():
                     self._know_neighbours()
                     _log.info("neighbour lost", broker=format_address(effect.address))
+
+    def _note_time(self, effect: Audited) -> None:
+        """The answer is sent: what the machine was told of, and what has passed since."""
+        took_ms = effect.took_ms + self.clock.steady_ns() / 1e6 - self._moment_ms
+        self.times.note(effect.status, effect.hops, took_ms)
 
     def _keep(self, effect: Kept) -> None:
         assert self.keeping is not None

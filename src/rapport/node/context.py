@@ -13,6 +13,7 @@ from rapport.context.serving import ContextBroker
 from rapport.context.status import BrokerStatus
 from rapport.context.v0_door import V0Door
 from rapport.core.errors import RapportError, Unavailable
+from rapport.core.event import Event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -20,6 +21,7 @@ from rapport.node.context_answers import ContextAnswers
 from rapport.node.context_source import BrokerSource
 from rapport.node.context_tables import ContextTables
 from rapport.node.context_wishes import Wishes
+from rapport.node.summaries import Summaries
 from rapport.site.context import ContextDeclared
 from rapport.site.site import Site
 from rapport.tables.refreshing import Refreshing
@@ -60,6 +62,7 @@ class NodeContext:
         self._answers = ContextAnswers()
         self._broker: ContextBroker | None = None
         self._v0: V0Door | None = None
+        self._summaries = Summaries(channels, clock, self._summary)
         self._joined = not declared.join
 
     @property
@@ -95,6 +98,7 @@ class NodeContext:
             "context.wishes": wishes.run,
             "context.joining": lambda: self._join(broker, kept_true),
             "context.keys": lambda: self._look_at_keys(watch),
+            "context.summaries": self._summaries.run,
         }
 
     async def close(self) -> None:
@@ -102,6 +106,8 @@ class NodeContext:
         door, self._v0 = self._v0, None
         if door is not None:
             await door.close()
+        if self._broker is not None:
+            await self._summaries.finish()
         broker, self._broker = self._broker, None
         if broker is not None:
             await broker.close()
@@ -113,6 +119,10 @@ class NodeContext:
             joined=self._joined,
             known=self._answers.known(self._clock.now_ms()),
         )
+
+    def _summary(self) -> Event | None:
+        told = self.broker.take_summary()
+        return told.to_event(source=self._site.name) if told is not None else None
 
     async def _open_v0(self, broker: ContextBroker) -> None:
         """The door for strangers, where the site wants one: they have the rights of `v0`."""

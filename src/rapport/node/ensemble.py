@@ -14,6 +14,7 @@ from rapport.channel.federation.intake import Append
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.context.serving import ContextBroker
 from rapport.core.errors import RapportError, Unavailable, UnknownName
+from rapport.core.event import Event
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.backlog import Receipt
 from rapport.ensemble.carrying import Collector, Confirming
@@ -40,6 +41,7 @@ from rapport.node.ensemble_interpretations import (
 from rapport.node.ensemble_late import LateLook
 from rapport.node.ensemble_record import KnowledgeRecord
 from rapport.node.meanings import Meanings
+from rapport.node.summaries import Summaries
 from rapport.site.ensemble import EnsembleDeclared
 from rapport.site.site import Site
 from rapport.transport.key_files import KeyFileWatch
@@ -102,6 +104,7 @@ class NodeEnsemble:
         self._late = LateLook(channels, clock, self._carried.sources)
         self._telling = ContextTelling(ties.told, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
+        self._summaries = Summaries(channels, clock, self._summary)
 
     @property
     def running(self) -> EnsembleNode:
@@ -140,6 +143,8 @@ class NodeEnsemble:
 
     async def close(self) -> None:
         """Says goodbye to the other nodes and lets the address go."""
+        if self._running is not None:
+            await self._summaries.finish()
         running, self._running = self._running, None
         if running is not None:
             await running.close()
@@ -204,7 +209,10 @@ class NodeEnsemble:
 
     def _work(self) -> dict[str, Callable[[], Awaitable[None]]]:
         ties = self._declared.ties
-        work: dict[str, Callable[[], Awaitable[None]]] = {"ensemble.record": self._record.run}
+        work: dict[str, Callable[[], Awaitable[None]]] = {
+            "ensemble.record": self._record.run,
+            "ensemble.summaries": self._summaries.run,
+        }
         if ties.carried:
             work |= {"ensemble.carried": self._carried.run, "ensemble.late": self._late.run}
         if ties.told:
@@ -244,6 +252,10 @@ class NodeEnsemble:
         if self._context is None:
             raise Unavailable("the site has no context broker", code="context.no_broker_here")
         return self._context.broker
+
+    def _summary(self) -> Event | None:
+        told = self.running.take_summary()
+        return told.to_event(source=self._site.name) if told is not None else None
 
     def _note(self, component: str, error: RapportError) -> None:
         fault = fault_of(error, error.code, component=component)

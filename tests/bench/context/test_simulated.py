@@ -3,15 +3,19 @@ import xml.etree.ElementTree as ElementTree
 import pyarrow as pa
 import pytest
 
+from rapport.bench.context import simulated
 from rapport.bench.context.simulated import (
     scale_point,
     study_lines,
     study_plots,
     study_results,
 )
+from rapport.cli.bench import bench
 from rapport.context.simulation.point import SearchPoint, run_point
 from rapport.context.simulation.study import study_points
+from rapport.core.errors import InvalidInput
 from rapport.pipeline.drawing.curves import Axis, curves_plot
+from rapport.pipeline.lake.query import ask_duckdb
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +35,27 @@ def test_every_part_of_the_study_has_its_table(rows):
     lines = study_lines(rows)
     for part in ("limits", "look-ahead", "strategies", "replication", "loss", "sizes"):
         assert part in lines
+
+
+def test_a_study_that_is_kept_is_a_table_of_the_lake_and_is_not_made_again(tmp_path, monkeypatch):
+    few = [SearchPoint(part="limits", brokers=20, requests=20, copies=n) for n in (1, 2)]
+    monkeypatch.setattr(simulated, "study_points", lambda quick: few)
+    first = simulated.run_search_study(quick=True, lake=tmp_path)
+
+    def fails(point):
+        raise AssertionError(point)
+
+    monkeypatch.setattr(simulated, "run_point", fails)
+    assert simulated.run_search_study(quick=True, lake=tmp_path).equals(first)
+    answer = ask_duckdb(tmp_path, "SELECT copies FROM context_search_1 ORDER BY copies")
+    assert answer.table["copies"].to_pylist() == [1, 2]
+
+
+def test_only_the_search_has_a_lake(tmp_path):
+    for asked in ({"name": "channel"}, {"name": "context", "part": "scale"}):
+        with pytest.raises(InvalidInput) as refused:
+            bench(**asked, lake=tmp_path)
+        assert refused.value.code == "cli.bad_option"
 
 
 def test_what_was_measured_comes_in_the_form_of_all_benchmarks(rows):

@@ -16,9 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from rapport.channel.export.files import write_parts
+from rapport.context.response_times import BrokerSummary
 from rapport.core.detection import Detection, Undecided
+from rapport.core.durations import DurationCounts, Durations
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.message import Identifier, Message
+from rapport.ensemble.runtime.figures import GossipSummary
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -29,11 +32,12 @@ NODE = {
     "detections",
     "intercepted",
     "log",
+    "overlay.summaries",
     "pipeline",
     "policies",
     "tables.rows",
 }
-NODE |= {"quarantine", "releases"}
+NODE |= {"quarantine", "releases", "context.audit", "context.found", "context.wishes"}
 BEGIN = 1_772_452_800_000  # 2026-03-02T12:00:00Z
 
 
@@ -95,6 +99,7 @@ def judge(lake: Path) -> Tables:
     judge_ledger(rows, tables)
     judge_mediation(rows, tables)
     judge_timing(rows, tables)
+    judge_overlay(rows, tables)
     judge_provenance(rows, tables)
     return {name: table for name, table in tables.items() if not name.startswith("_")}
 
@@ -578,6 +583,60 @@ def judge_provenance(rows: dict[str, list[Row]], tables: Tables) -> None:
     tables["provenance"] = [dict(zip(names, edge, strict=True)) for edge in once]
 
 
+def judge_overlay(rows: dict[str, list[Row]], tables: Tables) -> None:
+    """Every count of every step becomes so many durations again."""
+    every = reversed(rows.get("overlay.summaries", []))
+    once = {(row["source"], row["id"]): row for row in every}.values()
+    tables |= {"gossip": [], "gossip_messages": [], "brokers": []}
+    gossip = [
+        row["said"] | {"position": row["position"]}
+        for row in once
+        if row["type"] == "rapport.ensemble.summary" and row["said"]
+    ]
+    for (node,), own in groups(gossip, "node").items():
+        newest = max(own, key=lambda one: (one["until"], one["position"]))
+        tables["gossip"].append(
+            {
+                "node": node,
+                "begin": min(one["since"] for one in own),
+                "end": max(one["until"] for one in own),
+                "covered": sum(one["until"] - one["since"] for one in own),
+                "sent": sum(sum(one["sent"].values()) for one in own),
+                "received": sum(sum(one["received"].values()) for one in own),
+                "first": sum(one["first"] for one in own),
+                "replaced": sum(one["ages"]["count"] for one in own),
+                "replicas": newest["replicas"],
+                **spread_of_steps([one["ages"] for one in own], "age"),
+            }
+        )
+        kinds = sorted({kind for one in own for kind in (*one["sent"], *one["received"])})
+        tables["gossip_messages"] += [
+            {
+                "node": node,
+                "kind": kind,
+                "sent": sum(one["sent"].get(kind, 0) for one in own),
+                "received": sum(one["received"].get(kind, 0) for one in own),
+            }
+            for kind in kinds
+        ]
+    answers = [
+        {"broker": row["said"]["broker"], "answer": answer, "counts": counts}
+        for row in once
+        if row["type"] == "rapport.context.summary"
+        for answer, counts in row["said"]["answers"].items()
+    ]
+    for (broker, answer), own in groups(answers, "broker", "answer").items():
+        counts = [one["counts"] for one in own]
+        told = {"broker": broker, "answer": answer, "requests": sum(one["count"] for one in counts)}
+        tables["brokers"].append(told | spread_of_steps(counts, "response_us"))
+
+
+def spread_of_steps(counts: list[Row], prefix: str) -> Row:
+    every = [step for one in counts for step, times in one["steps"] for _ in range(times)]
+    told = spread(every, prefix)
+    return told | {f"{prefix}_longest": max(one["longest"] for one in counts)} if every else told
+
+
 @pytest.fixture(scope="session")
 def judged() -> Callable[[Path], Tables]:
     """The figures of a lake, by plain loops."""
@@ -742,6 +801,46 @@ class OddLog:
                 states.append((state, {"peer": peer}))
         return states
 
+    def summaries(self) -> None:
+        """Of two nodes' gossip and two brokers; some lines twice, some of nothing new, one that
+        cannot be read.
+        """
+        chance = self.chance
+        for number in range(40):
+            since = self.now
+            if number % 3:
+                kinds = chance.sample(("knowledge", "headers", "pull"), chance.randrange(1, 4))
+                told: GossipSummary | BrokerSummary = GossipSummary(
+                    node=chance.choice(("n1", "n2")),
+                    since=since,
+                    until=since + chance.choice((0, 60_000)),
+                    sent={kind: chance.randrange(1, 9) for kind in kinds},
+                    received={"knowledge": 3} if chance.random() < 0.7 else {},
+                    first=chance.randrange(3),
+                    ages=self.durations(),
+                    replicas=chance.randrange(9),
+                )
+            else:
+                kinds = chance.sample(("here", "elsewhere", "not_found"), chance.randrange(1, 4))
+                told = BrokerSummary(
+                    broker=chance.choice(("10.0.0.1:7", "10.0.0.2:7")),
+                    since=since,
+                    until=since + 60_000,
+                    answers={kind: self.durations(at_least=1) for kind in kinds},
+                )
+            event = told.to_event(source="site")
+            self.append("overlay.summaries", event)
+            if chance.random() < 0.2:
+                self.append("overlay.summaries", event)
+        broken = self.event("rapport.ensemble.summary", "broken", data=["no", "summary"])
+        self.append("overlay.summaries", broken)
+
+    def durations(self, at_least: int = 0) -> DurationCounts:
+        found = Durations()
+        for _ in range(self.chance.randrange(at_least, 30)):
+            found.add(int(self.chance.expovariate(1 / 5_000)))
+        return found.take()
+
 
 @pytest.fixture(scope="session")
 def odd_lake() -> Callable[[Path, int], None]:
@@ -753,6 +852,7 @@ def odd_lake() -> Callable[[Path, int], None]:
         detections = log.findings()
         for number in range(120):
             log.message(number, detections)
+        log.summaries()
         log.write(lake)
 
     return write

@@ -16,11 +16,14 @@ from rapport.pipeline.figures.provenance_plot import provenance_plot
 from rapport.pipeline.figures.reports import EdgeCount, Report
 from rapport.pipeline.figures.rows import (
     AdapterRow,
+    BrokerRow,
     ChannelRow,
     DelayRow,
     Edge,
     FunnelRow,
     GapRow,
+    GossipMessages,
+    GossipRow,
     HourCount,
     LateCount,
     MediationRow,
@@ -45,7 +48,7 @@ NOTHING = dict.fromkeys(
 )
 EMPTY = Report(
     readings=0, late=0, answered=0, series_step=60_000, series=(), delays=(), edges=(),
-    edge_counts=(), **NOTHING,
+    edge_counts=(), gossip=(), gossip_messages=(), brokers=(), **NOTHING,
 )  # fmt: skip
 
 
@@ -93,6 +96,23 @@ FULL = msgspec.structs.replace(
     gaps=(GapRow("events", NOON, NOON + DAY, DAY),),
     series=(SeriesPoint("events", NOON, 3), SeriesPoint("events", NOON + 600_000, 4)),
     delays=(DelayRow("events", "gate", 3, 1, QUICK),),
+    gossip=(
+        GossipRow(
+            node=EVIL, begin=NOON, end=NOON + HOUR, covered=HOUR, sent=120, received=60, first=2,
+            replaced=58, replicas=2, age=QUICK,
+        ),
+        GossipRow(
+            node="alone", begin=NOON, end=NOON, covered=0, sent=1, received=0, first=0, replaced=0,
+            replicas=0,
+        ),
+    ),
+    gossip_messages=(GossipMessages(EVIL, "pull_parts", 120, 60),),
+    brokers=(
+        BrokerRow(
+            broker="127.0.0.1:7", answer="not_found", requests=3,
+            response_us=Spread(3, 153, 2_549, 40_000, 1_234_567),
+        ),
+    ),
     edges=(
         edge("shows", "reading:e1", "detection:d1"),
         edge("led to", "detection:d1", "message:m1", via=EVIL, state="done"),
@@ -138,7 +158,7 @@ def test_behind_every_plot_stands_a_table() -> None:
     for section in re.findall(r"<section.*?</section>", page, re.S):
         assert "<svg" in section
         assert "<table" in section
-    assert page.count("<section") == 10
+    assert page.count("<section") == 12
 
 
 def test_every_plot_has_a_title_and_a_description() -> None:
@@ -168,8 +188,12 @@ def test_an_empty_report_is_a_page_too() -> None:
     assert "<svg" not in page
 
 
-def test_what_has_no_figures_yet_is_said() -> None:
-    assert "gossip" in report_page(EMPTY, site="here")
+def test_figures_of_gossip_and_brokers_say_how_exact_they_are() -> None:
+    page = report_page(FULL, site="here")
+    assert "at most 3 % too low" in page
+    assert "127.0.0.1:7 · not found: median 153 us, 90 % 2.5 ms, longest 1.234 s" in page
+    assert "pull parts, sent: 120" in page
+    assert "<td>2.0</td>" in re.sub(r"<td[^>]*>", "<td>", page)  # messages a minute
 
 
 @pytest.mark.parametrize("values", [(0, 0, 0, 0), (-5, -5, -5, -5), (1, 10**12, 10**13, 10**14)])

@@ -16,8 +16,15 @@ from rapport.communication.arriving.answers import (
     answer_token,
     record_answer,
 )
+from rapport.context.faults import ContextNotFound
+from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.event import make_event
 from rapport.core.times import format_time
+from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.model.component import Component
+from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.runtime.settings import RuntimeSettings
+from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
@@ -32,6 +39,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
 CLOCK = SystemClock()
+OVERLAYS = """
+[context]
+listen = "127.0.0.1:0"
+[ensemble]
+node = "hall"
+listen = "127.0.0.1:0"
+gossip = { knowledge_ms = 100, probability = 1.0 }
+"""
+ROOM = EntityRef("room", "r1")
 Tables = dict[str, list[dict[str, Any]]]
 
 
@@ -43,8 +59,49 @@ def make_site(directory: Path) -> Path:
     file = site / "site.toml"
     text = file.read_text().replace('lateness = "5s"', 'lateness = "200ms"')
     text = text.replace('"mail:ana@example.org"', '"mail:ana@example.org", "inbox:"')
-    file.write_text(text.replace('window = "5s"', 'window = "300ms"'))
+    file.write_text(text.replace('window = "5s"', 'window = "300ms"') + OVERLAYS)
     return site
+
+
+class Car(Component):
+    """Lives on a node elsewhere."""
+
+    seats: int = 4
+
+
+async def gossiped(node: Node) -> None:
+    """Another node tells of its car until some versions took each other's place."""
+    assert node.ensemble is not None
+    running = node.ensemble.running
+    settings = RuntimeSettings(gossip=GossipSettings(knowledge_ms=50, probability=1.0))
+    other = await EnsembleNode.open(
+        "street",
+        [Car(id="car 1")],
+        listen=("127.0.0.1", 0),
+        clock=CLOCK,
+        chance=Chance(1),
+        join=[running.address],
+        settings=settings,
+    )
+
+    async def heard() -> bool:
+        return running.status().counters.get("versions_received", 0) >= 4
+
+    try:
+        await until(heard)
+    finally:
+        await other.close()
+
+
+async def asked(node: Node) -> None:
+    """The broker is asked for what it has, and for what nobody has."""
+    assert node.context is not None
+    broker, now_ms = node.context.broker, CLOCK.now_ms()
+    await broker.put(ContextRecord("desk", ROOM, "status", now_ms, now_ms + 60_000, {"n": 1}))
+    for _ in range(3):
+        await broker.ask(ROOM, "status")
+    with pytest.raises(ContextNotFound):
+        await broker.ask(ROOM, "other", within_ms=100)
 
 
 async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
@@ -62,7 +119,8 @@ async def badge(node: Node, id: str, reader: str, tag: str, ago_ms: int = 0) -> 
 
 async def live(site: Path) -> None:
     """Two alarms, of which ana answers one and the other goes on to the lead; a late reading, one
-    without a known tag, one of a source that nobody declared.
+    without a known tag, one of a source that nobody declared; a neighbour's car, and questions to
+    the broker.
     """
     node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
     await node.start()
@@ -81,6 +139,8 @@ async def live(site: Path) -> None:
         await badge(node, "4", "r2", "E200-02", ago_ms=60_000)
         await until(lambda: told(node, 2))
         await until(lambda: escalated(node))
+        await gossiped(node)
+        await asked(node)
     finally:
         await node.stop()
 
@@ -117,7 +177,15 @@ def test_the_command_tells_of_a_real_node_what_plain_loops_tell(
     assert relations == {"shows", "led to", "told", "answered", "escalated"}
     assert {row["source"] for row in expected["quarantine"]} == {"readers", "oldcam"}
     assert [row["source"] for row in expected["late"]] == ["readers"]
+    (hall,) = expected["gossip"]
+    assert (hall["node"], hall["first"]) == ("hall", 1)
+    assert hall["age_timed"] == hall["replaced"] >= 3
+    assert [row["kind"] for row in expected["gossip_messages"]].count("knowledge") == 1
+    answers = {row["answer"]: row["requests"] for row in expected["brokers"]}
+    assert answers == {"here": 3, "not_found": 1}
     told = page.read_text()
+    assert "How knowledge spread" in told
+    assert "How fast brokers answered" in told
     assert "What happened at secure-building" in told
     assert "escalated: collective:security-leads" in told
     assert not (lake / ".report").exists()

@@ -20,6 +20,7 @@ from rapport.bench.communication.collective import in_a_process_of_its_own
 from rapport.bench.communication.peers import NATS, REDIS, nats_rate, redis_rate
 from rapport.bench.communication.plot import Grid, grid_lines, grid_plot
 from rapport.bench.communication.rules import FEW, engine_us
+from rapport.bench.communication.side_by_side import side_by_side
 from rapport.bench.communication.stages import stages
 from rapport.bench.results import Result, absent, limit, rate
 
@@ -40,6 +41,7 @@ def run(quick: bool, full: bool = False, plot: Path | None = None) -> dict[str, 
         plot.write_text(grid_plot(grid, GOAL), encoding="utf-8")
     parts: tuple[Callable[[bool], list[Result]], ...] = (
         _other_ways,
+        _nodes,
         _stages,
         _rules,
         _collective,
@@ -102,6 +104,22 @@ def _other_ways(quick: bool) -> list[Result]:
 
 
 # --- the other parts ---
+
+
+def _nodes(quick: bool) -> list[Result]:
+    """One process can use one processor: more of them are used by more nodes."""
+    _say("nodes side by side …")
+    messages = 1_000 if quick else 100_000
+    workers, peers = 10, 100
+    rates = {nodes: side_by_side(nodes, workers, peers, messages) for nodes in (1, 2)}
+    where = f"{workers} workers x {peers} peers each, a log each"
+    return [
+        *(
+            rate(f"handled, {nodes} nodes side by side, {where}", handled, "messages/s")
+            for nodes, handled in rates.items()
+        ),
+        rate("two nodes / one", rates[2] / rates[1], "times"),
+    ]
 
 
 def _stages(quick: bool) -> list[Result]:

@@ -49,16 +49,16 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def run_search_study(
-    *, quick: bool = False, spark: SparkSession | None = None, folder: Path | None = None
+    *, quick: bool = False, spark: SparkSession | None = None, lake: Path | None = None
 ) -> pa.Table:
-    """A row for each point of the study; with a session spread over its cores. `folder` keeps the
+    """A row for each point of the study; with a session spread over its cores. `lake` keeps the
     rows, so that a run that was ended goes on; without one everything is made anew.
     """
     points = study_points(quick=quick)
-    if folder is not None:
-        return run_grid(spark, points, run_point, folder=folder, name=STUDY)
+    if lake is not None:
+        return run_grid(spark, points, run_point, lake=lake, name=STUDY)
     with tempfile.TemporaryDirectory() as directory:
-        return run_grid(spark, points, run_point, folder=Path(directory), name=STUDY)
+        return run_grid(spark, points, run_point, lake=Path(directory), name=STUDY)
 
 
 def scale(quick: bool) -> list[Result]:

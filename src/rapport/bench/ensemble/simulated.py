@@ -41,7 +41,7 @@ def sweep(quick: bool) -> list[Result]:
             None,
             points,
             run_broadcasts,
-            folder=Path(folder),
+            lake=Path(folder),
             name="sweep",
             processes=os.cpu_count() or 1,
         ).to_pylist()

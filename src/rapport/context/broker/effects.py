@@ -18,7 +18,8 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
 
 class Audited(msgspec.Struct, frozen=True, gc=False):
     """A client did something: `what` is put, request, watch, join, leave or monitor; `status` is
-    what it was told (102 for an answered request).
+    what it was told (102 for an answered request). Of a request also how long it was looked for, up
+    to the moment the machine was told of, and how far away it was found.
     """
 
     what: str
@@ -27,6 +28,8 @@ class Audited(msgspec.Struct, frozen=True, gc=False):
     status: int
     entity: EntityRef | None = None
     scope: str = ""
+    took_ms: float = 0.0
+    hops: int = 0
 
 
 class NeighbourLost(msgspec.Struct, frozen=True, gc=False):

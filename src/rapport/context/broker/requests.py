@@ -36,7 +36,8 @@ class Requests:
 
     def __init__(self, place: Workplace, asking: Asking) -> None:
         self._place, self._asking = place, asking
-        self._under_way: set[RequestKey] = set()
+        self._under_way: dict[RequestKey, float] = {}
+        """Since when, in steady time."""
         self._per_sender: defaultdict[Address, int] = defaultdict(int)
         self._finished: OrderedDict[RequestKey, tuple[Answer | Status, float]] = OrderedDict()
 
@@ -70,7 +71,7 @@ class Requests:
             busy = Status(request.id, TOO_BUSY, "you have too many searches under way")
             self._tell(busy, request.question, sender)
             return
-        self._under_way.add(key)
+        self._under_way[key] = now.steady_ms
         self._per_sender[sender.address] += 1
 
         def answered(ended: Ended, now: Now) -> None:
@@ -81,7 +82,7 @@ class Requests:
         )
 
     def _ended(self, key: RequestKey, ended: Ended, sender: Sender, now: Now) -> None:
-        self._under_way.discard(key)
+        took_ms = now.steady_ms - self._under_way.pop(key, now.steady_ms)
         self._per_sender[sender.address] -= 1
         if not self._per_sender[sender.address]:
             del self._per_sender[sender.address]
@@ -92,13 +93,17 @@ class Requests:
             answer = Status(key[1], ended.status, ended.why)
             self._place.counts["refused"] += 1
         self._remember(key, answer, now)
-        self._tell(answer, key[2], sender)
+        self._tell(answer, key[2], sender, took_ms)
 
-    def _tell(self, answer: Answer | Status, question: Question, sender: Sender) -> None:
+    def _tell(
+        self, answer: Answer | Status, question: Question, sender: Sender, took_ms: float = 0.0
+    ) -> None:
         self._place.send(answer, sender.address)
         if self._place.settings.audits:
-            status = answer.status if isinstance(answer, Status) else PROCESSED
-            self._audit(status, question, sender)
+            if isinstance(answer, Status):
+                self._audit(answer.status, question, sender, took_ms)
+            else:
+                self._audit(PROCESSED, question, sender, took_ms, answer.hops)
 
     def _remember(self, key: RequestKey, answer: Answer | Status, now: Now) -> None:
         """Because the answer may be lost, and the same request come once more."""
@@ -120,7 +125,14 @@ class Requests:
         del self._finished[key]
         return None
 
-    def _audit(self, status: int, question: Question, sender: Sender) -> None:
+    def _audit(
+        self,
+        status: int,
+        question: Question,
+        sender: Sender,
+        took_ms: float = 0.0,
+        hops: int = 0,
+    ) -> None:
         self._place.effects.append(
             Audited(
                 "request",
@@ -129,5 +141,7 @@ class Requests:
                 status,
                 question.entity,
                 question.scope,
+                took_ms,
+                hops,
             )
         )

@@ -15,6 +15,7 @@ from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.node import Grouping, NodeMachine
+from rapport.ensemble.runtime.figures import GossipSummary
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
 from rapport.ensemble.runtime.shell import NodeShell, Told
@@ -172,6 +173,13 @@ class EnsembleNode:
             waiting_calls=shell.threads.waiting,
             counters=self._counters(),
         )
+
+    def take_summary(self) -> GossipSummary | None:
+        """What its gossip came to since this was last asked, for the log; none: nothing
+        happened.
+        """
+        replicas = self.machine.host.replicas
+        return self._shell.figures.take(replicas, len(replicas), self._shell.now().wall_ms)
 
     async def close(self) -> None:
         """Says goodbye and closes; a second call is no error. Processes that run are left alone,

@@ -24,6 +24,7 @@ from rapport.ensemble.runtime.control import (
     decode_control,
     encode_control,
 )
+from rapport.ensemble.runtime.figures import GossipFigures
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.ensemble.runtime.threads import Threads
@@ -67,6 +68,7 @@ class NodeShell:
         """Gets what this node published, each version once."""
         self.tell_status: Callable[[], str] = lambda: ""
         self.recording = recording
+        self.figures = GossipFigures(machine.node, clock.now_ms())
         self._alarm = Alarm(clock, self.next_due_ms, self._tick)
         self._published: dict[str, int] = {}
 
@@ -100,7 +102,7 @@ class NodeShell:
         if self.swim is not None and self.swim.changes:
             self._members_changed(now)
         if self.machine.changed:
-            self._tell_changed()
+            self._tell_changed(now)
         self._send_all(now)
         self._alarm.look()
 
@@ -128,6 +130,7 @@ class NodeShell:
         now = self.now()
         if self.recording is not None:
             self.recording.received(message, sender, now)
+        self.figures.received(message)
         self.machine.handle(message, sender, now)
         self.settle(now)
 
@@ -175,7 +178,8 @@ class NodeShell:
                     continue
                 if self.recording is not None:
                     self.recording.sent(outgoing, now)
-                self._send(data, outgoing.to)
+                if self._send(data, outgoing.to):
+                    self.figures.sent(outgoing.message)
             outbox.clear()
         if self.swim is not None and self.swim.outbox:
             for message, to in self.swim.outbox:
@@ -193,7 +197,7 @@ class NodeShell:
             _log.warning("a message cannot be sent", error=error.message)
             return b""
 
-    def _send(self, data: bytes, to: Address | None) -> None:
+    def _send(self, data: bytes, to: Address | None) -> bool:
         try:
             if to is None:
                 self.station.broadcast(TO_ALL_BYTE + data)
@@ -202,6 +206,8 @@ class NodeShell:
         except (InvalidInput, TooLarge) as error:
             self.counts["not_sendable"] += 1
             _log.warning("a message cannot be sent", error=error.message)
+            return False
+        return True
 
     # --- who is told ---
 
@@ -212,8 +218,9 @@ class NodeShell:
             self._published[message.component] = message.version
             self._tell(self.tell_published, message)
 
-    def _tell_changed(self) -> None:
+    def _tell_changed(self, now: Now) -> None:
         changed = self.machine.changed
+        self.figures.replaced(changed, now.wall_ms)
         self.counts["versions_received"] += len(changed)
         if self.tell_changed is not None:
             for message in changed:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rapport.channel.reserved import is_of_the_node
+from rapport.channel.reserved import SUMMARIES, is_of_the_node
 from rapport.pipeline.figures import channel_tables as channels
 from rapport.pipeline.figures import delivery_tables as delivery
 from rapport.pipeline.figures import detection_tables as detection
 from rapport.pipeline.figures import mediation_tables as mediation
+from rapport.pipeline.figures import overlay_tables as overlay
 from rapport.pipeline.figures import provenance_tables as provenance
 from rapport.pipeline.figures.staging import Staging
 from rapport.pipeline.lake.files import channel_folders, read_bronze, write_gold
@@ -36,7 +37,7 @@ _STEPS_MS = tuple(
     minutes * 60_000 for minutes in (1, 5, 15, 60, 180, 720, 1_440, 10_080, 43_200, 525_600)
 )
 _MOST_STEPS = 160
-_ALL_STEPS = 28
+_ALL_STEPS = 31
 
 
 class Making:
@@ -65,6 +66,7 @@ class Making:
         self._people()
         self._mediation()
         self._timing()
+        self._overlay()
         self._provenance()
 
     def publish(self) -> None:
@@ -153,6 +155,13 @@ class Making:
         )
         kept = self._kept("sensor_to_phone", rows, order="taken_at, message, peer, address")
         self._here("timings", detection.timings(spark, kept))
+
+    def _overlay(self) -> None:
+        spark, summaries = self._spark, self._bronze(SUMMARIES)
+        told = overlay.gossip_told(spark, summaries)
+        self._small("gossip", overlay.gossip_rows(spark, told))
+        self._small("gossip_messages", overlay.gossip_messages(spark, told))
+        self._small("brokers", overlay.broker_rows(spark, summaries))
 
     def _provenance(self) -> None:
         spark = self._spark

@@ -59,6 +59,8 @@ class _Page:
             ("undecided", "What was left undecided", self._undecided()),
             ("mediation", "What was understood", self._mediation()),
             ("late", "What came late", self._late()),
+            ("gossip", "How knowledge spread", self._gossip()),
+            ("brokers", "How fast brokers answered", self._brokers()),
             ("channels", "What the channels received", self._channels()),
             ("provenance", "Where messages came from", self._provenance()),
         )
@@ -97,8 +99,8 @@ class _Page:
         """How it was made and what is not in it."""
         return (
             "Made by rapport pipeline report. Times are UTC; percentiles are values that occurred "
-            f"(nearest rank). The whole tables lie in {escape(self._lake_files)}. Knowledge age "
-            "and gossip, and response times of brokers, are not in the log yet."
+            "(nearest rank); those of gossip and brokers are counted by steps and at most 3 % too "
+            f"low. The whole tables lie in {escape(self._lake_files)}."
         )
 
     # --- sections ---
@@ -288,6 +290,47 @@ class _Page:
         if report.gaps:
             content += self._behind("gaps", words=3)
         return content
+
+    def _gossip(self) -> str:
+        report = self._report
+        if not report.gossip:
+            return ""
+        shown = sorted(report.gossip, key=lambda row: -row.replaced)[:_MOST_PLOTTED]
+        ages = [(row.node, row.age) for row in shown if row.age is not None]
+        note = (
+            "From the summaries of ensemble nodes, one a minute. A version's age is counted when a "
+            "newer one takes its place at another node: from its creation there to that moment "
+            "here."
+        )
+        content = f'<p class="soft">{note}</p>'
+        if ages:
+            title = "Age of knowledge when newer came"
+            content += f"<h3>{title}</h3>{spreads_plot(ages, title)}"
+        content += _cut_note(len(report.gossip), len(shown)) + self._behind("gossip")
+        counts: Counter[str] = Counter()
+        for row in report.gossip_messages:
+            counts[f"{row.kind.replace('_', ' ')}, sent"] += row.sent
+            counts[f"{row.kind.replace('_', ' ')}, received"] += row.received
+        bars = bars_plot(sorted(counts.items()), "Messages of gossip")
+        return f"{content}<h3>Messages</h3>{bars}{self._behind('gossip_messages', words=2)}"
+
+    def _brokers(self) -> str:
+        rows = self._report.brokers
+        if not rows:
+            return ""
+        shown = sorted(rows, key=lambda row: -row.requests)[:_MOST_PLOTTED]
+        spreads = [
+            (f"{row.broker} · {row.answer.replace('_', ' ')}", row.response_us)
+            for row in shown
+            if row.response_us is not None
+        ]
+        note = (
+            "From the broker's having the request until its answer was sent, by its own clock. "
+            "Here: it had the record itself; elsewhere: another broker had it."
+        )
+        plot = spreads_plot(spreads, "Response times of brokers", in_micros=True)
+        more = _cut_note(len(rows), len(shown))
+        return f'<p class="soft">{note}</p>{plot}{more}{self._behind("brokers", words=2)}'
 
     def _provenance(self) -> str:
         report = self._report

@@ -12,18 +12,21 @@ if TYPE_CHECKING:
 
 _RANKS = {"median": 50, "p90": 90, "p99": 99}
 
+_COUNTED = """
+SELECT {keys}, measure, value, count(*) AS n
+FROM (SELECT {keys}, stack({count}, {stacked}) AS (measure, value) FROM {{rows}})
+WHERE value IS NOT NULL GROUP BY {keys}, measure, value
+"""
+
+_SUMMED = "SELECT {keys}, '{measure}' AS measure, value, sum(n) AS n FROM {{rows}} GROUP BY ALL"
+
 # Sorting and adding up spill to disk where there are many different values.
-_PERCENTILES = """
-WITH counted AS (
-  SELECT {keys}, measure, value, count(*) AS n
-  FROM (SELECT {keys}, stack({count}, {stacked}) AS (measure, value) FROM {{rows}})
-  WHERE value IS NOT NULL GROUP BY {keys}, measure, value
-), ranked AS (
+_RANKED = """
+SELECT {keys}, {spreads} FROM (
   SELECT *, sum(n) OVER (PARTITION BY {keys}, measure ORDER BY value) AS upto,
          sum(n) OVER (PARTITION BY {keys}, measure) AS whole
-  FROM counted
-)
-SELECT {keys}, {spreads} FROM ranked GROUP BY {keys}
+  FROM {{counted}}
+) GROUP BY {keys}
 """
 
 
@@ -34,13 +37,29 @@ def percentiles(
     `_p90`, `_p99` and `_longest`, nulls left out. A percentile is the smallest value that at least
     so many percent do not exceed.
     """
-    text = _PERCENTILES.format(
+    text = _COUNTED.format(
         keys=", ".join(keys),
         count=len(measures),
         stacked=", ".join(f"'{measure}', {measure}" for measure in measures),
-        spreads=", ".join(map(_spread, measures)),
     )
-    return spark.sql(text, rows=rows)
+    return _ranked(spark, spark.sql(text, rows=rows), keys, measures)
+
+
+def percentiles_of_counts(
+    spark: SparkSession, rows: DataFrame, keys: Sequence[str], measure: str
+) -> DataFrame:
+    """The same for values that were counted before: `rows` has `value` and `n`, how many of it
+    there were.
+    """
+    text = _SUMMED.format(keys=", ".join(keys), measure=measure)
+    return _ranked(spark, spark.sql(text, rows=rows), keys, [measure])
+
+
+def _ranked(
+    spark: SparkSession, counted: DataFrame, keys: Sequence[str], measures: Sequence[str]
+) -> DataFrame:
+    text = _RANKED.format(keys=", ".join(keys), spreads=", ".join(map(_spread, measures)))
+    return spark.sql(text, counted=counted)
 
 
 def _spread(measure: str) -> str:

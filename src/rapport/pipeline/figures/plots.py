@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rapport.core.times import format_time
 from rapport.pipeline.drawing.svg import box, dot, line, svg, text, told
 from rapport.pipeline.figures.rows import SeriesPoint, Spread
-from rapport.pipeline.figures.text import share, shown_duration
+from rapport.pipeline.figures.text import share, shown_duration, shown_micros
 
 _LABEL, _LENGTH, _ROW = 190, 560, 28
 _WIDTH = _LABEL + _LENGTH + 150
@@ -27,6 +27,18 @@ _MARKS_MS = {
     86_400_000: "1 d",
     864_000_000: "10 d",
     8_640_000_000: "100 d",
+}
+_MARKS_US = {
+    1: "1 us",
+    10: "10 us",
+    100: "0.1 ms",
+    1_000: "1 ms",
+    10_000: "10 ms",
+    100_000: "0.1 s",
+    1_000_000: "1 s",
+    10_000_000: "10 s",
+    60_000_000: "1 min",
+    600_000_000: "10 min",
 }
 _SPARK_HEIGHT = 34
 
@@ -83,22 +95,22 @@ def _shares(place: int, label: str, parts: Parts) -> list[str]:
     return drawn
 
 
-def spreads_plot(rows: Sequence[tuple[str, Spread]], title: str) -> str:
+def spreads_plot(rows: Sequence[tuple[str, Spread]], title: str, *, in_micros: bool = False) -> str:
     """Durations on a scale of tens: a dot at the median, a thick line to 90 %, a thin one to 99 %,
-    a mark at the longest.
+    a mark at the longest. `in_micros`: they are microseconds.
     """
-    scale = _Scale([value for _label, one in rows for value in (one.median, one.longest)])
+    marks, shown = (_MARKS_US, shown_micros) if in_micros else (_MARKS_MS, shown_duration)
+    scale = _Scale([value for _label, one in rows for value in (one.median, one.longest)], marks)
     bottom = len(rows) * _ROW + 6
     parts = []
     for x, words in scale.marks():
         parts.append(line(x, 0, x, bottom))
         parts.append(text(x, bottom + 16, words, "small middle"))
     for place, (label, one) in enumerate(rows):
-        parts += _spread(place, label, one, scale)
+        parts += _spread(place, label, one, scale, shown)
     parts.append(text(_LABEL, bottom + 38, _SPREAD_LEGEND, "small"))
     said = "; ".join(
-        f"{label}: median {shown_duration(one.median)}, 90 % {shown_duration(one.p90)}, "
-        f"longest {shown_duration(one.longest)}"
+        f"{label}: median {shown(one.median)}, 90 % {shown(one.p90)}, longest {shown(one.longest)}"
         for label, one in rows
     )
     return svg(title, said, _WIDTH, bottom + 46, parts)
@@ -107,12 +119,14 @@ def spreads_plot(rows: Sequence[tuple[str, Spread]], title: str) -> str:
 _SPREAD_LEGEND = "● median   ━ up to 90 %   ─ up to 99 %   | longest"
 
 
-def _spread(place: int, label: str, one: Spread, scale: _Scale) -> list[str]:
+def _spread(
+    place: int, label: str, one: Spread, scale: _Scale, shown: Callable[[int], str]
+) -> list[str]:
     y = place * _ROW + _ROW / 2
     median, p90, p99, longest = map(scale.place, (one.median, one.p90, one.p99, one.longest))
     said = (
-        f"{label}: median {shown_duration(one.median)}, 90 % {shown_duration(one.p90)}, "
-        f"99 % {shown_duration(one.p99)}, longest {shown_duration(one.longest)} of {one.timed:,}"
+        f"{label}: median {shown(one.median)}, 90 % {shown(one.p90)}, "
+        f"99 % {shown(one.p99)}, longest {shown(one.longest)} of {one.timed:,}"
     )
     shapes = [
         line(median, y, p99, y, "thin"),
@@ -123,18 +137,18 @@ def _spread(place: int, label: str, one: Spread, scale: _Scale) -> list[str]:
     return [
         text(_LABEL - 10, y + 4, _cut(label), "end"),
         told("".join(shapes), said),
-        text(_LABEL + _LENGTH + 14, y + 4, shown_duration(one.median), "small"),
+        text(_LABEL + _LENGTH + 14, y + 4, shown(one.median), "small"),
     ]
 
 
 class _Scale:
-    """Places of durations between whole marks; what is shorter than a millisecond, or before its
-    time, stands at the left end.
+    """Places of durations between whole marks; what is shorter than the first of them, or before
+    its time, stands at the left end.
     """
 
-    def __init__(self, values: Sequence[int]) -> None:
+    def __init__(self, values: Sequence[int], names: Mapping[int, str]) -> None:
         least, most = max(min(values, default=1), 1), max(*values, 10) if values else 10
-        marks = list(_MARKS_MS)
+        self._names, marks = names, list(names)
         self._first = max((mark for mark in marks if mark <= least), default=1)
         self._last = min((mark for mark in marks if mark >= most), default=max(most, 1))
         if self._last <= self._first:
@@ -150,7 +164,7 @@ class _Scale:
         """Marks on the scale and their names."""
         return [
             (self.place(mark), name)
-            for mark, name in _MARKS_MS.items()
+            for mark, name in self._names.items()
             if self._first <= mark <= self._last
         ]
 

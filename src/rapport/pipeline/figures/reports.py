@@ -1,7 +1,6 @@
 """The report: what the lake says happened, as figures. [PI-6, CO-18]
 
-A Spark job over the bronze lake; its result tables stay in `gold/` for whoever asks next. What the
-log does not have yet (gossip, knowledge of ensembles, brokers of context) has no figures.
+A Spark job over the bronze lake; its result tables stay in `gold/` for whoever asks next.
 """
 
 from __future__ import annotations
@@ -18,12 +17,15 @@ from rapport.pipeline.faults import spark_faults
 from rapport.pipeline.figures.making import Making, Progress
 from rapport.pipeline.figures.rows import (
     AdapterRow,
+    BrokerRow,
     ChannelRow,
     DelayRow,
     DeliveryCount,
     Edge,
     FunnelRow,
     GapRow,
+    GossipMessages,
+    GossipRow,
     HourCount,
     LateCount,
     MediationRow,
@@ -78,6 +80,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     series_step: int
     series: tuple[SeriesPoint, ...]
     delays: tuple[DelayRow, ...]
+    gossip: tuple[GossipRow, ...]
+    gossip_messages: tuple[GossipMessages, ...]
+    brokers: tuple[BrokerRow, ...]
     edges: tuple[Edge, ...]
     """Of the newest conversations only; `gold/provenance` has all."""
     edge_counts: tuple[EdgeCount, ...]
@@ -124,6 +129,9 @@ def _report(tables: dict[str, pa.Table], step_ms: int) -> Report:
         series_step=step_ms,
         series=_rows(tables["series"], SeriesPoint),
         delays=_rows(tables["delays"], DelayRow, "delay"),
+        gossip=_rows(tables["gossip"], GossipRow, "age"),
+        gossip_messages=_rows(tables["gossip_messages"], GossipMessages),
+        brokers=_rows(tables["brokers"], BrokerRow, "response_us"),
         edges=_rows(tables["edges"], Edge),
         edge_counts=_rows(tables["edge_counts"], EdgeCount),
     )

@@ -252,3 +252,47 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     """Of a delivery its newest state, of a message its result."""
     time: int | None = None
+
+
+class GossipRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How knowledge spread to a node, by the summaries of its ensemble node."""
+
+    node: str
+    begin: int
+    end: int
+    covered: int
+    """Of the time between, how much the summaries speak of."""
+    sent: int
+    """Messages: one to all in range counts once, one to several addresses for each."""
+    received: int
+    first: int
+    """Versions of components of which it held nothing."""
+    replaced: int
+    """Versions that took an older one's place."""
+    replicas: int
+    """Components of other nodes that it knew at the end."""
+    age: Spread | None = None
+    """Of the older ones, when they were replaced: since their creation. Percentiles are at most a
+    thirty-second too low."""
+
+
+class GossipMessages(msgspec.Struct, frozen=True):
+    """How many messages of a kind a node sent and received."""
+
+    node: str
+    kind: str
+    sent: int
+    received: int
+
+
+class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a broker gave answers of a kind: `here` (it had the record), `elsewhere` (another
+    had it), `not_found`, `refused`.
+    """
+
+    broker: str
+    answer: str
+    requests: int
+    response_us: Spread | None = None
+    """In microseconds, from having the request until the answer was sent. Percentiles are at most
+    a thirty-second too low."""

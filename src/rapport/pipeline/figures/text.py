@@ -63,6 +63,19 @@ def shown_duration(duration_ms: int) -> str:
     return f"{seconds // large[1]:,} {large[0]}" + (f" {rest} {small[0]}" if rest else "")
 
 
+def shown_micros(duration_us: int) -> str:
+    """The same for microseconds.
+
+    >>> [shown_micros(us) for us in (7, 153, 2_549, 10_900, 1_234_567)]
+    ['7 us', '153 us', '2.5 ms', '10 ms', '1.234 s']
+    """
+    if duration_us < 1_000:
+        return f"{duration_us} us"
+    if duration_us < 10_000:
+        return f"{duration_us // 100 / 10} ms"
+    return shown_duration(duration_us // 1_000)
+
+
 def share(part: int, whole: int) -> str:
     """A part in percent.
 
@@ -72,11 +85,13 @@ def share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}".replace("%", " %") if whole else ""
 
 
-def spread_cells(spread: Spread | None) -> tuple[str, ...]:
+def spread_cells(
+    spread: Spread | None, shown: Callable[[int], str] = shown_duration
+) -> tuple[str, ...]:
     """The cells of a spread."""
     if spread is None:
         return ("0", "", "", "", "")
-    return (f"{spread.timed:,}", *map(shown_duration, msgspec.structs.astuple(spread)[1:]))
+    return (f"{spread.timed:,}", *map(shown, msgspec.structs.astuple(spread)[1:]))
 
 
 def _totals(report: Report) -> ReportTable:
@@ -256,6 +271,52 @@ def _delays(report: Report) -> ReportTable:
     return ReportTable("Delay from event time to arrival", columns, rows)
 
 
+def _gossip(report: Report) -> ReportTable:
+    columns = (
+        *("node", "from", "to", "told of", "messages sent", "a minute", "received", "first heard"),
+        *("replaced", "known at the end", *SPREAD),
+    )
+    rows = tuple(
+        (
+            *(row.node, _time(row.begin), _time(row.end), shown_duration(row.covered)),
+            *(f"{row.sent:,}", per_minute(row.sent, row.covered), f"{row.received:,}"),
+            *(f"{n:,}" for n in (row.first, row.replaced, row.replicas)),
+            *spread_cells(row.age),
+        )
+        for row in report.gossip
+    )
+    return ReportTable("Age of knowledge when newer came, by node", columns, rows)
+
+
+def per_minute(count: int, covered_ms: int) -> str:
+    """How many in a minute, of so many in a stretch of time.
+
+    >>> per_minute(30, 120_000), per_minute(3, 0)
+    ('15.0', '')
+    """
+    return f"{count * 60_000 / covered_ms:,.1f}" if covered_ms > 0 else ""
+
+
+def _gossip_messages(report: Report) -> ReportTable:
+    rows = tuple(
+        (row.node, row.kind.replace("_", " "), f"{row.sent:,}", f"{row.received:,}")
+        for row in report.gossip_messages
+    )
+    return ReportTable("Messages of gossip", ("node", "kind", "sent", "received"), rows)
+
+
+def _brokers(report: Report) -> ReportTable:
+    rows = tuple(
+        (
+            *(row.broker, row.answer.replace("_", " "), f"{row.requests:,}"),
+            *spread_cells(row.response_us, shown_micros)[1:],
+        )
+        for row in report.brokers
+    )
+    columns = ("broker", "answer", "requests", *SPREAD[1:])
+    return ReportTable("Response times of brokers", columns, rows)
+
+
 def _provenance(report: Report) -> ReportTable:
     return ReportTable(
         "Provenance of messages",
@@ -297,6 +358,9 @@ _TABLES: dict[str, Callable[[Report], ReportTable]] = {
     "series": _series,
     "gaps": _gaps,
     "delays": _delays,
+    "gossip": _gossip,
+    "gossip_messages": _gossip_messages,
+    "brokers": _brokers,
     "provenance": _provenance,
     "edges": _edges,
 }

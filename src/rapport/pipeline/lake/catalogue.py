@@ -20,11 +20,14 @@ from rapport.pipeline.lake.bronze_files import FileFault, bad_file, foreign_file
 from rapport.pipeline.lake.places import (
     DETECTED,
     GOLD,
+    GRID,
     QUARANTINED,
     SILVER,
     data_files,
     day_number,
     folder_day,
+    grid_folders,
+    point_id,
     position_range,
     stream_folders,
 )
@@ -87,6 +90,9 @@ def lake_tables(lake: Path) -> list[LakeTable]:
         if (lake / layer / name).is_dir():
             path = lake / layer / name
             found.append(LakeTable(name=f"{layer}/{name}", view=name, path=path, kind=name))
+    for folder in grid_folders(lake):
+        name = folder.name.removeprefix(f"{GRID}=")
+        found.append(LakeTable(name=f"{GOLD}/{name}", view=view_name(name), path=folder, kind=GRID))
     found += [
         LakeTable(name=f"{GOLD}/{path.stem}", view=view_name(path.stem), path=path, kind=GOLD)
         for path in sorted((lake / GOLD).glob("*.parquet"))
@@ -205,7 +211,9 @@ def _look(path: Path, kind: str) -> TableFile:
     missing = sorted(_NEEDED.get(kind, set()) - set(schema.names))
     if missing:
         raise foreign_file(path, f"it has no column {missing[0]!r}")
-    if kind != GOLD and position_range(path) is None:
+    if kind == GRID and point_id(path) is None:
+        raise foreign_file(path, "its name tells no point")
+    if kind not in (GOLD, GRID) and position_range(path) is None:
         raise foreign_file(path, "its name tells no positions")
     return TableFile(path=path, rows=rows, bytes=path.stat().st_size, schema=schema)
 

@@ -2,6 +2,7 @@
 
 `silver/stream=<concept.attribute>/day=<event time>/<first>-<last>.parquet`; positions of the
 channel in the names, so that a file says what it can hold without being opened.
+`gold/grid=<experiment>/<point>.parquet`: a file for each point of a grid of experiments.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ SILVER = "silver"
 GOLD = "gold"
 QUARANTINED = "quarantined"
 DETECTED = "detected"
+GRID = "grid"
 WORK = ".work"
 """Beside the layers, so that no pattern over a layer sees what is not there yet."""
 MANIFEST = "_manifest.json"
@@ -30,6 +32,7 @@ BEFORE, BEYOND = "before", "beyond"
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _RANGE = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
+_POINT = re.compile(r"([0-9a-f]{32})\.parquet\Z")
 _DAY = re.compile(r"-?\d{4}-\d\d-\d\d\Z")
 
 
@@ -96,6 +99,27 @@ def table_folder(lake: Path, table: str) -> Path:
 def stream_folders(lake: Path) -> list[Path]:
     """The folders of all streams."""
     return sorted(path for path in (lake / SILVER).glob("stream=*") if path.is_dir())
+
+
+def grid_folder(lake: Path, name: str) -> Path:
+    """Where gold keeps the results of a grid of experiments."""
+    return lake / GOLD / partition_name(GRID, name)
+
+
+def grid_folders(lake: Path) -> list[Path]:
+    """The folders of all grids."""
+    return sorted(path for path in (lake / GOLD).glob(f"{GRID}=*") if path.is_dir())
+
+
+def point_name(id: str) -> str:
+    """The name of the file of a point of a grid."""
+    return f"{id}.parquet"
+
+
+def point_id(path: Path) -> str | None:
+    """The point that a file of a grid holds; None for a name that is not ours."""
+    found = _POINT.match(path.name)
+    return None if found is None else found[1]
 
 
 def day_folder(table: Path, number: int) -> Path:

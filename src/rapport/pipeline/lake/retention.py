@@ -6,6 +6,7 @@ receiving, days of silver and gold from event time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -180,7 +181,7 @@ def table_of(folder: Path) -> str:
     if len(folder.parts) < 2:
         return str(folder)
     layer, name = folder.parts[:2]
-    return f"{layer}/{name.removeprefix('channel=').removeprefix('stream=')}"
+    return f"{layer}/{re.sub('^(channel|stream|grid)=', '', name)}"
 
 
 def _channel(table: str) -> str:
