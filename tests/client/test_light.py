@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +54,17 @@ def test_a_name_that_the_client_has_not_is_told_as_usual() -> None:
 
     with pytest.raises(AttributeError, match="has no attribute 'Mediatr'"):
         _ = rapport.client.Mediatr
+
+
+def test_what_tools_are_told_of_types_is_what_is_there() -> None:
+    import rapport.client
+
+    stub = Path(rapport.client.__file__).with_suffix(".pyi").read_text()
+    told = [node for node in ast.parse(stub).body if isinstance(node, ast.ImportFrom)]
+    assert len(told) == len(ast.parse(stub).body)
+    for node in told:
+        (alias,) = node.names
+        found = getattr(import_module(node.module or ""), alias.name)
+        assert alias.asname == alias.name
+        assert found is getattr(rapport.client, alias.name)
+    assert sorted(node.names[0].name for node in told) == sorted(rapport.client.__all__)

@@ -96,14 +96,20 @@ class Site:
     async def held(self) -> list[tuple[str, str, int]]:
         held_back = HeldBack(self.channels)
         await held_back.refresh()
-        return [(one.reason, one.state, one.attempts) for one in held_back.held()]
+        return [(one.reason, one.state, one.attempts) for one in await held_back.held()]
 
 
 Scenario = Callable[[Site], Coroutine[Any, Any, None]]
 
 
-@pytest.fixture
-def play(load: Any, bind: Any) -> Callable[[Scenario], None]:
+@pytest.fixture(params=[10_000, 0], ids=["in-memory", "in-a-file"])
+def play(
+    load: Any, bind: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Scenario], None]:
+    """Plays it with what is held back in memory, and in a file as when there is much of it."""
+    defaults = HeldBack.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "most_in_memory", request.param)
+
     def play(scenario: Scenario) -> None:
         async def run() -> None:
             site = Site(load, bind)
@@ -123,7 +129,7 @@ def test_what_is_held_is_grouped_with_a_hint_over_all_its_values(play: Any) -> N
         await site.receive(0.15, 0.5, 0.97, "wet")
         held_back = HeldBack(site.channels)
         await held_back.refresh()
-        groups = await held_groups(site.channels, held_back.held())
+        groups = await held_groups(site.channels, held_back)
         by_reason = {group.reason: group for group in groups}
         held = by_reason["unit.undeclared"]
         assert (held.source, held.count) == ("sensor", 4)
@@ -140,7 +146,7 @@ def test_one_value_beyond_one_turns_the_hint_to_percent(play: Any) -> None:
         await site.receive(0.15, 45)
         held_back = HeldBack(site.channels)
         await held_back.refresh()
-        (group,) = await held_groups(site.channels, held_back.held())
+        (group,) = await held_groups(site.channels, held_back)
         assert "up to 45" in group.hint
         assert 'unit = "%"' in group.hint
 
@@ -184,7 +190,7 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
         await site.receive(0.25, 0.5, 0.75)
         held_back = HeldBack(site.channels)
         await held_back.refresh()
-        second = held_back.held()[1]
+        second = (await held_back.held())[1]
         site.interpret(unit="1")
         with pytest.raises(InvalidInput) as nothing:
             await site.releasing.ask(Asked(reason="time.no_zone"))
@@ -198,8 +204,8 @@ def test_only_what_was_asked_for_is_released(play: Any) -> None:
         assert found is not None
         assert (found.state, found.release) == ("released", "release-1")
         assert held_back.released() == {"sensor": 1}
-        assert len(held_back.held(Wanted(source="sensor"))) == 2
-        assert held_back.held(Wanted(since_ms=NOW + 1)) == []
+        assert len(await held_back.held(Wanted(source="sensor"))) == 2
+        assert await held_back.held(Wanted(since_ms=NOW + 1)) == []
 
     play(scenario)
 

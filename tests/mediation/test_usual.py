@@ -1,7 +1,9 @@
 """What consumers get does not depend on whether it is said from bytes to bytes. [ME-8, ME-9]"""
 
 import json
+from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -19,8 +21,11 @@ from rapport.mediation.model.interpretation import (
     RenameAttribute,
     Rule,
 )
-from rapport.mediation.model.types import Attribute, ComplexType
-from rapport.mediation.outgoing.speech import Speech
+from rapport.mediation.model.money import ChangeCurrency, RateTable
+from rapport.mediation.model.surroundings import Surroundings
+from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.outgoing.speech import Said, Speech
+from rapport.mediation.outgoing.usual import Usual
 
 CONCEPTS = {
     "station": {
@@ -94,7 +99,10 @@ data = st.one_of(
 
 
 def canonical(speech: Speech, event: Event) -> Any:
-    said = speech.say(StoredEvent(1, 0, event))
+    return in_one_form(speech.say(StoredEvent(1, 0, event)))
+
+
+def in_one_form(said: Said) -> Any:
     if not said.is_made:
         return said
     told = [
@@ -157,3 +165,69 @@ def test_consumers_of_another_format_get_it() -> None:
     assert quick.say(event) == plain.say(event)
     assert b"32" in quick.say(event).events[0].data
     assert quick._usual["Alarm"] is None
+
+
+rows = st.tuples(st.sampled_from(TYPES), st.lists(data, min_size=6, max_size=20))
+
+
+@given(st.lists(rows, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_many_said_together_are_what_each_is_by_itself(
+    drawn: list[tuple[str, list[bytes]]],
+) -> None:
+    quick, plain = speeches()
+    sent = [(name, each) for name, row in drawn for each in row]
+    stored = [
+        StoredEvent(number, 0, Event("s", f"e{number}", name, "subject", 1_000 + number, each))
+        for number, (name, each) in enumerate(sent)
+    ]
+    together = [in_one_form(one) for one in quick.say_all(stored)]
+    assert together == [in_one_form(plain.say(one)) for one in stored]
+
+
+def test_events_of_one_type_in_a_row_are_said_in_one_call() -> None:
+    quick, _ = speeches()
+    stored = [
+        StoredEvent(n, 0, Event("s", f"e{n}", "Alarm", "", 7, b'{"level":%d}' % n))
+        for n in range(1_000)
+    ]
+    with patch.object(Usual, "data_of", autospec=True, side_effect=Usual.data_of) as one_by_one:
+        said = quick.say_all(stored)
+    assert one_by_one.call_count == 1, "only the first of a row is said by itself"
+    levels = [json.loads(one.events[0].data)["level"] for one in said]
+    assert levels == pytest.approx([n * 1.8 + 32 for n in range(1_000)])
+
+
+class _Rates:
+    """A euro is worth two dollars, and four from the time 10 on."""
+
+    def lookup(self, table: str, key: str, column: str) -> str | None:
+        raise NotImplementedError
+
+    def rows(self, table: str, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
+        return [
+            ("USD", "2", "1970-01-01T00:00:00Z"),
+            ("USD", "4", "1970-01-01T00:00:00.010Z"),
+        ]
+
+
+def test_what_depends_on_the_time_of_an_event_is_said_one_by_one() -> None:
+    price = ComplexType("Price", (Attribute("value", "EUR"),))
+    cost = ComplexType("Cost", (Attribute("value", "USD"),))
+    money = ChangeCurrency("USD", RateTable("rates", "EUR"), from_currency="EUR")
+    root = Interpretation(name="root", parent="", types=(PrimitiveType("EUR", "number"), price))
+    desk = Interpretation(
+        name="desk",
+        types=(PrimitiveType("USD", "number"), cost),
+        mappings=(Mapping("Price", "Cost", "out"),),
+        rules=(Rule("EUR", "dollars"),),
+        conversions=(converts("dollars", "EUR", "USD", money),),
+    )
+    site, problems = take_in({}, [root, desk], concepts={}, formats={})
+    assert not [one for one in problems if one.severity == "error"], problems
+    speech = Speech(site, "desk", surroundings=Surroundings(_Rates()))
+    stored = [
+        StoredEvent(n, 0, Event("s", f"e{n}", "Price", "", n, b'{"value":1}')) for n in range(20)
+    ]
+    told = [json.loads(one.events[0].data)["value"] for one in speech.say_all(stored)]
+    assert told == [2.0] * 10 + [4.0] * 10

@@ -70,11 +70,21 @@ def test_an_interpretation_that_is_gone_is_warned_of_where_policies_read_by_it()
         "caps": binding("caps", "caps", "status"),
     }
     reading = {"alone": ["person.position"], "other": ["room.heat"]}
-    assert gone_interpretations(before, before, ["cameras", "readers", "caps"], reading) == []
-    (gone,) = gone_interpretations(before, {"tags": before["tags"]}, ["readers"], reading)
-    assert gone.startswith("the interpretation 'cameras' is gone, its source 'cams' is gone, too")
-    assert "alone read person.position" in gone
+    assert gone_interpretations(before, before, (), reading, {}) == []
+    gone = ["cameras", "caps"]
+    (missed,) = gone_interpretations(before, {"tags": before["tags"]}, gone, reading, {})
+    assert missed.startswith("the interpretation 'cameras' is gone, its source 'cams' is gone, too")
+    assert "alone read person.position" in missed
     other = before | {"cams": binding("cams", "readers")}
-    (changed,) = gone_interpretations(before, other, ["readers", "caps"], reading)
+    (changed,) = gone_interpretations(before, other, ["cameras"], reading, {})
     assert "is read otherwise" in changed
-    assert gone_interpretations(before, other, ["cameras", "readers", "caps"], reading) == []
+    assert gone_interpretations(before, other, (), reading, {}) == []
+
+
+def test_an_interpretation_that_is_gone_is_warned_of_where_consumers_were_told_in_it() -> None:
+    told = {"desk": 1_200, "shelf": 0, "root": 3}
+    (warning,) = gone_interpretations({}, {}, ["desk", "shelf", "unread"], {}, told)
+    assert warning.startswith(
+        "the interpretation 'desk' is gone: consumers were given 1,200 events"
+    )
+    assert "an event in it" in gone_interpretations({}, {}, ["desk"], {}, {"desk": 1})[0]

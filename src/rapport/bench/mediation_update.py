@@ -1,7 +1,8 @@
 """What a change of an interpretation does to the events that flow meanwhile. [ME-6]
 
 Events come on a fixed beat and are mediated on the loop from bytes to bytes. A change is checked
-and its transformers are made in a thread beside it, in short turns; then references are exchanged.
+and its transformers are made in a thread beside it, in short turns with rests between them; then
+references are exchanged.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ class _Node:
             rules=(*self._declared.rules, *(Rule(f"T{n}.number", "twice") for n in further)),
             conversions=(to_celsius, converts("twice", "number", "number", Formula(2.0))),
         )
+
+
+def changed_interpretations(rules: int) -> Callable[[], None]:
+    """A change with that many rules, and the making of its transformers, ready to be done."""
+    return _Node(rules).change
 
 
 async def delays(rules: int, events: int, *, changing: bool) -> Delays:

@@ -73,7 +73,7 @@ def quarantine(
     async def groups(channels: ReadOnlyChannels) -> list[HeldGroup]:
         held_back = HeldBack(channels)
         await held_back.refresh()
-        return await held_groups(channels, held_back.held(wanted))
+        return await held_groups(channels, held_back, wanted)
 
     found = read_channels(site_directory(site), groups)
     if json:
@@ -129,12 +129,17 @@ def reload(
     url: UrlOption = None,
     token_file: TokenFileOption = None,
 ) -> None:
-    """Have the running node take its interpretations from the site's files anew."""
+    """Have the running node take its interpretations from the site's files anew.
+
+    Says who used an interpretation that is gone.
+    """
     remote = Remote.of_site(site_directory(site), url, token_file)
     changed = remote.post("/interpretations/reload", b"{}")
     write_json(changed)
     names = [*changed["interpretations"], *changed["sources"]]
     stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+    for warning in changed["warnings"]:
+        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _row(group: HeldGroup) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ changed in between. [ME-5, ME-6, ME-12]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -16,6 +16,7 @@ from rapport.mediation.binding import SourceBinding
 from rapport.mediation.changing.on_record import OnRecord, on_record
 from rapport.mediation.changing.updating import Updating
 from rapport.mediation.in_force import InForce
+from rapport.node.reload_checks import gone_interpretations
 from rapport.policy.ontology import Ontology
 from rapport.site.bindings import source_bindings
 from rapport.site.interpreting import SiteMeanings, meanings_in_site, problems_of_meanings
@@ -29,6 +30,8 @@ class Reloaded(msgspec.Struct, frozen=True):
 
     interpretations: list[str]
     sources: list[str]
+    warnings: list[str] = []
+    """Of interpretations that are gone, with who used them."""
 
 
 def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
@@ -68,6 +71,10 @@ class Meanings:
         """What other rooms have against the site as it is now in its files."""
         self.reloaded: list[Callable[[Site], None]] = []
         """Who else takes something over from it, once it is in force."""
+        self.streams_read: Callable[[], Mapping[str, Collection[str]]] = dict
+        """By policy that runs the streams that it reads."""
+        self.told: Callable[[], Mapping[str, int]] = dict
+        """By interpretation how many events consumers were given in it."""
 
     async def begin(self, *, record: bool = True) -> None:
         """Takes in the site's files and all changes on record. Once; later calls do nothing."""
@@ -117,11 +124,14 @@ class Meanings:
         bindings = source_bindings(site.ontology, site.file)
         names = self._bindings.keys() | bindings.keys()
         sources = [name for name in names if self._bindings.get(name) != bindings.get(name)]
+        reading, told = self.streams_read(), self.told()
         changed = await self.updating.take_files(found.files, bindings, site.tables)
+        gone = {name for name, stamp in changed.items() if not stamp}
+        warnings = gone_interpretations(self._bindings, bindings, gone, reading, told)
         self._bindings = bindings
         for take_over in self.reloaded:
             take_over(site)
-        return Reloaded(sorted(changed), sorted(sources))
+        return Reloaded(sorted(changed), sorted(sources), warnings)
 
 
 def other_streams(site: Site, running: Ontology) -> list[Problem]:

@@ -23,11 +23,10 @@ from rapport.communication.history.rows import CLOSED
 from rapport.core.errors import SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
-from rapport.node.meanings import Meanings, in_site
+from rapport.node.meanings import Meanings
 from rapport.node.policies import Policies
-from rapport.node.reload_checks import actions_changed, gone_interpretations, needs_restart
+from rapport.node.reload_checks import actions_changed, needs_restart
 from rapport.policy.life.asking import Done
-from rapport.site.bindings import source_bindings
 from rapport.site.delivering import OwnActions
 from rapport.site.site import Site, load_site
 
@@ -78,7 +77,7 @@ class SiteReload:
         async with self._turn:
             site = await asyncio.to_thread(load_site, self.site.directory)
             people = await self._checked(site)
-            warnings = await self._warnings(site, people, ledger)
+            warnings = await self._warnings(people, ledger)
             before = self._people
             # Until the old policies have ended, what they ask for is still known.
             changed = await self._use(people, before, by)
@@ -89,6 +88,7 @@ class SiteReload:
                 await asyncio.shield(self._use(before, before, by))
                 raise
             await self._use(people, people, by)
+            await self._communication.tell_others()
             # The tables that run are those of the start, which hold what was read now.
             self.site = msgspec.structs.replace(site, tables=self.site.tables)
             done = SiteReloaded(
@@ -97,7 +97,7 @@ class SiteReload:
                 sources=meant.sources,
                 interpretations=meant.interpretations,
                 policies=policies,
-                warnings=[*warnings],
+                warnings=[*meant.warnings, *warnings],
             )
         _log.info("site reloaded", by=by, people=done.people, actions=done.actions)
         return done
@@ -133,14 +133,8 @@ class SiteReload:
 
         return await self._communication.take_over(people, actions, by=by, then=follow)
 
-    async def _warnings(self, site: Site, people: Communication, ledger: Ledger) -> list[str]:
-        declared = await asyncio.to_thread(lambda: in_site(site).files.said)
-        warnings = gone_interpretations(
-            self._meanings.bindings,
-            source_bindings(site.ontology, site.file),
-            declared,
-            self._policies.streams_read(),
-        )
+    async def _warnings(self, people: Communication, ledger: Ledger) -> list[str]:
+        warnings: list[str] = []
         gone = sorted(self._people.peers.keys() - people.peers.keys())
         for peer, count in (await open_messages(ledger, gone)).items():
             messages = "a message" if count == 1 else f"{count} messages"

@@ -65,17 +65,18 @@ def needs_restart(
 def gone_interpretations(
     before: Mapping[str, SourceBinding],
     after: Mapping[str, SourceBinding],
-    declared: Collection[str],
+    gone: Collection[str],
     reading: Mapping[str, Collection[str]],
+    told: Mapping[str, int],
 ) -> list[str]:
-    """Warnings of interpretations that are no longer `declared` and gave meaning to what policies
-    read; `reading` are the streams of each policy that runs.
+    """Warnings of interpretations that are `gone` and gave meaning to what policies read, or in
+    which consumers were told something. `reading` are the streams of each policy that runs, `told`
+    how many events were said in each interpretation.
     """
     warnings: list[str] = []
     for source, old in sorted(before.items()):
-        new = after.get(source)
-        name = old.interpretation
-        if not name or name in declared or (new is not None and new.interpretation == name):
+        name, new = old.interpretation, after.get(source)
+        if name not in gone:
             continue
         streams = {f"{old.concept}.{attribute}" for attribute in old.attributes}
         policies = sorted(policy for policy, used in reading.items() if streams & set(used))
@@ -85,6 +86,12 @@ def gone_interpretations(
                 f"the interpretation {name!r} is gone, its source {source!r} {now}: "
                 f"{', '.join(policies)} read {', '.join(sorted(streams))} by it"
             )
+    warnings += [
+        f"the interpretation {name!r} is gone: consumers were given {_events(told[name])} in it "
+        "since the node started, and who asks for it from now on is refused"
+        for name in sorted(told.keys() & gone)
+        if told[name]
+    ]
     return warnings
 
 
@@ -101,6 +108,10 @@ def _restart(file: TomlFile, path: tuple[str, ...], what: str) -> Problem:
         f"needs a restart: {what} has changed",
         hint="start the node again, or take this change back; what is received meanwhile is kept",
     )
+
+
+def _events(count: int) -> str:
+    return "an event" if count == 1 else f"{count:,} events"
 
 
 def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -112,6 +112,7 @@ def make_node(
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
     policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)
+    meanings.streams_read, meanings.told = policies.streams_read, outgoing.told.events
     life = policies.life
     own_actions = OwnActions(people, life.text_of)
     lake = data_directory(site, settings) / "lake"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,15 @@ from rapport.mediation.declaring.files import Declarations, read_declarations
 from rapport.mediation.declaring.inference import infer
 from rapport.mediation.declaring.interpretation_form import UnitWish
 from rapport.mediation.model.changes import load
-from rapport.mediation.model.conversions import Call, Conversion, Formula, UnitChange, converts
+from rapport.mediation.model.conversions import (
+    Call,
+    Conversion,
+    Enumeration,
+    Formula,
+    UnitChange,
+    converts,
+)
+from rapport.mediation.model.finding import TableLookup
 from rapport.mediation.model.interpretation import (
     DropAttribute,
     Interpretation,
@@ -23,10 +32,13 @@ from rapport.mediation.model.interpretation import (
 )
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.patterns import is_type_name
+from rapport.mediation.model.places import FixedOrigin, MovingOrigin, ToAbsolute
 from rapport.mediation.model.transformer import make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.units.catalogue import BY_NAME, UNITS
 from rapport.units.quantities import converter
+
+replace = msgspec.structs.replace
 
 
 def completed(text: str, root: Interpretation) -> Declarations:
@@ -254,6 +266,64 @@ def test_two_conversions_that_fit_are_never_chosen_between() -> None:
     assert place == "UsReport.layers[].temperature"
     assert problem.code == "conversion.ambiguous"
     assert "one and two lead from degF to degC" in problem.message
+
+
+WORDS = Interpretation(
+    name="desk",
+    types=(
+        PrimitiveType("Word", "text"),
+        PrimitiveType("mph", "number"),
+        ComplexType("Told", (Attribute("state", "Word"), Attribute("wind", "mph"))),
+    ),
+    mappings=(Mapping("Told", "Known", "in"), Mapping("Known", "Told", "out")),
+)
+WORDS_ROOT = Interpretation(
+    name="root",
+    parent="",
+    types=(
+        PrimitiveType("State", "number"),
+        PrimitiveType("m/s", "number"),
+        ComplexType("Known", (Attribute("state", "State"), Attribute("wind", "m/s"))),
+    ),
+)
+
+
+def said_in_words(*conversions: Conversion) -> Interpretation:
+    return infer(replace(WORDS, conversions=conversions), WORDS_ROOT).interpretation
+
+
+def test_one_conversion_serves_both_directions() -> None:
+    words = converts("words", "Word", "State", Enumeration((("ok", 1), ("fine", 1), ("bad", 2))))
+    found = said_in_words(words)
+    assert infer(found, WORDS_ROOT).interpretation == found
+    held, outcomes = load([WORDS_ROOT, found])
+    assert "desk" in held, outcomes["desk"]
+    there = make_transformer(held, "desk", "Told", "in")
+    back = make_transformer(held, "desk", "Known", "out")
+    meant = there({"state": "fine", "wind": 10.0})
+    assert meant == {"state": 1, "wind": 4.4704}
+    assert back(meant) == {"state": "ok", "wind": pytest.approx(10.0)}
+
+
+def test_there_is_no_way_back_where_two_lead_there_or_none_leads_back() -> None:
+    one = converts("one", "Word", "State", Enumeration((("ok", 1),)))
+    other = converts("other", "Word", "State", Enumeration((("ok", 2),)))
+    rule = Rule("Told.state", "one", "in")
+    given = replace(WORDS, conversions=(one, other), rules=(rule,))
+    found = infer(given, WORDS_ROOT).interpretation
+    assert "State to Word" not in [each.name for each in found.conversions]
+    looked_up = converts("one", "Word", "State", TableLookup("states", ("number",)))
+    assert [each.name for each in said_in_words(looked_up).conversions] == [
+        "one", "mph to m/s", "m/s to mph",
+    ]  # fmt: skip
+
+
+def test_what_remembers_events_has_no_way_back() -> None:
+    origin = MovingOrigin("Ship")
+    moving = converts("moved", "Word", "State", ToAbsolute(origin))
+    fixed = converts("moved", "Word", "State", ToAbsolute(FixedOrigin(1, 2)))
+    assert "State to Word" not in [each.name for each in said_in_words(moving).conversions]
+    assert "State to Word" in [each.name for each in said_in_words(fixed).conversions]
 
 
 def test_an_open_signature_is_that_of_the_places_where_its_rule_counts() -> None:

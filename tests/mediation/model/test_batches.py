@@ -20,6 +20,7 @@ from rapport.mediation.model.conversions import (
     UnitChange,
     converts,
 )
+from rapport.mediation.model.generator import MOST_LINES, functions_of, generate
 from rapport.mediation.model.interpretation import (
     CreateAttribute,
     DropAttribute,
@@ -180,3 +181,24 @@ def test_the_text_for_batches_grows_by_the_same_lines_per_attribute() -> None:
         return generated.source.count("\n")
 
     assert lines(100) - lines(50) == lines(50) - lines(0)
+
+
+@pytest.mark.parametrize("attributes", [10, 100, 1_000])
+def test_no_function_is_long_however_many_attributes_there_are(attributes: int) -> None:
+    parts = tuple(
+        Part(f"a{n}", False, Convert(f"T.a{n}", "number", "r", named(0, Formula(2.0))))
+        for n in range(attributes)
+    )
+    renames = tuple((RenameAttribute(f"a{n}", f"b{n}"), None) for n in range(attributes))
+    plan = Plan("i", "T", "in", "T", (Object("T", "T", parts, shape=renames),))
+    generated = generate_batch(plan)
+    assert generated is not None
+    for source in (generated.source, generate(plan).source):
+        functions = functions_of(source)
+        assert "".join(functions) == source
+        assert max(text.count("\n") for text in functions) < 2 * MOST_LINES + 50
+    value = {f"a{n}": float(n) for n in range(attributes)}
+    expected = {f"b{n}": 2.0 * n for n in range(attributes)}
+    made = Transformer(plan, Types(()))
+    assert made(value) == expected
+    assert made.batch([value]).results == [expected]

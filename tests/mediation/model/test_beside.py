@@ -1,11 +1,15 @@
 """Work beside the loop leaves it its turns. [ME-6]"""
 
 import asyncio
+import os
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
 
-from rapport.mediation.model.beside import TURN_SECONDS, beside, short_turns
+from rapport.bench.mediation_update import changed_interpretations
+from rapport.mediation.model.beside import CALLS, TURN_SECONDS, beside, short_turns, with_rests
 
 
 def test_turns_are_short_while_the_work_runs_and_as_before_afterwards() -> None:
@@ -35,3 +39,58 @@ def test_what_the_work_raises_is_raised_and_turns_are_as_before() -> None:
     with pytest.raises(ValueError, match="no"):
         asyncio.run(beside(fail))
     assert sys.getswitchinterval() == usual
+
+
+def test_the_thread_is_as_urgent_as_the_loop() -> None:
+    """Where others want the processors, the loop waits for what the thread holds."""
+
+    def urgency() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    assert asyncio.run(beside(urgency)) == urgency()
+
+
+def calls_in(work: Callable[[], None]) -> int:
+    counted = 0
+
+    def count(_frame: object, _event: str, _about: object) -> None:
+        nonlocal counted
+        counted += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize("rules", [1, 10, 100])
+def test_a_change_rests_after_as_many_calls_however_large_it_is(rules: int) -> None:
+    change = changed_interpretations(rules)
+    change()
+    rests: list[None] = []
+    with_rests(change, lambda: rests.append(None))
+    assert len(rests) == pytest.approx(calls_in(change) / CALLS, rel=0.05, abs=1)
+    assert len(rests) >= rules // 10
+
+
+def test_who_watched_before_watches_again_also_after_a_fault() -> None:
+    def watch(_frame: object, _event: str, _about: object) -> None:
+        return None
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    sys.setprofile(watch)
+    try:
+        with pytest.raises(ValueError, match="no"):
+            with_rests(fail)
+        assert sys.getprofile() is watch
+    finally:
+        sys.setprofile(None)
+
+
+def test_at_a_start_there_are_no_rests() -> None:
+    assert asyncio.run(beside(sys.getprofile, resting=False)) is None
+    assert asyncio.run(beside(sys.getprofile)) is not None

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rapport.mediation.model import generator
 from rapport.mediation.model.changes import load
 from rapport.mediation.model.conversions import (
     Call,
@@ -23,6 +26,7 @@ from rapport.mediation.model.conversions import (
     converts,
 )
 from rapport.mediation.model.finding import TableLookup
+from rapport.mediation.model.generator import MOST_LINES
 from rapport.mediation.model.interpretation import (
     DIRECTIONS,
     CreateAttribute,
@@ -307,6 +311,14 @@ def events(draw: st.DrawFn, name: str, judge: Judge, faulty: bool) -> Any:
     return None if faulty and draw(st.integers(0, 50)) == 0 else value
 
 
+@contextmanager
+def long_functions(data: st.DataObject) -> Iterator[None]:
+    """Or each attribute in a function of its own, as some of them are in wide types."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(generator, "MOST_LINES", data.draw(st.sampled_from((0, MOST_LINES))))
+        yield
+
+
 def outcome(transform: Any, value: Any) -> Any:
     try:
         return "value", transform(value)
@@ -337,7 +349,8 @@ def test_a_generated_transformer_gives_what_a_direct_reading_of_the_rules_gives(
         step = checked.resolver(direction).resolve(name)
         plan = Plan(last, name, direction, name, (step,))
         around = Surroundings(Words())
-        transformer = Transformer(plan, checked.scope.types, FUNCTIONS, surroundings=around)
+        with long_functions(data):
+            transformer = Transformer(plan, checked.scope.types, FUNCTIONS, surroundings=around)
         for faulty in (False, True):
             value = data.draw(events(name, judge, faulty))
             before = repr(value)
@@ -427,7 +440,8 @@ def test_types_and_shapes_change_as_a_direct_reading_of_rules_and_mapping_says(
     interpretations, found = load(family)
     assert "local" in interpretations, found["local"][1]
     judge = Judge(family, FUNCTIONS)
-    transformer = make_transformer(interpretations, "local", name, "in", FUNCTIONS)
+    with long_functions(data):
+        transformer = make_transformer(interpretations, "local", name, "in", FUNCTIONS)
     value = data.draw(events(name, judge, data.draw(st.booleans())))
     direct = outcome(lambda each: judge.transform(each, name, "in"), value)
     assert outcome(transformer, value) == direct, transformer.source

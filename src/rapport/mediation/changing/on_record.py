@@ -30,7 +30,7 @@ async def on_record(channels: Channels, files: FromFiles, node: str) -> OnRecord
     before, said = kept.said_before(), said_now(files, kept)
     names = before.keys() | said.keys()
     other = [name for name in names if before and before.get(name) != said.get(name)]
-    together = await beside(lambda: put_together(files, kept, said))
+    together = await beside(lambda: put_together(files, kept, said), resting=False)
     return OnRecord(together, tuple(sorted(other)))
 
 

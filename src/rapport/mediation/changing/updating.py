@@ -121,7 +121,7 @@ class Updating:
             taken = Taken(number=self._kept.next_number(), said=said)
             events.append(taken_event(taken, self._kept.node, self._clock.now_ms()))
         records = self._records
-        together = await beside(lambda: put_together_from(files, self._kept, said, records))
+        together = await self._beside(lambda: put_together_from(files, self._kept, said, records))
         self._tell(together)
         await self._put_in_force(together, events, record=record)
         if record and not events:  # what was just appended must be read before
@@ -133,7 +133,9 @@ class Updating:
         records, now = self._records, self._together()
         due = len(now.outcomes) - self._in_checkpoint >= EVERY
         if records is not None and due and len(now.outcomes) == len(self._kept.changes()):
-            self._in_checkpoint = await beside(lambda: keep_checkpoint(records, now, self._kept))
+            self._in_checkpoint = await self._beside(
+                lambda: keep_checkpoint(records, now, self._kept)
+            )
 
     # --- changes ---
 
@@ -160,12 +162,12 @@ class Updating:
             wanted = want(now.standing.in_force)
             return considered(now, self._kept, wanted, self._bindings.values(), by)
 
-        found = await beside(consider)
+        found = await self._beside(consider)
         if isinstance(found, Done):
             return found
         time_ms = self._clock.now_ms()
         event = change_event(found.changed, time_ms)
-        next_ = await beside(lambda: self._next(found.standing, [event]))
+        next_ = await self._beside(lambda: self._next(found.standing, [event]))
         done = Done(
             changed=True,
             id=event.id,
@@ -195,7 +197,7 @@ class Updating:
         fresh = [each for each in await self._read_on() if each.id not in self._together().outcomes]
         if fresh:
             now = self._together()
-            together = await beside(lambda: self._with_changes(now, fresh))
+            together = await self._beside(lambda: self._with_changes(now, fresh))
             self._tell(together, now)
             await self._put_in_force(together, [])
         await self._keep_checkpoint()
@@ -219,7 +221,7 @@ class Updating:
         """What `find` says of all that is in force, asked beside the loop."""
         async with self._turn:
             standing = self._together().standing
-            return await beside(lambda: find(standing))
+            return await self._beside(lambda: find(standing))
 
     def history(self) -> list[tuple[KeptChange, Outcome]]:
         """All changes in their order, and what became of each."""
@@ -234,7 +236,7 @@ class Updating:
     async def _put_in_force(
         self, together: Together, events: list[Event], *, record: bool = True
     ) -> None:
-        next_ = await beside(lambda: self._next(together.standing, events))
+        next_ = await self._beside(lambda: self._next(together.standing, events))
         await self._record_and_swap(next_, together, record=record)
 
     def _next(self, standing: Standing, events: Iterable[Event]) -> _Next:
@@ -261,6 +263,10 @@ class Updating:
         self._now = together
         for told in self.put_in_force:
             told()
+
+    async def _beside(self, work: Callable[[], T]) -> T:
+        """Without rests as long as nothing is in force: a start has no events to let through."""
+        return await beside(work, resting=self._now is not None)
 
     def _together(self) -> Together:
         if self._now is None:

@@ -1,5 +1,5 @@
-"""Rules that follow from types: units of one dimension, and conversions whose signature fits.
-[ME-10, ME-11]
+"""Rules that follow from types: units of one dimension, and conversions whose signature fits, one
+way or the other. [ME-4, ME-10, ME-11]
 
 The source (4.3.2): "by analyzing the units given by developers and those that the notification
 service uses, we can generate the appropriate transformation rules". A rule is inferred only where a
@@ -18,6 +18,7 @@ from rapport.mediation.declaring.mapping_forms import REST
 from rapport.mediation.declaring.unit_wishes import with_wishes
 from rapport.mediation.model.augmenting import exact_pattern
 from rapport.mediation.model.conversions import Conversion, Identity, UnitChange, converts
+from rapport.mediation.model.feeding import remembers
 from rapport.mediation.model.interpretation import (
     DIRECTIONS,
     EXPLORE,
@@ -26,6 +27,7 @@ from rapport.mediation.model.interpretation import (
     Mapping,
     Rule,
 )
+from rapport.mediation.model.inverses import inverse_of
 from rapport.mediation.model.patterns import Item, Pattern
 from rapport.mediation.model.precedence import Path, Position, shown_path
 from rapport.mediation.model.resolution import MOST_PATHS, Resolver
@@ -180,7 +182,8 @@ class _Search:
         """Nothing decides at this path, whose value is exactly a `found`."""
         if self._types.is_subtype(found, wanted):
             return
-        if self._by_signature(at, found, wanted) or self._by_unit(at, found, wanted):
+        ways = (self._by_signature, self._by_unit, self._by_inverse)
+        if any(infer_by(at, found, wanted) for infer_by in ways):
             return
         inner, wanted_inner = element_of(found), element_of(wanted)
         if inner is not None and wanted_inner is not None:
@@ -218,6 +221,22 @@ class _Search:
             return False
         name = f"{found} to {wanted}"
         self._made[name] = converts(name, found, wanted, UnitChange(one.symbol, other.symbol))
+        self._add_rule(at, name)
+        return True
+
+    def _by_inverse(self, at: _At, found: TypeRef, wanted: TypeRef) -> bool:
+        """The way back of the one conversion that leads from `wanted` to `found`. What it depends
+        on may differ by then where it remembers events, so that has no way back here.
+        """
+        name = f"{found} to {wanted}"
+        backwards = [
+            inverse_of(each, name)
+            for each in self._scope.conversions.values()
+            if each.arguments == (wanted,) and each.results == (found,) and not remembers(each)
+        ]
+        if len(backwards) != 1 or backwards[0] is None:
+            return False
+        self._made[name] = backwards[0]
         self._add_rule(at, name)
         return True
 

@@ -61,14 +61,14 @@ class GivingAgain:
         channel: str,
         meaning: GivesMeaning,
         *,
-        corrections: Mapping[tuple[str, str], str],
+        correction: Callable[[str, str], str],
         find: FindReading,
         now_ms: int,
         sign: SignReading | None = None,
     ) -> None:
-        """`corrections`: of (channel, id) of a reading the id that stands in for it by now."""
+        """`correction`: of channel and id of a reading the id that stands in for it by now."""
         self._release, self._channel, self._meaning = release, channel, meaning
-        self._corrections, self._find = corrections, find
+        self._correction, self._find = correction, find
         self._released_at, self._sign = format_time(now_ms), sign
 
     async def give(self, raws: Sequence[StoredEvent], held: Collection[int]) -> Given:
@@ -105,7 +105,7 @@ class GivingAgain:
         self, reading: Event, stored: StoredEvent, given: Given, is_held: bool
     ) -> Literal["new", "corrected", "same"]:
         """Puts down what is to be appended for one reading, and says what it is."""
-        known = self._corrections.get((self._channel, reading.id), reading.id)
+        known = self._correction(self._channel, reading.id)
         former = await self._find(reading.source, known)
         if former is None:
             given.readings.append(self._marked(reading, stored, {}))

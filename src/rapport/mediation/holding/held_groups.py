@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.mediation.holding.held import Held
+from rapport.mediation.holding.held import Held, HeldBack, Wanted
 from rapport.mediation.holding.quarantine import QUARANTINE, raw_of_copy
 from rapport.mediation.plausibility import plausible_unit
 
@@ -19,6 +19,8 @@ _PAGE = 1_000
 _DEEPEST = 20
 _UNITS = "unit."
 """Reasons about units: looking at all values tells more than looking at one."""
+_Key = tuple[str, str]
+"""Source and reason."""
 
 
 class FieldValues(msgspec.Struct, kw_only=True):
@@ -49,18 +51,28 @@ class HeldGroup(msgspec.Struct, kw_only=True):
     is_reading: bool = False
 
 
-async def held_groups(channels: Channels, held: Sequence[Held]) -> list[HeldGroup]:
-    """Groups by source and reason; reads the copies of those that are held because of a unit."""
-    groups: dict[tuple[str, str], HeldGroup] = {}
-    members: dict[tuple[str, str], list[Held]] = {}
-    for one in held:
-        key = one.source, one.reason
-        members.setdefault(key, []).append(one)
-        _take(groups.setdefault(key, HeldGroup(source=one.source, reason=one.reason)), one)
-    for key, group in groups.items():
-        if group.reason.startswith(_UNITS):
-            group.fields = await _field_values(channels, members[key])
-            group.hint = "; ".join(one.hint for one in group.fields if one.hint) or group.hint
+async def held_groups(
+    channels: Channels, held_back: HeldBack, wanted: Wanted | None = None
+) -> list[HeldGroup]:
+    """Groups by source and reason; reads the copies of those that are held because of a unit.
+    Memory is needed for the groups only.
+    """
+    groups: dict[_Key, HeldGroup] = {}
+    places: list[int] = []
+    async for page in held_back.pages(wanted):
+        for one in page:
+            key = one.source, one.reason
+            _take(groups.setdefault(key, HeldGroup(source=one.source, reason=one.reason)), one)
+        of_units = [one.position for one in page if one.reason.startswith(_UNITS)]
+        if of_units:
+            places = [min(of_units + places[:1]), max(of_units + places[1:])]
+    if places:
+        found = await _field_values(channels, held_back, wanted, *places)
+        for key, fields in found.items():
+            if key in groups:
+                groups[key].fields = fields
+                hints = "; ".join(one.hint for one in fields if one.hint)
+                groups[key].hint = hints or groups[key].hint
     return [groups[key] for key in sorted(groups)]
 
 
@@ -73,26 +85,31 @@ def _take(group: HeldGroup, one: Held) -> None:
     group.is_reading = one.is_reading
 
 
-async def _field_values(channels: Channels, held: Sequence[Held]) -> list[FieldValues]:
-    """Of every field that a reason names the numbers in all held events."""
-    places = {one.position: one.message for one in held}
-    found: dict[str, FieldValues] = {}
-    channel, position = channels.channel(QUARANTINE), min(places) - 1
-    while batch := await channel.read_after(position, limit=_PAGE):
+async def _field_values(
+    channels: Channels, held_back: HeldBack, wanted: Wanted | None, first: int, last: int
+) -> dict[_Key, list[FieldValues]]:
+    """Of every field that a reason about a unit names the numbers in all held events, which stand
+    between two positions of `quarantine`.
+    """
+    found: dict[_Key, dict[str, FieldValues]] = {}
+    channel, position = channels.channel(QUARANTINE), first - 1
+    while position < last and (batch := await channel.read_after(position, limit=_PAGE)):
         position = batch[-1].position
         for stored in batch:
-            if stored.position not in places:
+            one = held_back.newest(stored)
+            if one is None or not one.reason.startswith(_UNITS):
+                continue
+            if wanted is not None and not wanted.fits(one):
                 continue
             raw = raw_of_copy(stored.event)
             payload = _payload(raw.data) if raw is not None else None
             for field, value in _numbers(payload):
-                if _names(places[stored.position], field):
-                    _note(found, field, value)
-        if position >= max(places):
-            break
-    for one in found.values():
-        one.hint = range_hint(one)
-    return sorted(found.values(), key=lambda one: one.field)
+                if _names(one.message, field):
+                    _note(found.setdefault((one.source, one.reason), {}), field, value)
+    for fields in found.values():
+        for each in fields.values():
+            each.hint = range_hint(each)
+    return {key: sorted(each.values(), key=lambda one: one.field) for key, each in found.items()}
 
 
 def range_hint(values: FieldValues) -> str:

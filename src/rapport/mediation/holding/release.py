@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Channel, Channels, Subscription
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import InvalidInput, RapportError, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import ASKED, BATCH_DONE, DONE, RELEASES, Asked, BatchDone, ReleaseDone
@@ -141,30 +141,29 @@ class Releasing:
         await self.held_back.refresh()
         through = self._channels.channel(QUARANTINE).last_position()
         settled = msgspec.structs.replace(asked, through=through)
-        if not self._chosen(settled):
-            self._refuse(settled)
-        return settled
+        async for _ in self._chosen(settled):
+            return settled
+        raise self._refusal(settled)
 
-    def _refuse(self, asked: Asked) -> None:
+    def _refusal(self, asked: Asked) -> RapportError:
         for id in asked.ids:
             if self.held_back.one(id) is None:
-                raise UnknownName("event that is held back", id)
-        raise InvalidInput(
+                return UnknownName("event that is held back", id)
+        return InvalidInput(
             "nothing is held back that fits",
             code="release.nothing_held",
             hint="rapport mediate quarantine lists what is; readings that policies cannot use are "
             "mediated again by: rapport mediate again",
         )
 
-    def _chosen(self, asked: Asked) -> list[Held]:
+    async def _chosen(self, asked: Asked) -> AsyncIterator[list[Held]]:
+        """Some at a time, by raw channel and position."""
         wanted = Wanted(
             source=asked.source, reason=asked.reason, since_ms=asked.since_ms, ids=asked.ids
         )
-        return [
-            one
-            for one in self.held_back.held(wanted)
-            if not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
-        ]
+        async for page in self.held_back.pages(wanted):
+            if chosen := [one for one in page if _is_asked_for(one, asked)]:
+                yield chosen
 
     async def _given(self, release: str, asked: Asked, progress: Progress) -> AsyncIterator[Given]:
         """What to append, batch by batch, for all that was asked and is not done yet."""
@@ -190,7 +189,7 @@ class Releasing:
             release,
             channel,
             meaning,
-            corrections=self.held_back.corrections,
+            correction=self.held_back.correction,
             find=partial(self._find, meaning.into),
             now_ms=self._clock.now_ms(),
             sign=self._sign,
@@ -265,6 +264,10 @@ class Releasing:
                     ended: ReleaseDone = stored.event.payload_as(ReleaseDone)
                     progress.is_done |= ended.release == release
         return progress
+
+
+def _is_asked_for(one: Held, asked: Asked) -> bool:
+    return not one.is_reading and one.received < asked.until_ms and one.first <= asked.through
 
 
 def _record(type: str, data: BatchDone | ReleaseDone, release: str, now_ms: int) -> Event:

@@ -24,13 +24,15 @@ class Progress:
     """What of a release is done."""
 
     def __init__(self) -> None:
-        self.done: dict[str, set[int]] = {}
+        self.done: dict[str, int] = {}
+        """Of each raw channel the last position: they are done in order."""
         self.upto = 0
         self.is_done = False
         self._total = ReleaseDone(release="")
 
     def take(self, batch: BatchDone) -> None:
-        self.done.setdefault(batch.channel, set()).update(batch.released, batch.rejected)
+        places = (*batch.released, *batch.rejected)
+        self.done[batch.channel] = max(self.done.get(batch.channel, 0), *places, 0)
         self.upto = max(self.upto, batch.upto)
         self._total.released += len(batch.released)
         self._total.rejected += len(batch.rejected)
@@ -49,16 +51,24 @@ class RawEvents:
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
 
-    async def held(self, chosen: Sequence[Held], progress: Progress) -> AsyncIterator[RawBatch]:
-        """Those that are held back, without those that are done."""
-        by_channel: dict[str, list[Held]] = {}
-        for one in chosen:
-            if one.raw_position not in progress.done.get(one.channel, ()):
-                by_channel.setdefault(one.channel, []).append(one)
-        for channel, held in sorted(by_channel.items()):
-            held.sort(key=lambda one: one.raw_position)
-            for first in range(0, len(held), _BATCH):
-                yield channel, await self._raw_events(channel, held[first : first + _BATCH])
+    async def held(
+        self, chosen: AsyncIterator[list[Held]], progress: Progress
+    ) -> AsyncIterator[RawBatch]:
+        """Those that are held back, which come by channel and position, without those that are
+        done.
+        """
+        before = dict(progress.done)
+        batch: list[Held] = []
+        async for page in chosen:
+            for one in page:
+                if one.raw_position <= before.get(one.channel, 0):
+                    continue
+                if batch and (len(batch) == _BATCH or batch[0].channel != one.channel):
+                    yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
+                    batch = []
+                batch.append(one)
+        if batch:
+            yield batch[0].channel, await self._raw_events(batch[0].channel, batch)
 
     async def again(self, asked: Asked, progress: Progress) -> AsyncIterator[RawBatch]:
         """Those of a source that were received in a time, after what is done."""

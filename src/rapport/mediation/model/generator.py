@@ -2,7 +2,8 @@
 
 Only text written here is compiled: names from outside enter as the `repr` of a text, conversions as
 bound constants `convert_N`. Lists, variants and optional objects become functions of their own, so
-nesting in the text stays flat however deep the types are. Linear in the plan.
+nesting in the text stays flat however deep the types are; and so do parts of wide types, so that no
+function is long: compiling one cannot be interrupted. Linear in the plan.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ from rapport.mediation.model.plan import (
 )
 from rapport.mediation.model.types import TAG
 
+MOST_LINES = 200
+"""Of attributes in a row that a function has itself; compiling so many takes a millisecond."""
+
 
 class Generated(msgspec.Struct, frozen=True):
     """The text and the conversions it calls as `convert_0`, `convert_1`, ..."""
@@ -52,6 +56,20 @@ def generate(plan: Plan, *, own: bool = False) -> Generated:
     about = f"{plan.interpretation} {plan.direction}: {plan.type} => {plan.result_type}"
     main = [_comment(about), "def transform(event):", f"    return {text}"]
     return Generated("\n".join([*writer.lines, *main]) + "\n", tuple(writer.conversions))
+
+
+def functions_of(source: str) -> list[str]:
+    """The functions of a generated text one by one, with what is said about each.
+
+    >>> functions_of("def one():\\n    return 1\\n# next\\ndef two():\\n    return 2\\n")
+    ['def one():\\n    return 1\\n', '# next\\ndef two():\\n    return 2\\n']
+    """
+    found: list[list[str]] = [[]]
+    for line in source.splitlines(keepends=True):
+        if not line.startswith((" ", "\n")) and any(map(_defines, found[-1])):
+            found.append([])
+        found[-1].append(line)
+    return ["".join(lines) for lines in found]
 
 
 class Writer:
@@ -93,10 +111,29 @@ class Writer:
 
     def _parts(self, step: Object, variable: str) -> list[str]:
         """Writes into a copy, so that what came in is not changed, unless it was given away."""
-        lines = [] if self._own else [f"{variable} = {variable}.copy()"]
-        for part in step.parts:
-            lines += self._part(part, variable, step.path)
-        return lines
+        copied = [] if self._own else [f"{variable} = {variable}.copy()"]
+        pieces: list[list[str]] = []
+        for part in step.parts:  # no comprehension: one frame for each level of a deep type
+            pieces.append(self._part(part, variable, step.path))
+        return [*copied, *self._in_functions(pieces, variable)]
+
+    def _in_functions(self, pieces: list[list[str]], variable: str) -> list[str]:
+        """The pieces, each of which changes what the variable holds, one after the other: as they
+        are if they are few, else in functions of some pieces each.
+        """
+        if sum(map(len, pieces)) <= MOST_LINES:
+            return [line for piece in pieces for line in piece]
+        calls: list[str] = []
+        body: list[str] = []
+        for number, piece in enumerate(pieces, start=1):
+            body += piece
+            if body and (len(body) > MOST_LINES // 2 or number == len(pieces)):
+                self._count += 1
+                name = f"some_{self._count}"
+                self.lines += [f"def {name}({variable}):", *(f"    {line}" for line in body), ""]
+                calls.append(f"{name}({variable})")
+                body = []
+        return calls
 
     def _part(self, part: Part, owner: str, path: str) -> list[str]:
         if is_idle(part.step):
@@ -201,9 +238,11 @@ class Writer:
         ]
 
     def _shape(self, step: Object, variable: str) -> list[str]:
-        lines = []
-        for shape, conversion in step.shape:
-            lines += self._shape_step(shape, conversion, variable, step.path)
+        pieces = [
+            self._shape_step(shape, conversion, variable, step.path)
+            for shape, conversion in step.shape
+        ]
+        lines = self._in_functions(pieces, variable)
         if step.only is not None:
             kept = f"{{name: {variable}[name] for name in {step.only!r} if name in {variable}}}"
             lines.append(f"{variable} = {kept}")
@@ -262,6 +301,10 @@ def is_idle(step: Step) -> bool:
         and isinstance(step.conversion.how, Identity)
         and step.tag == LEAVE
     )
+
+
+def _defines(line: str) -> bool:
+    return line.startswith("def ")
 
 
 def _comment(text: str) -> str:

@@ -26,10 +26,15 @@ from rapport.mediation.model.straight_forms import (
 )
 from rapport.mediation.model.straight_numbers import MOST, Number
 from rapport.mediation.model.straight_text import Held, StraightWriter
+from rapport.mediation.model.straight_uncut import Uncut
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.types import TAG, Types
 
-_ENCODE = msgspec.json.Encoder().encode
+_ENCODER = msgspec.json.Encoder()
+
+_ROOM_BYTES = 1024
+"""Where a batch begins; more is made when an event needs it.
+"""
 
 Through = Callable[[bytes], bytes | None]
 """The bytes on the other side; None: see to it in the plain way."""
@@ -89,27 +94,49 @@ def straight_batch(
 ) -> Batch | None:
     """The same for many events in one call, and only for those that are wanted: root is looked at
     between the first plan and the others. One event that is not usual is None, and no other; one
-    that is not wanted is KEPT_BACK. Where conversions need the time of an event (`Surroundings`),
-    events have to come one by one.
+    that is not wanted is KEPT_BACK. With `surroundings` there is none for plans with conversions
+    that may ask the time of an event: those have to come one by one.
     """
+    for may_be_uncut in (True, False):  # a later plan may want to look into what the first does not
+        try:
+            return _made_batch(way, wanted, surroundings, may_be_uncut=may_be_uncut)
+        except NotStraightError:
+            continue
+    return None
+
+
+def _made_batch(
+    way: Way, wanted: Bound | None, surroundings: Surroundings | None, *, may_be_uncut: bool
+) -> Batch:
     calls = Calls(surroundings)
     writer = StraightWriter(calls, own=True, give_up="told.append(None); continue")
-    try:
-        decoded, form, tail = _turned(writer, way, wanted)
-    except NotStraightError:
-        return None
-    result = f"encode({writer.whole(form, tail)})"
-    decode = msgspec.json.Decoder(decoded.struct).decode
-    found: Batch = _compiled_loop(writer, calls, result, decode=decode)
+    uncut: list[Uncut] = []
+    decoded, form, tail = _turned(writer, way, wanted, uncut if may_be_uncut else None)
+    if surroundings is not None and not calls.are_none:
+        raise NotStraightError
+    result = writer.whole(form, tail)
+    names: dict[str, Any] = {"decode_first": msgspec.json.Decoder(decoded.struct).decode}
+    for number, each in enumerate(uncut):
+        names[f"is_usual_{number}"], names[f"decode_{number}"] = each.is_usual, each.decode
+    if uncut:
+        (first, types), *_ = way
+        whole = decoded_form(types, first.type, _only_step(first))
+        names |= {"decode_all": msgspec.json.Decoder(whole.struct).decode, "Raw": msgspec.Raw}
+    found: Batch = _compiled_loop(writer, calls, result, **names)
     return found
 
 
 def _turned(
-    writer: StraightWriter, way: Way, wanted: Bound | None = None
+    writer: StraightWriter,
+    way: Way,
+    wanted: Bound | None = None,
+    uncut: list[Uncut] | None = None,
 ) -> tuple[Form, Form, str]:
     """What is decoded, what comes out, and the variable that holds it."""
     (first, types), *_ = way
-    form = decoded = decoded_form(types, first.type, _only_step(first))
+    form = decoded = decoded_form(types, first.type, _only_step(first), uncut)
+    for number, each in enumerate(uncut or ()):
+        writer.look_at_uncut(each, number)
     tail, seen = "value", ""
     for plan, types in way:
         tail, form = writer.turned(_only_step(plan), types, form, tail)
@@ -239,23 +266,28 @@ def _compiled(
 
 
 def _compiled_loop(writer: StraightWriter, calls: Calls, result: str, **names: Any) -> Any:
-    """The same, for one event after the other."""
+    """The same, for one event after the other. All are encoded into one buffer and copied out of
+    it: bytes of their own grow while they are filled, and are moved each time, which costs twice as
+    much as the copy. The buffer is that of the call, so threads have nothing in common.
+    """
     writer.close()
     lines = [
         "def straight(several):",
-        "    told = []",
+        f"    told, room, odd, decode = [], bytearray({_ROOM_BYTES}), 0, decode_first",
         "    for data in several:",
         "        try:",
         *(f"            {line}" for line in ("value = decode(data)", *writer.lines)),
-        f"            told.append({result})",
+        f"            encode_into({result}, room)",
+        "            told.append(join((room,)))",  # half of what bytes(room) costs
         "        except Exception:",
         "            told.append(None)",
         "    return told",
     ]
-    return _executed(lines, writer, calls, names | {"KEPT_BACK": KEPT_BACK})
+    names |= {"KEPT_BACK": KEPT_BACK, "encode_into": _ENCODER.encode_into, "join": b"".join}
+    return _executed(lines, writer, calls, names)
 
 
 def _executed(lines: list[str], writer: StraightWriter, calls: Calls, names: dict[str, Any]) -> Any:
-    names |= {**calls.names, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODE}
+    names |= {**calls.names, **writer.structs, "UNSET": msgspec.UNSET, "encode": _ENCODER.encode}
     exec(compile("\n".join([*lines, ""]), "<straight>", "exec"), names)
     return names["straight"]

@@ -32,6 +32,11 @@ class Calls:
         self._surroundings = surroundings or Surroundings()
         self.names: dict[str, Any] = {"number": runtime.number}
 
+    @property
+    def are_none(self) -> bool:
+        """Whether the text says everything itself: nothing can ask what time it is."""
+        return len(self.names) == 1
+
     def step(self, step: Step, types: Types, *, own: bool) -> str:
         """A step as the transformer does it, with text of its own."""
         writer = Writer(own=own)

@@ -30,6 +30,7 @@ from rapport.mediation.model.straight_forms import (
     is_formula,
 )
 from rapport.mediation.model.straight_numbers import affine_of, most_after
+from rapport.mediation.model.straight_uncut import MOST_ODD, Uncut
 from rapport.mediation.model.types import TAG, Types
 from rapport.units.quantities import Affine
 
@@ -81,9 +82,26 @@ class StraightWriter:
         self._types = types
         return self._built(step, held)
 
+    def look_at_uncut(self, uncut: Uncut, number: int) -> None:
+        """Where an object is not written as usual, it is decoded by itself; where many are not, all
+        are from then on (`decode_all`).
+        """
+        variable = "value"
+        for slot in uncut.path[:-1]:
+            place = f"{variable}.{slot}"
+            if place not in self._known:
+                self._known[place] = self._assigned(place)
+            variable = self._known[place]
+        place = f"{variable}.{uncut.path[-1]}"
+        bytes_ = self._assigned(place)
+        self._write(f"if {bytes_}.__class__ is Raw and is_usual_{number}({bytes_}) is None:")
+        self._write(f" {place} = decode_{number}({bytes_})")
+        self._write(" odd += 1")
+        self._write(f" if odd == {MOST_ODD}: decode = decode_all")
+
     def value_of(self, form: Form, variable: str, attribute: str) -> str:
         """A variable with the attribute's value as it is by now; raises NotStraightError."""
-        if attribute not in form.fields:
+        if attribute not in form.fields or form.fields[attribute].kind == "uncut":
             raise NotStraightError
         present = self._present(f"{variable}.{form.fields[attribute].slot}")
         return present if present.isidentifier() else self._assigned(present)
@@ -169,6 +187,8 @@ class StraightWriter:
 
     def _part(self, part: Part, held: Held, place: str = "") -> Held:
         """The value turned; it becomes that of the place, if there is one."""
+        if held.field.kind == "uncut":
+            raise NotStraightError
         if part.optional:
             return self._optional(part, held, place)
         if is_formula(part) and held.field.kind == "float" and not held.field.may_lack:
@@ -269,7 +289,7 @@ class StraightWriter:
         merges = isinstance(shape, MergeAttributes)
         sources = shape.sources if isinstance(shape, MergeAttributes) else (shape.source,)
         targets = (shape.target,) if isinstance(shape, MergeAttributes) else shape.targets
-        is_plain = all(name in held and held[name].field.form is None for name in sources)
+        is_plain = all(name in held and _is_plain(held[name].field) for name in sources)
         if not is_plain or len(set(sources)) != len(sources) or not (merges or targets):
             raise NotStraightError
         taken = [self._assigned(held.pop(name).text) for name in sources]
@@ -302,6 +322,10 @@ class StraightWriter:
 
     def _write(self, line: str) -> None:
         self.lines.append(f"{self._indent}{line}")
+
+
+def _is_plain(field: Field) -> bool:
+    return field.form is None and field.kind != "uncut"
 
 
 def _at_work(step: Object) -> list[Part]:

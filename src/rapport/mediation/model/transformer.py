@@ -9,7 +9,7 @@ import msgspec
 
 from rapport.mediation.model import runtime
 from rapport.mediation.model.batches import generate_batch
-from rapport.mediation.model.generator import Generated, generate
+from rapport.mediation.model.generator import Generated, functions_of, generate
 from rapport.mediation.model.interpretation import Direction
 from rapport.mediation.model.interpretations import Interpretations
 from rapport.mediation.model.plan import Plan
@@ -121,5 +121,6 @@ class Transformer:
                 conversion, self._functions, self._memory, self._types, self._surroundings
             )
         place = f"<{self.plan.interpretation} {self.plan.direction} {self.plan.type}>"
-        exec(compile(generated.source, place, "exec"), names)
+        for text in functions_of(generated.source):  # one by one: others want the interpreter, too
+            exec(compile(text, place, "exec"), names)
         return names

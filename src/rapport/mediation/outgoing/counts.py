@@ -52,6 +52,13 @@ class Told:
             self.counts[interpretation] = SpokenCounts()
         return self.counts[interpretation]
 
+    def events(self) -> dict[str, int]:
+        """How many events consumers were given, by interpretation."""
+        return {
+            name: each.transformed + each.from_cache + each.originals
+            for name, each in self.counts.items()
+        }
+
     def made(self, interpretation: str, channel: str, stored: StoredEvent, said: Said) -> None:
         """Notes what became of an event for the first time."""
         counts = self.of(interpretation)

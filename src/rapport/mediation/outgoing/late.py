@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from rapport.core.errors import Unsupported
@@ -63,6 +64,10 @@ class LateSpeech:
         faults += [(one.code, one.message) for one in parts if one.code]
         code, message = faults[0] if faults else ("", "")
         return Said(tuple(event for part in parts for event in part.events), code, message)
+
+    def say_all(self, stored: Sequence[StoredEvent]) -> list[Said]:
+        """What `say` says of each."""
+        return [self.say(one) for one in stored]
 
 
 def _in_order_only(in_force: InForce, binding: SourceBinding) -> bool:

@@ -246,18 +246,16 @@ class Outgoing:
         words: Speech | LateSpeech,
         name: str,
     ) -> list[Said]:
-        """One after the other: the same event may stand twice in what is asked for."""
-        said: list[Said] = []
-        known = 0
-        for one, key in zip(stored, keys, strict=True):
-            found = self._cache.get(key)
-            if found is None:
-                found = self._say_new(channel, one, words, name, key)
-            else:
-                known += 1
-            said.append(found)
-        self.told.of(name).from_cache += known
-        return said
+        """All that are not known in one call; the same event may stand twice in what is asked."""
+        said = {key: found for key in keys if (found := self._cache.get(key)) is not None}
+        new = {key: one for key, one in zip(keys, stored, strict=True) if key not in said}
+        for (key, one), made in zip(
+            new.items(), words.say_all(list(new.values())) if new else (), strict=True
+        ):
+            self._keep(channel, one, made, name, key)
+            said[key] = made
+        self.told.of(name).from_cache += len(keys) - len(new)
+        return [said[key] for key in keys]
 
     def _say_new(
         self,
@@ -268,19 +266,22 @@ class Outgoing:
         key: Hashable,
     ) -> Said:
         said = words.say(stored)
+        self._keep(channel, stored, said, name, key)
+        return said
+
+    def _keep(
+        self, channel: str, stored: StoredEvent, said: Said, name: str, key: Hashable
+    ) -> None:
         self.told.made(name, channel, stored, said)
         self._cache.put(key, said, len(stored.event.data))
-        return said
 
     async def _say_all(
         self, words: Speech | LateSpeech, stored: Sequence[StoredEvent]
     ) -> list[Said]:
         if not words.may_block:
-            return [words.say(one) for one in stored]
+            return words.say_all(stored)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._own_thread(), lambda: [words.say(one) for one in stored]
-        )
+        return await loop.run_in_executor(self._own_thread(), words.say_all, stored)
 
     # --- what holds until the next change ---------------------------------------------------------
 

@@ -4,6 +4,8 @@ ME-9]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -28,6 +30,8 @@ from rapport.mediation.rejection import Rejected
 _OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
 """Headers that would be untrue of data that were transformed."""
 _SAYS_HOW = frozenset((DATA_TYPE, DATA_ENCODING))
+_ENOUGH = 8
+"""Events of one type in a row that are worth a call for all of them."""
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +99,29 @@ class Speech:
         except Exception as error:  # one event that fails must never stop the others
             return Said((), "mediation.fault", f"{type(error).__name__}: {error}"[:500])
 
+    def say_all(self, stored: Sequence[StoredEvent]) -> list[Said]:
+        """What `say` would say of each; events of one type that stand in a row cost less."""
+        said: list[Said] = []
+        for _type, row in groupby(stored, _type_of):
+            alike = list(row)
+            said += self._said_together(alike) if len(alike) >= _ENOUGH else map(self.say, alike)
+        return said
+
+    def _said_together(self, alike: Sequence[StoredEvent]) -> list[Said]:
+        first = self.say(alike[0])
+        usual = self._usual.get(alike[0].event.type)
+        others = [one.event for one in alike[1:]]
+        found = usual.data_of_all(others) if usual is not None else None
+        if usual is None or found is None:
+            return [first, *map(self.say, alike[1:])]
+        return [
+            first,
+            *(
+                self.say(one) if data is None else self._said_with(one.event, usual, data)
+                for one, data in zip(alike[1:], found, strict=True)
+            ),
+        ]
+
     def _attribute(self, event: Event) -> ConceptAttribute | None:
         """What a reading is of; None for events that are no readings."""
         concept, _, attribute = event.type.partition(".")
@@ -118,6 +145,9 @@ class Speech:
         data = usual.data_of(event) if usual is not None else None
         if usual is None or data is None:
             return None
+        return self._said_with(event, usual, data)
+
+    def _said_with(self, event: Event, usual: Usual, data: bytes) -> Said:
         headers = self._headers(event)
         made = Event(event.source, event.id, usual.type, event.subject, event.time, data, headers)
         return Said((made,))
@@ -193,6 +223,10 @@ class Speech:
             message = f"{type_name} in {self.name!r} depends on the events before it"
             return Rejected("conversion.remembers", message, "use it for what is received only")
         return made
+
+
+def _type_of(stored: StoredEvent) -> str:
+    return stored.event.type
 
 
 def functions_needed(in_force: InForce, name: str) -> tuple[str, ...]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 from rapport.core.event import Event
 from rapport.mediation.concepts import ConceptAttribute
 from rapport.mediation.model.plan import Plan
 from rapport.mediation.model.straight import (
+    Batch,
     ReadingThrough,
     Through,
+    straight_batch,
     straight_reading,
     straight_through,
 )
@@ -31,11 +36,11 @@ class Usual:
         surroundings: Surroundings,
     ) -> None:
         """`attribute` and what is declared of it, when the events are readings."""
-        self._surroundings = surroundings
+        self._surroundings, self._way = surroundings, [(plan, types)]
         self._through: Through | None = None
         self._reading: ReadingThrough | None = None
         if declared is None:
-            self._through = straight_through([(plan, types)], surroundings)
+            self._through = straight_through(self._way, surroundings)
         else:
             self._reading = straight_reading(plan, types, attribute, declared.type, surroundings)
         self.type = plan.result_type
@@ -53,3 +58,19 @@ class Usual:
             found = self._through(event.data)
         self._credit = _PATIENCE if found is not None else self._credit - 1
         return found
+
+    def data_of_all(self, events: Sequence[Event]) -> list[bytes | None] | None:
+        """The same for many events in one call; None where they have to be said one by one."""
+        if self._credit <= 0 or self._batch is None:
+            return None
+        found = self._batch([event.data for event in events])
+        unusual = found.count(None)
+        self._credit = _PATIENCE if unusual < len(found) else self._credit - unusual
+        return found
+
+    @cached_property
+    def _batch(self) -> Batch | None:
+        """Made when the first batch comes: many types are only ever said one by one."""
+        if self._through is None:
+            return None
+        return straight_batch(self._way, surroundings=self._surroundings)

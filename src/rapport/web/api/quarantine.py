@@ -55,8 +55,8 @@ async def list_held(
     held_back = node.releasing.held_back
     await held_back.refresh()
     since_ms = parse_time(since) if since else 0
-    chosen = held_back.held(Wanted(source=source, reason=reason, since_ms=since_ms))
-    groups = await held_groups(node.channels, chosen)
+    wanted = Wanted(source=source, reason=reason, since_ms=since_ms)
+    groups = await held_groups(node.channels, held_back, wanted)
     return _json({"held": groups, "released": held_back.released()})
 
 

@@ -1,0 +1,18 @@
+# What `rapport.client` has, for tools that read types: `Mediator` is loaded only when it is first
+# named, which they cannot see in the module itself. A test compares the two. [ME-9]
+from rapport.channel.agents.async_listener import AsyncListener as AsyncListener
+from rapport.channel.agents.async_publisher import AsyncPublisher as AsyncPublisher
+from rapport.channel.agents.direct_sink import DirectSink as DirectSink
+from rapport.channel.agents.direct_source import DirectSource as DirectSource
+from rapport.channel.agents.listener import Listener as Listener
+from rapport.channel.agents.listener_cache import ReceivedEvent as ReceivedEvent
+from rapport.channel.agents.listener_place import FailedEvent as FailedEvent
+from rapport.channel.agents.listener_settings import ListenerSettings as ListenerSettings
+from rapport.channel.agents.listener_settings import ListenerStatus as ListenerStatus
+from rapport.channel.agents.outbox_reading import RejectedEvent as RejectedEvent
+from rapport.channel.agents.publisher import Publisher as Publisher
+from rapport.channel.agents.publisher import PublisherSettings as PublisherSettings
+from rapport.channel.agents.publisher import Status as Status
+from rapport.channel.agents.window import Reason as Reason
+from rapport.core.event import Event as Event
+from rapport.mediation.outgoing.mediator import Mediator as Mediator

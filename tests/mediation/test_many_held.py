@@ -1,0 +1,217 @@
+"""What is held back says the same however many there are and wherever they are kept, and memory is
+needed for some of them only. [ME-11, ME-16]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.memory import open_memory
+from rapport.core.event import Event, make_event
+from rapport.core.release import BATCH_DONE, BatchDone
+from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.mediation.holding.held import HeldBack, Wanted
+from rapport.mediation.holding.held_groups import held_groups
+from rapport.mediation.holding.quarantine import rejection_event
+from rapport.mediation.holding.scratch import Scratch
+from rapport.mediation.rejection import Rejection
+from rapport.store.base import Delete, Put
+
+REASONS = ("unit.undeclared", "field.missing")
+
+
+def rejected(source: str, position: int, reason: str, attempt: int = 1) -> Event:
+    raw = make_event(
+        source=source, id=f"e{position}", type="t", time=position, data={"humidity": position}
+    )
+    rejection = Rejection(reason, "the unit of humidity is not declared", "", raw, position)
+    return rejection_event(rejection, source, attempt=attempt)
+
+
+def done(number: int, batch: BatchDone) -> Event:
+    return make_event(source="mediation", id=f"r{number}", type=BATCH_DONE, time=0, data=batch)
+
+
+Act = tuple[str, str, int, str]
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(("hold", "hold", "hold", "release", "look", "correct")),
+        st.sampled_from(("a", "b")),
+        st.integers(1, 6),
+        st.sampled_from(REASONS),
+    ),
+    max_size=25,
+)
+
+
+class Model:
+    """What is held back, as plainly as can be."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, int], tuple[str, int]] = {}
+        """Reason and attempts of each source and position."""
+        self.released: Counter[str] = Counter()
+        self.corrections: dict[tuple[str, str], str] = {}
+
+    def hold(self, source: str, position: int, reason: str) -> int:
+        _, attempts = self.held.get((source, position), ("", 0))
+        self.held[source, position] = reason, attempts + 1
+        return attempts + 1
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        return Counter((source, reason) for (source, _), (reason, _) in self.held.items())
+
+
+async def played(acts: Iterable[Act], most: int) -> None:
+    """The acts, with looks between them, against the model."""
+    channels, model = open_memory(ManualClock(5)), Model()
+    held_back = HeldBack(channels, most_in_memory=most)
+    quarantine, releases = channels.channel("quarantine"), channels.channel("releases")
+    for number, (act, source, position, reason) in enumerate(acts):
+        if act == "hold":
+            attempt = model.hold(source, position, reason)
+            event = rejected(source, position, reason, attempt)
+            await quarantine.append([Event(*_with_id(event, f"q{number}"))])
+        elif act == "release":
+            batch = BatchDone(release="r", upto=0, channel=f"raw.{source}", released=[position])
+            model.held.pop((source, position), None)
+            model.released[source] += 1
+            await releases.append([done(number, batch)])
+        elif act == "correct":
+            id = f"e{position}"
+            model.corrections[source, id] = f"{id}~{number}"
+            corrected = {id: f"{id}~{number}"}
+            batch = BatchDone(release="r", upto=0, channel=f"raw.{source}", corrected=corrected)
+            await releases.append([done(number, batch)])
+        if act != "hold" or number % 3 == 0:
+            await held_back.refresh()
+    await held_back.refresh()
+    await agree(held_back, model, channels)
+    await channels.close()
+
+
+def _with_id(event: Event, id: str) -> tuple[Any, ...]:
+    return event.source, id, event.type, event.subject, event.time, event.data, event.headers
+
+
+async def agree(held_back: HeldBack, model: Model, channels: Any) -> None:
+    found = {
+        (one.source, one.raw_position): (one.reason, one.attempts) for one in await held_back.held()
+    }
+    assert found == model.held
+    assert [*found] == sorted(found)
+    assert held_back.counts() == model.counts()
+    assert Counter(held_back.released()) == model.released
+    for source in "ab":
+        for position in range(1, 7):
+            id = f"e{position}"
+            expected = model.corrections.get((source, id), id)
+            assert held_back.correction(f"raw.{source}", id) == expected
+            one = held_back.at(f"raw.{source}", position)
+            assert (one is not None) == ((source, position) in model.held)
+            assert one is None or held_back.one(one.id) == one
+    groups = await held_groups(channels, held_back)
+    assert {(one.source, one.reason): one.count for one in groups} == dict(model.counts())
+    for group in groups:
+        places = [n for (source, n), (why, _) in model.held.items()
+                  if (source, why) == (group.source, group.reason)]  # fmt: skip
+        if group.reason == "unit.undeclared":
+            (values,) = group.fields
+            assert (values.count, values.low, values.high) == (
+                len(places), min(places), max(places),
+            )  # fmt: skip
+    only = await held_back.held(Wanted(source="a"))
+    assert {one.source for one in only} <= {"a"}
+
+
+@given(acts=ACTS, most=st.sampled_from((0, 3, 1_000)))
+@settings(deadline=None, max_examples=60)
+@pytest.mark.slow
+def test_it_says_what_the_log_says_in_memory_and_in_a_file(acts: list[Act], most: int) -> None:
+    asyncio.run(played(acts, most))
+
+
+def test_two_who_look_at_once_take_nothing_in_twice() -> None:
+    async def scenario() -> None:
+        channels = open_memory(ManualClock(5))
+        await channels.channel("quarantine").append([rejected("a", n, "x") for n in range(1, 40)])
+        held_back = HeldBack(channels)
+        await asyncio.gather(*(held_back.refresh() for _ in range(5)))
+        assert {one.attempts for one in await held_back.held()} == {1}
+        assert held_back.counts() == {("a", "x"): 39}
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+async def memory_for(directory: Path, count: int, most: int) -> int:
+    """Bytes that the rooms of what is held have after everything was taken in."""
+    channels = open_embedded(directory, SystemClock())
+    quarantine = channels.channel("quarantine")
+    for begin in range(1, count + 1, 1_000):
+        last = min(begin + 1_000, count + 1)
+        await quarantine.append([rejected("a", n, REASONS[0]) for n in range(begin, last)])
+    held_back = HeldBack(channels, most_in_memory=most)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await held_back.refresh()
+        (group,) = await held_groups(channels, held_back)
+        gc.collect()
+        ours = (
+            tracemalloc.Filter(True, f"*{name}*") for name in ("holding", "store/memory", "msgspec")
+        )
+        taken = tracemalloc.take_snapshot().filter_traces(tuple(ours))
+    finally:
+        tracemalloc.stop()
+    assert group.count == count
+    await channels.close()
+    return sum(each.size for each in taken.statistics("filename"))
+
+
+@pytest.mark.slow
+def test_a_thousand_times_as_many_need_no_more_memory(tmp_path: Path) -> None:
+    most = 30
+    some = asyncio.run(memory_for(tmp_path / "some", 10 * most, most))
+    many = asyncio.run(memory_for(tmp_path / "many", 1_000 * most, most))
+    kept = asyncio.run(memory_for(tmp_path / "kept", 10 * most, 20 * most))
+    assert many < some + 20_000
+    assert kept > some + 10 * most * 100, "it would be seen if they were in memory"
+
+
+def test_a_file_comes_when_there_are_too_many_and_goes_with_who_needed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch = Scratch(most=3)
+    scratch.apply([Put("t", f"k{n}", b"v") for n in range(3)])
+    scratch.apply([Delete("t", "k0")])
+    scratch.apply([Put("other", "k", b"w")])
+    assert not scratch.is_in_file
+    assert list(tmp_path.iterdir()) == []
+    scratch.apply([Put("t", "k9", b"x")])
+    assert scratch.is_in_file
+    assert scratch.page("t", "") == [("k1", b"v"), ("k2", b"v"), ("k9", b"x")]
+    assert scratch.page("t", "k1", 1) == [("k2", b"v")]
+    assert (scratch.get("other", "k"), scratch.get("t", "k0")) == (b"w", None)
+    assert len(list(tmp_path.iterdir())) == 1
+    scratch.close()
+    assert list(tmp_path.iterdir()) == []
+    forgotten = Scratch(most=0)
+    forgotten.apply([Put("t", "k", b"v")])
+    assert len(list(tmp_path.iterdir())) == 1
+    del forgotten
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
