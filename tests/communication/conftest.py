@@ -17,11 +17,13 @@ from rapport.communication.arriving.answers import (
     answer_token,
     record_answer,
 )
+from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.handling import Route, nobody_else
+from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger
-from rapport.communication.peers import Collective, Peer, SiteDirectory
+from rapport.communication.peers import Collective, Peer, PeerDirectory, SiteDirectory
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier
 from rapport.kernel.clock import ManualClock
@@ -78,6 +80,10 @@ class Room:
         self.phrases: dict[str, tuple[str, ...]] = {"secure-building": ("raise alarm",)}
         self.own_action: OwnAction = nothing_said
         self.route: Route = nobody_else
+        self.directory: PeerDirectory | None = None
+        """In place of the people above."""
+        self.lookups = LookupCounts()
+        self.contents: Contents = ANY_CONTENT
         self.direct = False
         """Whether dispatches hand outcomes straight to the engine."""
         self.retry = Retry(attempts=4, first_ms=2 * SECOND, longest_ms=10 * SECOND)
@@ -88,13 +94,15 @@ class Room:
             self.channels,
             self.channels.records,
             self.clock,
-            directory=SiteDirectory(self.peers, self.collectives),
+            directory=self.directory or SiteDirectory(self.peers, self.collectives),
             actions=self.actions,
             phrases=self.phrases,
             adapters=tuple(self.adapters),
             retry=self.retry,
             own_action=self.own_action,
             route=self.route,
+            lookups=self.lookups,
+            contents=self.contents,
         )
         await self.engine.open()
         self.dispatches = [

@@ -5,6 +5,8 @@ CO-15]
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,20 +14,34 @@ import pytest
 
 from rapport.communication.api import Collective, Identifier, NoSuchCollective, Peer
 from rapport.communication.callbacks import AskedDirectory, Callbacks
+from rapport.communication.directory.asking import MOST_HANGING
 from rapport.communication.peers import SiteDirectory
 from rapport.core.errors import SourceUnavailable
+from rapport.kernel.clock import Clock, ManualClock, SystemClock
 
 ANA = Peer(name="ana", addresses=("inbox:",))
 CREW = Collective(name="crew", members=("ana", "ben"))
 OWN = SiteDirectory({"ana": ANA}, {"crew": CREW})
 
 
-def asking(work: Callable[[AskedDirectory], Any], **callbacks: Any) -> Any:
+def asking(
+    work: Callable[[AskedDirectory], Any],
+    *,
+    deadline: float = 0.2,
+    clock: Clock | None = None,
+    **callbacks: Any,
+) -> Any:
     """What comes of asking from a worker thread, as the engine does."""
 
     async def scenario() -> Any:
         loop = asyncio.get_running_loop()
-        directory = AskedDirectory(OWN, Callbacks(**callbacks), loop, deadline_seconds=0.2)
+        directory = AskedDirectory(
+            OWN,
+            Callbacks(**callbacks),
+            loop,
+            clock=clock or SystemClock(),
+            deadline_seconds=deadline,
+        )
         return await asyncio.to_thread(work, directory)
 
     return asyncio.run(scenario())
@@ -81,10 +97,87 @@ def test_a_coroutine_that_takes_too_long_is_given_up() -> None:
     def work(directory: AskedDirectory) -> None:
         with pytest.raises(SourceUnavailable) as failed:
             directory.peer("zoe")
-        assert failed.value.code == "people.directory_failed"
+        assert failed.value.code == "people.directory_slow"
 
     asking(work, peer_info=slow)
     assert ended == [True]
+
+
+def code_of(ask: Callable[[], object]) -> str:
+    with pytest.raises(SourceUnavailable) as failed:
+        ask()
+    return failed.value.code or ""
+
+
+def test_a_function_that_hangs_is_not_called_again_and_its_late_answer_counts() -> None:
+    asked: list[str] = []
+    let_go = threading.Event()
+
+    def roster(who: Identifier) -> Collective:
+        asked.append(who.name)
+        if who.name == "watch":
+            let_go.wait(30)
+        return Collective(name=who.name, members=("ana",))
+
+    def work(directory: AskedDirectory) -> None:
+        for _ in range(3):
+            assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
+        assert directory.collective("other") is not None, "others are asked meanwhile"
+        assert asked == ["watch", "other"]
+        let_go.set()
+        for _ in range(2_000):
+            try:
+                found = directory.collective("watch")
+                break
+            except SourceUnavailable:
+                time.sleep(0.005)
+        assert found is not None
+        assert found.members == ("ana",)
+        assert asked == ["watch", "other"]
+        directory.collective("watch")
+        assert asked == ["watch", "other", "watch"], "a late answer is given once"
+
+    asking(work, collective_info=roster)
+
+
+def test_with_many_calls_hanging_no_other_is_made() -> None:
+    asked: list[str] = []
+    let_go = threading.Event()
+
+    def roster(who: Identifier) -> None:
+        asked.append(who.name)
+        let_go.wait(30)
+
+    def work(directory: AskedDirectory) -> None:
+        for number in range(MOST_HANGING + 3):
+            name = f"watch{number}"
+            assert code_of(lambda name=name: directory.collective(name)) == "people.directory_slow"
+        assert len(asked) == MOST_HANGING
+        let_go.set()
+
+    asking(work, deadline=0.01, collective_info=roster)
+
+
+def test_a_call_that_is_given_up_is_made_again() -> None:
+    asked: list[str] = []
+    let_go = threading.Event()
+    clock = ManualClock(1_000)
+
+    def roster(who: Identifier) -> None:
+        asked.append(who.name)
+        if len(asked) == 1:
+            let_go.wait(30)
+
+    def work(directory: AskedDirectory) -> None:
+        assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
+        clock.set_ms(30_000)
+        assert code_of(lambda: directory.collective("watch")) == "people.directory_slow"
+        clock.set_ms(62_000)
+        assert directory.collective("watch") is None
+        assert asked == ["watch", "watch"]
+        let_go.set()
+
+    asking(work, clock=clock, collective_info=roster)
 
 
 def test_a_coroutine_is_not_waited_for_in_its_own_loop() -> None:

@@ -1,5 +1,5 @@
 """People who are logged in reply to plain messages, which leave no record: their session proves
-who they are, the engine's memory that they were asked. [CO-10, CO-11]
+who they are, the engine's memory or the log that they were asked. [CO-10, CO-11]
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Office:
         assert not self.channels.records.find("communication.messages"), "it is a plain one"
         return id
 
-    async def reply(self, to: str, token: str, *, sender: str = "ana", text: str = "yes") -> Any:
-        said = Message(
+    def said(self, to: str, token: str, *, sender: str = "ana", text: str = "yes") -> Message:
+        return Message(
             type="REPLY",
             subtype="",
             sender=Identifier("peer", sender),
@@ -103,6 +103,9 @@ class Office:
             content=text,
             session_token=token,
         )
+
+    async def reply(self, to: str, token: str, *, sender: str = "ana", text: str = "yes") -> Any:
+        said = self.said(to, token, sender=sender, text=text)
         (arrived,) = await self.arrivals.publish([said], adapter="app")
         await self.settle()
         return arrived
@@ -180,9 +183,9 @@ def test_the_same_reply_twice_is_one_answer_and_a_second_thought_counts() -> Non
     play(scenario)
 
 
-def test_after_a_restart_the_reply_still_arrives_and_nothing_untrue_is_said() -> None:
+def test_after_a_restart_the_reply_is_still_the_answer() -> None:
     async def scenario(office: Office) -> None:
-        asked = await office.tell("ana")
+        asked, other = await office.tell("ana"), await office.tell("ana")
         token = (await office.sessions.begin("ana")).token
         await office.start()
         arrived = await office.reply(asked, token)
@@ -190,6 +193,52 @@ def test_after_a_restart_the_reply_still_arrives_and_nothing_untrue_is_said() ->
         replied = (await office.ledger()).message(arrived.id)
         assert replied is not None
         assert (replied.type, replied.refers_to, replied.state) == ("REPLY", asked, "notified")
-        assert {row.peer for row in await office.answers(asked)} <= {"ana"}
+        (row,) = await office.answers(asked)
+        assert (row.peer, row.answer, row.declined) == ("ana", "yes", False)
+        assert await office.answers(other) == []
+
+    play(scenario)
+
+
+def test_after_a_restart_only_who_was_asked_answers() -> None:
+    async def scenario(office: Office) -> None:
+        asked = await office.tell("ana")
+        of_ben = (await office.sessions.begin("ben")).token
+        await office.start()
+        for to in (asked, "no-such-message"):
+            meddling = await office.reply(to, of_ben, sender="ben")
+            assert meddling.accepted, "ben may speak, but was not asked"
+            assert await office.answers(to) == []
+
+    play(scenario)
+
+
+def test_replies_among_other_messages_keep_their_order_and_are_looked_up_once_each() -> None:
+    async def scenario(office: Office) -> None:
+        asked = [await office.tell("ana") for _ in range(3)]
+        token = (await office.sessions.begin("ana")).token
+        await office.start()
+        looked: list[str] = []
+        find = office.channels.find_event
+
+        async def counted(id: str) -> Any:
+            looked.append(id)
+            return await find(id)
+
+        office.channels.find_event = counted  # type: ignore[method-assign]
+        replies = [office.said(to, token, text=f"{number}") for number, to in enumerate(asked)]
+        again = office.said(asked[0], token, text="again")
+        plain = office.said("", token, text="by the way")
+        await office.arrivals.publish([plain, *replies, plain, again], adapter="app")
+        await office.settle()
+        assert looked == asked
+        heard = [
+            stored.event.payload()["content"]
+            for stored in await office.channels.channel("log").read_after(0)
+            if stored.event.payload().get("type") == "REPLY"
+        ]
+        assert heard == ["by the way", "0", "1", "2", "by the way", "again"]
+        found = [(await office.answers(to))[0].answer for to in asked]
+        assert found == ["again", "1", "2"]
 
     play(scenario)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rapport.communication.actions import Action, EscalationStep
+from rapport.communication.contents.rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.core.message import Identifier
 from rapport.kernel.toml import TomlFile
@@ -195,3 +196,31 @@ def test_checking_a_site_looks_at_the_lines_below_actions(tmp_path: Path) -> Non
         ("or.dpl", "policy.unknown_receiver"),
         ("within.dpl", "policy.unknown_delivery"),
     }
+
+
+def test_a_text_that_never_fits_its_schema_is_found_before_it_is_said(people) -> None:
+    schema = {"type": "object", "required": ["room"]}
+    rules = ContentRules({("NOTIFICATION", "raise alarm"): schema})
+    for said, codes in (
+        ('say "somebody is alone"', ["message.bad_content"]),
+        ('say "{A} is alone"', []),
+        ("urgent", []),
+    ):
+        text = policy("to ana", said)
+        faults = Faults("watch", text)
+        check_deliveries(parse_policy(text, name="watch"), people, ["A", "R"], faults, rules)
+        assert [problem.code for problem in faults.problems()] == codes
+        assert [problem.line for problem in faults.problems()] == [9] * len(codes)
+
+
+def test_checking_a_site_tells_of_texts_that_never_fit(tmp_path: Path) -> None:
+    site = Path(shutil.copytree(CHECKS / "small-policies", tmp_path / "site"))
+    with (site / "site.toml").open("a") as file:
+        file.write(
+            '[peers.desk]\naddresses = ["inbox:"]\n'
+            '[actions."tell desk"]\nsend_to = "peer:desk"\ntext = "closed"\n'
+            '[messages.NOTIFICATION."tell desk"]\ntext = "how many"\n'
+            'schema = { type = "integer" }\n'
+        )
+    found = [one for one in check_site(site) if one.code == "message.bad_content"]
+    assert [one.file for one in found] == ["site.toml"]

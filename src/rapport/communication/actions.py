@@ -104,8 +104,13 @@ def message_for(
     text = effect.shown() if effect else fill_template(action.text, detection, facts)
     if is_late:
         text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
+    return message_saying(action, text, detection_id)
+
+
+def message_saying(action: Action, text: str, detection_id: str = "") -> Message:
+    """The message of an action with that content."""
     return Message(
-        type="ACTION" if effect else "NOTIFICATION",
+        type="NOTIFICATION" if action.effect is None else "ACTION",
         subtype=action.phrase,
         sender=SENDER,
         id=content_id("message", detection_id, action.phrase, str(action.send_to)),

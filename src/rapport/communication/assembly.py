@@ -34,6 +34,7 @@ from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callba
 from rapport.communication.declare import Communication
 from rapport.communication.declaring.sessions import Entrance
 from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.directory.cache import CachedDirectory
 from rapport.communication.directory.changes import DirectoryChanges
@@ -53,9 +54,11 @@ from rapport.communication.sharing.registrations import (
     announced,
     made_or_elsewhere,
 )
+from rapport.communication.sharing.reloads import Reloads
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.communication.sharing.working import Sharing
 from rapport.communication.templates import Facts, nothing_known
+from rapport.core.errors import Unsupported
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance, Ids
@@ -144,7 +147,7 @@ class Assembly:
         self._known: PeerDirectory = self.directory
         if callbacks != NO_CALLBACKS:
             loop = asyncio.get_running_loop()
-            self._known = AskedDirectory(self.directory, callbacks, loop)
+            self._known = AskedDirectory(self.directory, callbacks, loop, clock=clock)
         cached = CachedDirectory(self._known, clock)
         self.people = DirectoryChanges(
             self.directory,
@@ -190,17 +193,26 @@ class Assembly:
             self.inputs,
             declared.inputs,
             InputSurroundings(
-                channels, clock, AllPeople(self.directory), self.secret, self.asked_by_mail
+                channels,
+                clock,
+                AllPeople(self.directory),
+                self.secret,
+                self.asked_by_mail,
+                plugins or Plugins(),
             ),
         )
         self.web_inputs = web_inputs_of(self._site_inputs)
         """Inputs by HTTP, by name: the web room opens a door for each."""
         self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
+        self.lookups = LookupCounts()
+        """What waits because nobody can say who a receiver is."""
+        self._actions = dict(declared.actions)
+        """What is done about phrases, for engines that are made later."""
         make_engine = partial(
             CommunicationEngine,
             clock=clock,
             directory=cached,
-            actions=declared.actions,
+            actions=self._actions,
             phrases=phrases,
             adapters=self.outputs.names,
             retry=retry,
@@ -209,9 +221,12 @@ class Assembly:
             functions=self.privacy,
             route=self.services.routing.recipients,
             declines=Declines(entrance.arriving.declines),
+            lookups=self.lookups,
+            contents=self.services.infos,
         )
         self.engine: CommunicationEngine | Sharing
         self._registrations: Registrations | None = None
+        self._reloads: Reloads | None = None
         if engines is None:
             check_unshared(records)
             self.engine = make_engine(channels, records)
@@ -239,6 +254,9 @@ class Assembly:
                 instance=instance,
                 every_ms=engines.beat_ms,
             )
+            self._reloads = Reloads(
+                records, clock, declared, instance=instance, every_ms=engines.beat_ms
+            )
 
     async def take_over(
         self,
@@ -252,24 +270,50 @@ class Assembly:
         from them: from the next batch on, all at once. Adapters that are needed now are there
         before; messages under way stay as they are. Gives who changed, told in `log`.
 
-        Not for several engines: others would go on with the old ones.
+        Of several engines this is about the one of this process; `tell_others` when all is well.
+        Raises Unsupported when those would need an adapter that was not there at their start.
         """
-        assert isinstance(self.engine, CommunicationEngine), "can_take_over says so"
-        for name, adapter in self._adapters_of(declared, but=self.outputs.names).items():
+        adapters = self._adapters_of(declared, but=self.outputs.names)
+        if adapters and self._reloads is not None:
+            raise Unsupported(
+                f"the adapter {next(iter(adapters))} beside several engines",
+                "a reload",
+                hint="restart the engines one after the other",
+            )
+        for name, adapter in adapters.items():
             self.adapters[name] = adapter
             self._sending |= {name: declared.sending[name]} if name in declared.sending else {}
             await self.outputs.use(self._sealed(adapter))
         directory = SiteDirectory(declared.peers, declared.collectives)
+        is_told = self._reloads is not None and self._reloads.is_following
         async with self.engine.between_batches():
-            said = await self.people.take_file(directory, by=by)
+            said = await self.people.take_file(directory, by=by, is_told=is_told)
+            self._actions.clear()
+            self._actions.update(actions)
             self.engine.use_actions(actions)
             then()
+        if self._reloads is not None:
+            self._reloads.has(declared)
         return said
+
+    async def tell_others(self) -> None:
+        """The people of this process are those of the site from now on: other engines on the same
+        records read their files again. Nothing to do for one that is alone.
+        """
+        if self._reloads is not None:
+            await self._reloads.announce()
+
+    def follow_reloads(self, reload: Callable[[], Awaitable[object]]) -> None:
+        """Calls this, which reads the site files of this process again, when another engine has
+        taken other people over.
+        """
+        if self._reloads is not None:
+            self._reloads.follow = reload
 
     @property
     def can_take_over(self) -> bool:
         """Whether `take_over` may be called; else the process has to be started again."""
-        return isinstance(self.engine, CommunicationEngine)
+        return self._reloads is None or self._reloads.follow is not None
 
     def _adapters_of(
         self, declared: Communication, *, but: Collection[str] = ()
@@ -320,12 +364,13 @@ class Assembly:
         failure.
         """
         own = {**self.outputs.work(), "communication": self.engine.run}
-        if self._registrations is None:
+        if self._registrations is None or self._reloads is None:
             return own | self._work_beside()
         # Only one process at a time does the rest: see Sharing.
         return own | {
             "communication.doors": self._site_inputs.run_doors,
             "communication.media": self._registrations.run,
+            "communication.reloads": self._reloads.run,
         }
 
     def _work_beside(self) -> dict[str, Callable[[], Awaitable[None]]]:

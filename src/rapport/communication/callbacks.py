@@ -1,29 +1,29 @@
 """What an application is asked: who peers and collectives are, whether a password is right, and the
 messages it is told of. Plain functions and coroutines alike. [CO-3, CO-11, CO-15]
 
-The engine looks people up in worker threads, so a plain function is called there and may block; a
-coroutine runs in the loop of who opened the room.
+A plain function is called in a thread of its own and may block; a coroutine runs in the loop of who
+opened the room. Both have a deadline (`directory/asking.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import TimeoutError as TookTooLong
-from typing import TypeVar, cast
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from rapport.communication.delivering.notifying import Callback
+from rapport.communication.directory.asking import DEADLINE_SECONDS, Asking
 from rapport.communication.directory.cache import NoSuchCollective, NoSuchPeer
 from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
 from rapport.communication.sessions.authenticating import Authenticate
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
+from rapport.kernel.clock import Clock, SystemClock
 
-DEADLINE_SECONDS = 30.0
-"""A coroutine that takes longer is given up and asked again later."""
-
+_CLOCK = SystemClock()
 T = TypeVar("T")
 PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
 CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
@@ -54,17 +54,24 @@ class AskedDirectory:
         callbacks: Callbacks,
         loop: asyncio.AbstractEventLoop,
         *,
+        clock: Clock = _CLOCK,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         """`loop`: where coroutines run; calls come from other threads."""
-        self._own, self._callbacks, self._loop = own, callbacks, loop
-        self._deadline_seconds = deadline_seconds
+        self._own = own
+        self._peer_info: Asking[Peer | None] | None = None
+        self._collective_info: Asking[Collective | None] | None = None
+        made = partial(Asking, loop=loop, clock=clock, deadline_seconds=deadline_seconds)
+        if callbacks.peer_info is not None:
+            self._peer_info = made(callbacks.peer_info)
+        if callbacks.collective_info is not None:
+            self._collective_info = made(callbacks.collective_info)
 
     def peer(self, name: str) -> Peer | None:
         """The peer of that name, or None; raises SourceUnavailable when the application failed."""
         found = self._own.peer(name)
-        if found is None and self._callbacks.peer_info is not None:
-            return self._ask(self._callbacks.peer_info, Identifier("peer", name))
+        if found is None and self._peer_info is not None:
+            return self._ask(self._peer_info, Identifier("peer", name))
         return found
 
     def collective(self, name: str) -> Collective | None:
@@ -83,16 +90,13 @@ class AskedDirectory:
         return names_after(sorted(set(found.members)), after, limit) if found else []
 
     def _asked_collective(self, name: str) -> Collective | None:
-        if self._callbacks.collective_info is None:
+        if self._collective_info is None:
             return None
-        return self._ask(self._callbacks.collective_info, Identifier("collective", name))
+        return self._ask(self._collective_info, Identifier("collective", name))
 
-    def _ask(self, callback: Callable[[Identifier], T | Awaitable[T]], who: Identifier) -> T | None:
+    def _ask(self, asking: Asking[T | None], who: Identifier) -> T | None:
         try:
-            answered = callback(who)
-            if isinstance(answered, Awaitable):
-                return self._waited_for(cast(Awaitable[T], answered))
-            return answered
+            return asking.ask(who)
         except (NoSuchPeer, NoSuchCollective):
             return None
         except SourceUnavailable:
@@ -103,31 +107,3 @@ class AskedDirectory:
                 code="people.directory_failed",
                 hint="a callback returns None for who it does not know",
             ) from error
-
-    def _waited_for(self, answered: Awaitable[T]) -> T:
-        if _is_in_a_loop():
-            if asyncio.iscoroutine(answered):
-                answered.close()
-            raise SourceUnavailable(
-                "a coroutine of the application cannot be waited for in the event loop",
-                code="people.in_the_loop",
-                hint="look people up in a worker thread, or give a plain function",
-            )
-        running = asyncio.run_coroutine_threadsafe(_awaited(answered), self._loop)
-        try:
-            return running.result(self._deadline_seconds)
-        except TookTooLong:
-            running.cancel()
-            raise
-
-
-def _is_in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-async def _awaited(answered: Awaitable[T]) -> T:
-    return await answered

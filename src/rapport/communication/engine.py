@@ -26,12 +26,14 @@ from rapport.communication.actions import (
 )
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
+from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
 from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.hops import hops_before
 from rapport.communication.delivering.notifying import Callback, Notifications
 from rapport.communication.delivering.plain import plain_line
+from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.returned import Returned
 from rapport.communication.delivering.taking import INPUTS, Taking, TakingParts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
@@ -75,13 +77,16 @@ class CommunicationEngine:
         functions: PrivacyFunctions = NO_FUNCTIONS,
         plain_lane: bool = True,
         declines: Declines = USUAL_DECLINES,
+        lookups: LookupCounts | None = None,
+        contents: Contents = ANY_CONTENT,
     ) -> None:
         """`phrases`: the action phrases of each version of a policy; `adapters`: those that have a
         dispatch, looked at anew for each batch; `facts`: what tables know of an alias, for texts;
         `own_action`: what a policy itself says about a phrase, which goes before what the site
         says; `route`: whom routing rules add to a message; `functions`: those that privacy rules
         name; `plain_lane`: whether messages may go without a record of their own; `declines`: which
-        answers say no.
+        answers say no; `lookups` counts what waits because nobody can say who a receiver is;
+        `contents`: what the messages of actions have to be like.
         """
         self._channels, self._records, self._clock = channels, records, clock
         self._actions = {same_phrase(phrase): action for phrase, action in actions.items()}
@@ -100,6 +105,8 @@ class CommunicationEngine:
             plain_lane=plain_lane,
             decided=self._decided,
             declines=declines,
+            lookups=lookups or LookupCounts(),
+            contents=contents,
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._committed: dict[str, int] = {}
@@ -235,12 +242,28 @@ class CommunicationEngine:
         is_all = len(batch) < limit
         if batch:
             hops = await self._hops(name, batch)
-            await self._do(partial(self._taking.take_batch, name, batch, hops))
+            await self._take_batch(name, batch, hops)
             self._limits[name] = _next_limit(batch)
             if self._taking.positions[name] - self._committed[name] >= _COMMIT_EVERY:
                 await self._commit_place(name)
         self._heard_ms[name] = now_ms if is_all else batch[-1].received
         return bool(batch)
+
+    async def _take_batch(
+        self, name: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
+    ) -> None:
+        """One transaction; where replies refer to what is only in the log, one more after it was
+        looked up.
+        """
+        await self._do(partial(self._taking.take_batch, name, batch, hops))
+        while self._taking.wanted:
+            await self._look_back()
+            position = self._taking.positions[name]
+            rest = [stored for stored in batch if stored.position > position]
+            await self._do(partial(self._taking.take_batch, name, rest, hops))
+
+    async def _look_back(self) -> None:
+        await self._taking.told_before.look_up(self._channels, self._taking.wanted)
 
     async def _take_letters(self) -> bool:
         """Handles events of dead letters again: once, since a letter is struck off in the
@@ -254,6 +277,9 @@ class CommunicationEngine:
     async def _take_back(self, replay: Replay, stored: StoredEvent | None) -> None:
         hops = {} if stored is None else await self._hops(replay.channel, [stored])
         await self._do(partial(self._taking.take_again, replay, stored, hops))
+        if self._taking.wanted:
+            await self._look_back()
+            await self._do(partial(self._taking.take_again, replay, stored, hops))
 
     async def _take_due(self) -> bool:
         """One slice of what is left to do on large messages, and what time has brought."""
@@ -264,6 +290,8 @@ class CommunicationEngine:
         heard_ms = min(self._heard_ms["control"], self._heard_ms["input"], self._clock.now_ms())
         if self._taking.is_due(heard_ms):
             await self._do(partial(self._taking.take_due, heard_ms))
+            if self._taking.wanted:
+                await self._look_back()
             busy = True
         return busy
 
@@ -302,6 +330,7 @@ class CommunicationEngine:
         """
         if channel != "detections":
             return {}
+        await self._parts.contents.refresh()
         found = [stored.event for stored in batch if stored.event.type == DETECTED]
         return {
             event.id: await hops_before(self._channels, event)

@@ -11,8 +11,10 @@ import msgspec
 from rapport.communication.delivering.case_records import Case, shown_key
 from rapport.communication.delivering.steps import Note
 from rapport.communication.peers import adapter_of, shown_address
+from rapport.core.detection import Detection
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.core.message import Message
 
 SOURCE = "communication"
 DELIVERY_PREFIX = "rapport.delivery."
@@ -120,6 +122,32 @@ def unmapped_event(detection: str, policy: str, phrase: str, *, now_ms: int) -> 
     )
     name = content_id("ledger", message, "unmapped")
     return ledger_event(line, "failed", id=name, now_ms=now_ms, causes=[detection])
+
+
+def refused_events(
+    message: Message, detection: Detection, cause: str, reason: str, *, now_ms: int
+) -> tuple[Event, Event]:
+    """The message of an action that is not sent, and the ledger line that closes it."""
+    told = message.to_event(
+        source=SOURCE,
+        time=now_ms,
+        causes=(cause,),
+        policy=detection.policy,
+        detection=cause,
+        happened=detection.time,
+        fate="refused",
+        receivers=[str(message.receiver)],
+    )
+    line = LedgerLine(
+        message=message.id,
+        policy=detection.policy,
+        detection=cause,
+        reason=reason,
+        result="failed",
+    )
+    name = content_id("ledger", message.id, "refused")
+    closed = ledger_event(line, "closed", id=name, now_ms=now_ms, causes=[message.id, cause])
+    return told, closed
 
 
 def held_event(message: str, reason: str, until: int, *, now_ms: int) -> Event:

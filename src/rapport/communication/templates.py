@@ -57,6 +57,18 @@ def fill_template(template: str, detection: Detection, facts: Facts = nothing_kn
     return "".join(_filled(values, text, field) for text, field in parts)[:LONGEST_TEXT]
 
 
+def constant_text(template: str) -> str | None:
+    """The text for every detection; None when it has fields to fill. Raises InvalidInput.
+
+    >>> constant_text('{{"level": 3}}'), constant_text("Guest {A}")
+    ('{"level": 3}', None)
+    """
+    parts = _parts(template)
+    if any(field is not None for _text, field in parts):
+        return None
+    return "".join(text for text, _field in parts)[:LONGEST_TEXT]
+
+
 def clean(text: str) -> str:
     """The text in one printable line.
 

@@ -12,6 +12,7 @@ from rapport.core.errors import DuplicateName, UnknownName
 
 GROUPS = (
     "adapters",
+    "inputs",
     "stores",
     "backends",
     "runners",

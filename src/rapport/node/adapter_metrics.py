@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rapport.communication.adapters.incoming.inputs import InputStatus
 from rapport.communication.adapters.outgoing.outputs import OutputStatus
+from rapport.communication.delivering.put_off import LookupCounts
 
 
 def adapter_metrics(
@@ -18,6 +19,16 @@ def adapter_metrics(
     """Of every adapter that there is now."""
     yield from _outputs(outputs)
     yield from _inputs(inputs)
+    blocked = CounterMetricFamily(
+        "rapport_adapter_blocked",
+        "Steps of an adapter that kept the event loop from turning.",
+        labels=["direction", "adapter"],
+    )
+    for out in outputs:
+        blocked.add_metric(["output", out.name], out.blocked)
+    for one in inputs:
+        blocked.add_metric(["input", one.name], one.blocked)
+    yield blocked
 
 
 def _outputs(outputs: Sequence[OutputStatus]) -> Iterator[Metric]:
@@ -45,3 +56,15 @@ def _inputs(inputs: Sequence[InputStatus]) -> Iterator[Metric]:
             did.add_metric([one.name, what], getattr(one, what))
         trouble.add_metric([one.name], bool(one.trouble))
     yield from (did, trouble)
+
+
+def lookup_metrics(lookups: LookupCounts) -> Iterator[Metric]:
+    """What waits because nobody can say who a receiver is."""
+    counted = CounterMetricFamily(
+        "rapport_receiver_lookups_failed",
+        "Messages put off because the directory failed, and tries of them that failed again.",
+        labels=["what"],
+    )
+    for what in ("put_off", "tried_again"):
+        counted.add_metric([what], getattr(lookups, what))
+    yield counted

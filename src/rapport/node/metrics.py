@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rapport.node.adapter_metrics import adapter_metrics
+from rapport.node.adapter_metrics import adapter_metrics, lookup_metrics
 from rapport.node.context_metrics import context_metrics
 from rapport.node.ensemble_metrics import ensemble_metrics
 from rapport.node.node import Node
@@ -42,6 +42,7 @@ class _NodeCollector(Collector):
         yield from self._tables()
         yield from self._pipeline()
         yield from adapter_metrics(self._node.outputs.status(), self._node.inputs.status())
+        yield from lookup_metrics(self._node.lookups)
         yield from context_metrics(self._node.context)
         yield from ensemble_metrics(self._node.ensemble)
 

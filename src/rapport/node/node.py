@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -114,12 +115,14 @@ class Node:
         self.ensemble = parts.ensemble
         """The node's part in ensembles; None where the site has none."""
         self.ledger = Ledger(parts.channels, parts.ledger_index)
+        parts.communication.follow_reloads(partial(self.reload, by="another engine"))
         self.communication = Communication(parts.communication, self.ledger)
         """The public API of communication, for programs that run a node in their process."""
         self.directory = parts.communication.directory
         self.people = parts.communication.people
         self.pages = parts.communication.pages
         self.outputs, self.inputs = parts.communication.outputs, parts.communication.inputs
+        self.lookups = parts.communication.lookups
         self.arrivals = parts.communication.arrivals
         self.services = parts.communication.services
         self.authenticating = parts.communication.authenticating

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from rapport.communication.actions import Action, EscalationStep, same_phrase
+from rapport.communication.contents.rules import ContentRules
 from rapport.communication.declare import Communication
+from rapport.communication.declaring.said import constant_misfit
 from rapport.communication.declaring.waiting import people_behind
 from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
@@ -32,6 +34,7 @@ _WAYS: dict[Ways, PeerDelivery] = {
     "any": "at-least-one",
 }
 _NOBODY = Identifier("peer", "")
+_ANY_CONTENT = ContentRules({})
 _MOST = 10_000
 """Versions whose actions are remembered; beyond, all are read again."""
 
@@ -131,10 +134,15 @@ def identifier_of(receiver: Receiver, people: Communication) -> Identifier:
 
 
 def check_deliveries(
-    tree: PolicyTree, people: Communication, known: Collection[str], faults: Faults
+    tree: PolicyTree,
+    people: Communication,
+    known: Collection[str],
+    faults: Faults,
+    rules: ContentRules = _ANY_CONTENT,
 ) -> None:
-    """Notes receivers that nobody is, texts that ask for what the policy lacks, and actions of
-    which neither policy nor site says enough. `known` are the fields of the policy's aliases.
+    """Notes receivers that nobody is, texts that ask for what the policy lacks or that `rules`
+    never let pass, and actions of which neither policy nor site says enough. `known` are the
+    fields of the policy's aliases.
     """
     for action in tree.actions:
         if not action.delivery:
@@ -144,6 +152,7 @@ def check_deliveries(
             _check_receiver(receiver, people, faults)
         _check_text(block, {*known, *ALWAYS_KNOWN}, faults)
         _check_whole(action, block, people, faults)
+        _check_content(action, block, people, faults, rules)
 
 
 def _check_receiver(receiver: Receiver, people: Communication, faults: Faults) -> None:
@@ -181,6 +190,21 @@ def _check_text(block: DeliveryBlock, known: Collection[str], faults: Faults) ->
             message = f"the text asks for {{{field}}}, which this policy does not have"
             hint = did_you_mean(field, known)
             faults.add("action.unknown_field", message, block.say_place, hint=hint)
+
+
+def _check_content(
+    action: PolicyAction,
+    block: DeliveryBlock,
+    people: Communication,
+    faults: Faults,
+    rules: ContentRules,
+) -> None:
+    """A text of the site's own is told of at the site."""
+    if block.say is None:
+        return
+    misfit = constant_misfit(action_from(action.phrase, block, people), rules)
+    if misfit is not None:
+        faults.add(misfit.code, misfit.message, block.say_place, hint=misfit.hint)
 
 
 def _check_whole(

@@ -13,10 +13,14 @@ from rapport.channel.intercept.kinds import Mediate, Workshop
 from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.declare import bridges_from_site
 from rapport.communication.adapters.build import adapter_names
+from rapport.communication.contents.rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
 from rapport.communication.declare import check_actions as check_action_texts
 from rapport.communication.declaring.engines import engines_from_site
+from rapport.communication.declaring.said import check_constant_texts
 from rapport.communication.declaring.sessions import entrance_from_site
+from rapport.communication.services.info_records import rules_of
+from rapport.communication.services.info_site import info_from_site
 from rapport.communication.services.services import services_from_site
 from rapport.core.errors import InvalidInput, Problem, UnknownName, Unsupported
 from rapport.kernel.clock import SystemClock
@@ -131,6 +135,7 @@ def check_people(parts: SiteParts) -> list[Problem]:
         return problems
     facts = SiteFacts(parts.tables, parts.policies)
     known = {name: facts.fields(name) for name in parts.policies}
+    problems += check_constant_texts(parts.file, people.actions, _content_rules(parts))
     problems += check_own_actions(parts, people, known)
     return problems + check_action_texts(parts.file, people, phrases, known)
 
@@ -152,11 +157,17 @@ def check_own_actions(
 ) -> list[Problem]:
     """What policies say about their own actions; `known` are the fields of each one's aliases."""
     problems: list[Problem] = []
+    rules = _content_rules(parts)
     for name, compiled in parts.policies.items():
         faults = Faults(name, parts.texts[name])
-        check_deliveries(compiled.tree, people, known[name], faults)
+        check_deliveries(compiled.tree, people, known[name], faults, rules)
         problems.extend(faults.problems())
     return problems
+
+
+def _content_rules(parts: SiteParts) -> ContentRules:
+    """What contents of messages have to be like, as far as the site file says it."""
+    return rules_of(info_from_site(parts.file, parts.directory)[0])
 
 
 ROOM_CHECKERS: tuple[Checker, ...] = (

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.kernel.tasks import end_firmly
 from rapport.kernel.telemetry import get_logger
 
@@ -24,8 +25,11 @@ _log = get_logger(__name__)
 class Contained(Generic[T]):
     """Work that is awaited once, by one task; transparent until it is cut."""
 
-    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
-        self._work = work
+    def __init__(
+        self, work: Callable[[], Awaitable[T]], watched: StepsWatched | None = None
+    ) -> None:
+        """`watched` is told of steps that keep the event loop from turning."""
+        self._work, self._watched = work, watched
         self._task: asyncio.Task[Any] | None = None
         self._is_cut = False
 
@@ -43,12 +47,17 @@ class Contained(Generic[T]):
         self._task = asyncio.current_task()
         inner = self._called()
         resume: Callable[[], Any] = partial(inner.send, None)
+        watched = self._watched
         while True:
+            began_ns = watched.now_ns() if watched is not None else 0
             try:
                 waits_for = resume()
             except StopIteration as end:
                 given: T = end.value
                 return given
+            finally:
+                if watched is not None and watched.now_ns() - began_ns > watched.slow_ns:
+                    watched.took(began_ns, watched.now_ns())
             try:
                 sent = yield waits_for
             except asyncio.CancelledError as asked:

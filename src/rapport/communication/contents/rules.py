@@ -55,6 +55,9 @@ class AnyContent:
         return None
 
 
+ANY_CONTENT = AnyContent()
+
+
 class ContentRules:
     """Schemas by type and subtype; a subtype without one of its own has its type's."""
 

@@ -17,19 +17,26 @@ from rapport.communication.actions import (
     nothing_said,
     same_phrase,
 )
+from rapport.communication.contents.rules import ANY_CONTENT, ContentFault, Contents
 from rapport.communication.delivering.case_records import Case, Letter
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.put_off import TakenInPart
 from rapport.communication.delivering.steps import Ask
+from rapport.communication.delivering.telling import tell_sender
 from rapport.communication.delivering.tracking import Member, NextReceiver, Retry, Tracking, Try
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.effects import Effect, effect_of
-from rapport.communication.ledger import SOURCE, unmapped_event
+from rapport.communication.ledger import SOURCE, refused_events, unmapped_event
 from rapport.communication.templates import Facts, nothing_known
 from rapport.core.detection import Detection
+from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event
 from rapport.core.message import Message
 from rapport.core.release import LATE
+from rapport.kernel.telemetry import get_logger
+
+_log = get_logger(__name__)
 
 
 class Acting:
@@ -46,23 +53,46 @@ class Acting:
         retry: Retry,
         facts: Facts = nothing_known,
         own_action: OwnAction = nothing_said,
+        contents: Contents = ANY_CONTENT,
     ) -> None:
         self._transaction, self._cases, self._members = transaction, cases, members
         self._actions, self._phrases, self._retry = actions, phrases, retry
-        self._facts, self._own_action = facts, own_action
+        self._facts, self._own_action, self._contents = facts, own_action, contents
 
-    def take(self, event: Event, now_ms: int, *, hops: int = 0) -> None:
-        """Acts on one detection; `hops`: how many actions led to it. Raises InvalidInput."""
+    def take(self, event: Event, now_ms: int, *, hops: int = 0, since_ms: int = 0) -> None:
+        """Acts on one detection; `hops`: how many actions led to it; `since_ms`: when it was first
+        tried, if before now. Raises InvalidInput; TakenInPart when somebody who is to be told is
+        not known now: what the other phrases lead to stays, and is not done twice.
+        """
         detection = Detection.from_event(event)
+        waiting: SourceUnavailable | None = None
         for phrase in self._phrases(detection.policy, detection.version):
-            action = self._own_action(detection.policy, detection.version, phrase)
-            action = action or self._actions.get(same_phrase(phrase))
-            if action is None:
-                line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
-                self._transaction.emit("log", line)
-            else:
-                effect = self._effect(action, detection, now_ms, hops)
-                self._begin(action, detection, event, now_ms, effect)
+            mark = self._transaction.mark()
+            try:
+                self._act(phrase, detection, event, now_ms, hops, since_ms or now_ms)
+            except SourceUnavailable as error:
+                self._transaction.roll_back(mark)
+                waiting = error
+        if waiting is not None:
+            raise TakenInPart(waiting.message, code=waiting.code, hint=waiting.hint) from waiting
+
+    def _act(
+        self,
+        phrase: str,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+        hops: int,
+        since_ms: int,
+    ) -> None:
+        action = self._own_action(detection.policy, detection.version, phrase)
+        action = action or self._actions.get(same_phrase(phrase))
+        if action is None:
+            line = unmapped_event(event.id, detection.policy, phrase, now_ms=now_ms)
+            self._transaction.emit("log", line)
+        else:
+            effect = self._effect(action, detection, now_ms, hops)
+            self._begin(action, detection, event, now_ms, effect, since_ms)
 
     def _effect(
         self, action: Action, detection: Detection, now_ms: int, hops: int
@@ -80,10 +110,19 @@ class Acting:
         event: Event,
         now_ms: int,
         effect: Effect | None,
+        since_ms: int,
     ) -> None:
         is_late = LATE in event.headers
         message = message_for(action, detection, self._facts, is_late=is_late, effect=effect)
         if self._cases.records.case(message.id) is not None:
+            return
+        misfit = self._contents.fault(message)
+        if misfit is not None and is_late:
+            # What is meant for machines has no place for a remark about when it was.
+            message = message_for(action, detection, self._facts, effect=effect)
+            misfit = self._contents.fault(message)
+        if misfit is not None:
+            self._refuse(message, misfit, detection, event, now_ms)
             return
         told = message.to_event(
             source=SOURCE,
@@ -99,19 +138,48 @@ class Acting:
         only = None
         if effect is not None and action.effect is not None:
             only = Member(peer=str(action.send_to), tries=[Try(action.effect.address)])
+        case = self._case(action, detection, message, event.id, since_ms)
         self._cases.begin(
-            self._case(action, detection, message, event.id, now_ms),
+            case,
             _letter(action, detection, message, effect, now_ms),
-            self._ask(action),
+            self._ask(action, is_over=0 < case.tracking.expires <= now_ms),
             now_ms=now_ms,
             cause=event.id,
             only=only,
         )
 
-    def _ask(self, action: Action) -> Ask:
-        """How many have to be reached; an effect has one address and nobody behind it."""
+    def _refuse(
+        self,
+        message: Message,
+        misfit: ContentFault,
+        detection: Detection,
+        event: Event,
+        now_ms: int,
+    ) -> None:
+        """What does not fit the schema of its type is not sent; the ledger says so, and whoever
+        listens to what becomes of actions is told.
+        """
+        place = f"policy {detection.policy!r}, action {message.subtype!r}"
+        _log.error(
+            "what an action says is refused",
+            code=misfit.code,
+            policy=detection.policy,
+            action=message.subtype,
+            place=misfit.place,
+            error=misfit.message,
+            hint=misfit.hint,
+        )
+        reason = f"{misfit.code}: {place}: {misfit.message}"
+        for told in refused_events(message, detection, event.id, reason, now_ms=now_ms):
+            self._transaction.emit("log", told)
+        tell_sender(self._transaction, str(SENDER), message.id, "comerror", reason, now_ms=now_ms)
+
+    def _ask(self, action: Action, *, is_over: bool) -> Ask:
+        """How many have to be reached; an effect has one address and nobody behind it, and what
+        `is_over` asks nobody who that is, who may be unable to say.
+        """
         within = action.answer_within_ms
-        if action.effect is not None:
+        if action.effect is not None or is_over:
             return Ask(str(action.send_to), answer_within=within)
         ask = self._members.ask(action.send_to, within)
         if action.send_to.kind != "collective" or not (action.reach or action.least):
@@ -120,7 +188,7 @@ class Acting:
         return msgspec.structs.replace(ask, delivery=delivery, least=max(action.least, 1))
 
     def _case(
-        self, action: Action, detection: Detection, message: Message, event_id: str, now_ms: int
+        self, action: Action, detection: Detection, message: Message, event_id: str, since_ms: int
     ) -> Case:
         within = action.answer_within_ms
         tracking = Tracking(
@@ -134,7 +202,7 @@ class Acting:
             ],
             repeat_every=action.repeat_every_ms,
             repeat_most=action.repeat_most,
-            expires=now_ms + action.ttl_ms if action.ttl_ms else 0,
+            expires=since_ms + action.ttl_ms if action.ttl_ms else 0,
             retry=self._retry,
         )
         return Case(

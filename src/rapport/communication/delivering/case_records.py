@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rapport.communication.delivering.due import Due
-from rapport.communication.delivering.tracking import Member, PeerDelivery, Tracking
+from rapport.communication.delivering.tracking import Member, NextReceiver, PeerDelivery, Tracking
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.effects import Effect
 
@@ -39,6 +39,11 @@ class Case(msgspec.Struct, kw_only=True):
     """Ledger lines written so far; numbers them, so that each has an id of its own."""
     forget_at: int = 0
     """When a closed case is let go of; until then a late answer is still written down."""
+    asking: NextReceiver | None = None
+    """Who is to be asked next as soon as the directory can say who that is."""
+    ask_at: int = 0
+    """When it is asked for them again."""
+    failed_asks: int = 0
 
     @property
     def key(self) -> str:
@@ -47,7 +52,10 @@ class Case(msgspec.Struct, kw_only=True):
 
     def due_ms(self) -> int:
         """When it has to be looked at again; 0 = only when something happens."""
-        return self.forget_at or self.tracking.next_due_ms()
+        if self.forget_at:
+            return self.forget_at
+        due_ms = self.tracking.next_due_ms()
+        return min(due_ms or self.ask_at, self.ask_at) if self.ask_at else due_ms
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

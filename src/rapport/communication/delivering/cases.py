@@ -44,13 +44,17 @@ from rapport.communication.delivering.steps import (
     WalkKind,
 )
 from rapport.communication.delivering.telling import tell_sender
-from rapport.communication.delivering.tracking import Member
+from rapport.communication.delivering.tracking import Member, NextReceiver, Retry
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.ledger import line_event
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.privacy.verdict import Verdict
+from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
+from rapport.kernel.telemetry import get_logger
 
+_NEXT_LOOKUP = Retry(longest_ms=60_000)
+_log = get_logger(__name__)
 KEEP_CLOSED_MS = 30 * 86_400_000
 """How long a closed message can still be answered for the record; its ledger lines stay."""
 
@@ -164,10 +168,19 @@ class Cases:
             if member is not None:
                 self._move(case, self._looked_up(case, member, now_ms), MemberTick(), now_ms, "")
         elif not case.tracking.closed:
-            self._move(case, None, Tick(), now_ms, "")
+            self._pass_time_of(case, now_ms)
         elif case.forget_at <= now_ms:
             self.records.drop_case(case)
             self._chores.put(Chore(case=key, kind="forget"))
+
+    def _pass_time_of(self, case: Case, now_ms: int) -> None:
+        """What the clock alone changes about a message; then whoever could not be asked before."""
+        course = self._course(case, replace(case), now_ms, "")
+        self._give(course, None, Tick())
+        moved = course.case
+        if moved.asking is not None and moved.ask_at <= now_ms and not moved.tracking.closed:
+            self._ask_next(course, moved.asking)
+        self._finish(course)
 
     def _looked_up(self, case: Case, member: Member, now_ms: int) -> Member:
         """The member; asks for one whom the directory could not tell once more."""
@@ -219,26 +232,62 @@ class Cases:
 
     # --- a receiver and its members ---
 
-    def _ask(self, course: Course, ask: Ask) -> None:
+    def _ask_next(self, course: Course, following: NextReceiver) -> None:
+        """Asks who comes next. While the directory cannot say who that is, the message waits for
+        it with growing pauses, up to its time to live; said once.
+        """
+        case, receiver = course.case, Identifier.parse(following.receiver)
+        case.asking, case.ask_at = None, 0
+        try:
+            ask = self._members.ask(receiver, following.answer_within)
+            pages = self._pages(receiver)
+        except SourceUnavailable as error:
+            case.failed_asks += 1
+            case.asking = following
+            case.ask_at = course.now_ms + _NEXT_LOOKUP.pause_ms(case.failed_asks)
+            if case.failed_asks == 1:
+                _log.warning(
+                    "nobody says who is asked next",
+                    message=case.message,
+                    receiver=following.receiver,
+                    code=error.code,
+                    error=error.message,
+                    hint=error.hint,
+                )
+                reason = f"{following.receiver}: {error.code}"
+                self._note(course, Note(state="held", reason=reason, until=case.ask_at))
+            return
+        case.failed_asks = 0
+        self._ask(course, ask, pages)
+
+    def _ask(self, course: Course, ask: Ask, pages: list[list[str]] | None = None) -> None:
+        """`pages`: who is behind the receiver, where that is known."""
         self._give(course, None, ask)
         if course.case.tracking.closed:
             return
         stage = len(course.case.tracking.stages) - 1
         receiver = Identifier.parse(ask.receiver)
-        names = self._members.names(receiver, limit=SLICE)
+        names, *others = self._pages(receiver) if pages is None else pages
         self._begin_names(course, stage, names)
         if len(names) < SLICE or receiver.kind != "collective":
             self._give(course, None, AllBegun(stage, len(names)))
         else:
-            self._keep_names(course.case.key, stage, receiver, names[-1])
+            self._keep_names(course.case.key, stage, others)
 
-    def _keep_names(self, key: str, stage: int, receiver: Identifier, after: str) -> None:
+    def _pages(self, receiver: Identifier) -> list[list[str]]:
+        """Who is behind a receiver now, in slices; the first may be empty."""
+        pages = [self._members.names(receiver, limit=SLICE)]
+        while len(pages[-1]) == SLICE and receiver.kind == "collective":
+            pages.append(self._members.names(receiver, after=pages[-1][-1], limit=SLICE))
+        return pages
+
+    def _keep_names(self, key: str, stage: int, pages: list[list[str]]) -> None:
         """Keeps who else is in a large collective now, to be begun slice by slice."""
         chore = Chore(case=key, kind="begin", stage=stage, page=1)
-        page, found = 1, SLICE
-        while names := self._members.names(receiver, after=after, limit=SLICE):
-            self._chores.put_page(chore, page, names)
-            page, found, after = page + 1, found + len(names), names[-1]
+        for page, names in enumerate(pages, 1):
+            if names:
+                self._chores.put_page(chore, page, names)
+        found = SLICE + sum(map(len, pages))
         self._chores.put(Chore(case=key, kind="begin", stage=stage, page=1, found=found))
 
     def _begin_names(self, course: Course, stage: int, names: list[str]) -> None:
@@ -296,8 +345,7 @@ class Cases:
             case Queue():
                 self._queue(course, step)
             case Escalate():
-                receiver = Identifier.parse(step.receiver)
-                self._ask(course, self._members.ask(receiver, step.answer_within))
+                self._ask_next(course, NextReceiver(step.receiver, step.answer_within))
             case Walk():
                 self._walk(course, step.kind, step.stage)
             case Tell():
@@ -336,6 +384,7 @@ class Cases:
         case, before = course.case, course.before
         if case.tracking.closed and not case.forget_at:
             case.forget_at = course.now_ms + KEEP_CLOSED_MS
+            case.asking, case.ask_at = None, 0
             self._on_closed(case.key)
         if before is None and case.tracking.closed and not course.queued:
             self._leave_nothing(course)

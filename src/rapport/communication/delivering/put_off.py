@@ -9,6 +9,7 @@ import msgspec
 from rapport.communication.delivering.due import Due
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import Transaction
+from rapport.core.errors import SourceUnavailable
 from rapport.core.event import StoredEvent
 
 _TABLE = "communication.put_off"
@@ -25,6 +26,21 @@ class PutOffEvent(msgspec.Struct, frozen=True):
     stored: StoredEvent
     hops: int
     tries: int = 1
+    since: int = 0
+    """When it was first tried."""
+
+
+class LookupCounts(msgspec.Struct):
+    """How often nobody could say who a receiver is, since the process began."""
+
+    put_off: int = 0
+    """Messages and detections that wait, each counted once."""
+    tried_again: int = 0
+    """Of them, in vain."""
+
+
+class TakenInPart(SourceUnavailable):
+    """Some of what an event leads to has to wait; the rest is done and stays."""
 
 
 class PutOff:
@@ -33,9 +49,11 @@ class PutOff:
     def __init__(self, transaction: Transaction, due: Due) -> None:
         self._transaction, self._due = transaction, due
 
-    def put(self, event: PutOffEvent, now_ms: int) -> int:
-        """To be taken again; returns when."""
+    def put(self, event: PutOffEvent, now_ms: int, latest_ms: int = 0) -> int:
+        """To be taken again, then at the latest; returns when."""
         due_ms = now_ms + _PAUSES.pause_ms(event.tries)
+        if now_ms < latest_ms < due_ms:
+            due_ms = latest_ms
         key = f"{event.channel}.{event.stored.position:020d}"
         self._transaction.put(_TABLE, key, event)
         self._due.set(_PREFIX + key, due_ms)

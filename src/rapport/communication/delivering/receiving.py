@@ -6,6 +6,7 @@ The shell of `handling.handle`; called by the engine inside one transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -18,6 +19,7 @@ from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, PlainPeer
 from rapport.communication.delivering.steps import Answer, Ask
 from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.told_before import ToldBefore
 from rapport.communication.delivering.tracking import Retry, Tracking
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import NO_WISHES, Wishes, wishes_of
@@ -31,9 +33,12 @@ from rapport.communication.ledger import (
     refused_answer_event,
 )
 from rapport.communication.peers import shown_address
-from rapport.core.event import Event
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event, StoredEvent
 from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Message
 
+_LOOKED_UP = ANSWERING - {"answer"}
+"""Proofs of who sent an answer that do not prove that they were asked."""
 FATE = "fate"
 """Header of a message's event in `log` when callbacks are to be told of it."""
 
@@ -50,14 +55,17 @@ class Receiving:
         *,
         route: Route,
         retry: Retry,
+        told_before: ToldBefore,
         declines: Declines = USUAL_DECLINES,
     ) -> None:
         self._transaction, self._cases, self._members = transaction, cases, members
         self._lane, self._route, self._retry = lane, route, retry
-        self._declines = declines
+        self._declines, self._told_before = declines, told_before
 
     def take(self, event: Event, now_ms: int) -> None:
-        """Handles one message; raises InvalidInput when it is none."""
+        """Handles one message; raises InvalidInput when it is none, and HistoryNeeded when what it
+        refers to is to be looked up first.
+        """
         message = Message.from_event(event)
         id = message.id or event.id
         proof = event.headers.get(PROOF, "none")
@@ -112,7 +120,7 @@ class Receiving:
         case = self._case(key, id, message, event, NO_WISHES)
         case.routed, case.tracking.acknowledge = True, False
         if self._cases.records.case(key) is None:
-            self._start(case, message, event, self._members.ask(to), NO_WISHES, now_ms)
+            self._start(case, message, event, self._ask(case, to, now_ms), NO_WISHES, now_ms)
 
     def _queue_routed(
         self,
@@ -156,11 +164,20 @@ class Receiving:
         if handled.tracked is None:
             return
         case = self._case(id, id, message, event, wishes)
-        ask = _with_wishes(self._members.ask(handled.tracked, wishes.answer_within), wishes)
+        ask = self._ask(case, handled.tracked, now_ms, wishes.answer_within)
+        ask = _with_wishes(ask, wishes)
         begun = self._start(case, message, event, ask, wishes, now_ms)
         if begun.tracking.closed and not handled.routed:
             failed = self._logged(id, event, handled, "failed")
             self._transaction.amend("log", place, failed)
+
+    def _ask(self, case: Case, to: Identifier, now_ms: int, answer_within: int = 0) -> Ask:
+        """How many have to be reached; what is past its time to live asks nobody who that is, who
+        may be unable to say.
+        """
+        if 0 < case.tracking.expires <= now_ms:
+            return Ask(str(to))
+        return self._members.ask(to, answer_within)
 
     def _case(self, key: str, id: str, message: Message, event: Event, wishes: Wishes) -> Case:
         tracking = Tracking(
@@ -233,6 +250,7 @@ class Receiving:
         """A peer's message that refers to one they were sent is their answer, if it is proven.
 
         Returns the answer to a message of which nothing is kept: the ledger has still to be told.
+        Raises HistoryNeeded.
         """
         sent, peer = message.refers_to, message.sender.name
         told = self._lane.recent.about(sent)
@@ -248,9 +266,29 @@ class Receiving:
         answer = Answer(peer, message.content[:LONGEST_ANSWER], is_declined)
         if not is_plain and self._cases.hear_answer(sent, answer, now_ms=now_ms, cause=cause):
             return None
-        # Nothing is kept of what it answers. That they were asked is proven by an answer token, or
-        # by our memory of messages of late.
+        # Nothing is kept of what it answers. That they were asked is proven by an answer token, by
+        # our memory of messages of late, or by the log.
+        if told is None and proof != "answer":
+            told = self._told_before.peer(sent)
         return answer if proof == "answer" or told == peer else None
+
+    def unknown_in(self, batch: Sequence[StoredEvent]) -> list[str]:
+        """What replies among these refer to and has to be looked up, so that it is all at once."""
+        found: list[str] = []
+        for stored in batch:
+            event = stored.event
+            if event.type != MESSAGE or event.headers.get(PROOF) not in _LOOKED_UP:
+                continue
+            try:
+                message = Message.from_event(event)
+            except InvalidInput:
+                continue  # set aside when its turn comes
+            sent = message.refers_to
+            if not sent or message.sender.kind != "peer" or self._told_before.has(sent):
+                continue
+            if self._lane.recent.about(sent) is None and self._cases.records.case(sent) is None:
+                found.append(sent)
+        return found
 
 
 @lru_cache(maxsize=4_096)

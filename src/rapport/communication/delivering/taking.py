@@ -21,6 +21,7 @@ from rapport.communication.arriving.answers import (
     answer_secret,
     is_answer_token,
 )
+from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.acting import Acting
 from rapport.communication.delivering.case_records import CaseRecords, split_key
 from rapport.communication.delivering.cases import Cases
@@ -34,11 +35,18 @@ from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, came_back_line
 from rapport.communication.delivering.plain_outcomes import PlainOutcomes
 from rapport.communication.delivering.plain_taking import PlainTaking
-from rapport.communication.delivering.put_off import PutOff, PutOffEvent, is_put_off
+from rapport.communication.delivering.put_off import (
+    LookupCounts,
+    PutOff,
+    PutOffEvent,
+    TakenInPart,
+    is_put_off,
+)
 from rapport.communication.delivering.receiving import Receiving, answered_line
 from rapport.communication.delivering.returned import told
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
 from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
 from rapport.communication.ledger import held_event, refused_answer_event
@@ -48,7 +56,7 @@ from rapport.communication.templates import Facts
 from rapport.core.detection import DETECTED
 from rapport.core.errors import SourceUnavailable, Unavailable
 from rapport.core.event import Event, StoredEvent
-from rapport.core.message import MESSAGE
+from rapport.core.message import MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
@@ -59,7 +67,6 @@ _DUE_AT_ONCE = 1_000
 _LARGEST_BURIED = 100_000
 """A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
 _LOOK_AGAIN_MS = 60_000
-_ASK_AGAIN_MS = 5_000
 
 _log = get_logger(__name__)
 
@@ -79,6 +86,8 @@ class TakingParts(msgspec.Struct, kw_only=True):
     plain_lane: bool
     decided: Decided
     declines: Declines
+    lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
+    contents: Contents = ANY_CONTENT
 
 
 class Taking:
@@ -89,7 +98,11 @@ class Taking:
         self.transaction = Transaction(records)
         self._due, self._chores = Due(self.transaction), Chores(self.transaction)
         self._put_off = PutOff(self.transaction, self._due)
+        self._lookups = parts.lookups
         self._closing: list[str] = []
+        self.told_before = ToldBefore()
+        self.wanted: list[str] = []
+        """Messages that are to be looked up before the next call."""
         members = Members(parts.directory, parts.adapters)
         self._cases = Cases(
             self.transaction,
@@ -107,6 +120,7 @@ class Taking:
             self._lane,
             route=parts.route,
             retry=parts.retry,
+            told_before=self.told_before,
             declines=parts.declines,
         )
         self._plain_taking = PlainTaking(self.transaction, self._lane, parts.route, parts.declines)
@@ -121,6 +135,7 @@ class Taking:
             retry=parts.retry,
             facts=parts.facts,
             own_action=parts.own_action,
+            contents=parts.contents,
         )
         self._secret = answer_secret(records)
         self.positions = {name: _position(records, name) for name in INPUTS}
@@ -131,16 +146,24 @@ class Taking:
     def take_batch(
         self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
     ) -> None:
-        """Takes events of one channel, and the place up to which it was read."""
-        now_ms = self._clock.now_ms()
+        """Takes events of one channel, and the place up to which it was read: `wanted` names what
+        has to be looked up before the next and those behind it, empty when all were taken.
+        """
+        now_ms, self.wanted = self._clock.now_ms(), []
         self._lane.begin_batch()
         number = self._plain_taking.take_row(batch, 0, now_ms) if channel == "input" else 0
-        while number < len(batch):
-            self._take_one(channel, batch[number], now_ms, hops)
-            number += 1
-            if channel == "input":
-                number = self._plain_taking.take_row(batch, number, now_ms)
-        position = batch[-1].position
+        try:
+            while number < len(batch):
+                self._take_one(channel, batch[number], now_ms, hops)
+                number += 1
+                if channel == "input":
+                    number = self._plain_taking.take_row(batch, number, now_ms)
+        except HistoryNeeded as needed:
+            others = self._receiving.unknown_in(batch[number + 1 :])
+            self.wanted = list(dict.fromkeys([needed.message, *others]))
+            if not number:
+                return
+        position = batch[number - 1].position
         self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
         self.positions[channel] = position
 
@@ -150,16 +173,25 @@ class Taking:
         stored: StoredEvent,
         now_ms: int,
         hops: Mapping[str, int],
-        tries: int = 1,
+        before: PutOffEvent | None = None,
     ) -> None:
         mark = self.transaction.mark()
         try:
-            self._take(channel, stored.event, now_ms, hops)
+            self._take(channel, stored.event, now_ms, hops, before.since if before else 0)
         except SourceUnavailable as error:
             # Nobody can say now who is to be told; that is no reason to keep the others waiting.
-            self.transaction.roll_back(mark)
+            if not isinstance(error, TakenInPart):
+                self.transaction.roll_back(mark)
+            tries, since = (before.tries + 1, before.since) if before else (1, now_ms)
             hops_to = hops.get(stored.event.id, 0)
-            self._wait_for_directory(PutOffEvent(channel, stored, hops_to, tries), error, now_ms)
+            waiting = PutOffEvent(channel, stored, hops_to, tries, since)
+            self._wait_for_directory(waiting, error, now_ms)
+        except HistoryNeeded as needed:
+            self.transaction.roll_back(mark)
+            if before is None:
+                raise
+            self.wanted.append(needed.message)
+            self._put_off.put(before, now_ms)
         except Unavailable:
             raise
         except Exception as error:
@@ -171,14 +203,27 @@ class Taking:
     def _wait_for_directory(
         self, event: PutOffEvent, error: SourceUnavailable, now_ms: int
     ) -> None:
-        """Puts an event off; a message is held, and that is said once."""
-        due_ms = self._put_off.put(event, now_ms)
+        """Puts an event off, a message up to its time to live; it is held, and that is said
+        once.
+        """
+        told = event.stored.event
+        is_message = event.channel == "input"
+        ttl_ms = Message.from_event(told).ttl if is_message else 0
+        due_ms = self._put_off.put(event, now_ms, told.time + ttl_ms if ttl_ms else 0)
         if event.tries > 1:
+            self._lookups.tried_again += 1
             return
-        id = event.stored.event.id
-        _log.warning("event put off", channel=event.channel, id=id, error=error.message)
-        if event.channel == "input":
-            self.transaction.emit("log", held_event(id, error.code, due_ms, now_ms=now_ms))
+        self._lookups.put_off += 1
+        _log.warning(
+            "event put off",
+            channel=event.channel,
+            id=told.id,
+            code=error.code,
+            error=error.message,
+            hint=error.hint,
+        )
+        if is_message:
+            self.transaction.emit("log", held_event(told.id, error.code, due_ms, now_ms=now_ms))
 
     def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
         """Takes outcomes that did not go through `control`."""
@@ -186,14 +231,21 @@ class Taking:
         for data in outcomes:
             self._take_outcome(data, now_ms, data.id)
 
-    def _take(self, channel: str, event: Event, now_ms: int, hops: Mapping[str, int]) -> None:
+    def _take(
+        self,
+        channel: str,
+        event: Event,
+        now_ms: int,
+        hops: Mapping[str, int],
+        since_ms: int = 0,
+    ) -> None:
         """Acts on one event; other types are passed over. Raises InvalidInput when its data cannot
         be read.
         """
         if channel == "input" and event.type == MESSAGE:
             self._receiving.take(event, now_ms)
         elif channel == "detections" and event.type == DETECTED:
-            self._acting.take(event, now_ms, hops=hops.get(event.id, 0))
+            self._acting.take(event, now_ms, hops=hops.get(event.id, 0), since_ms=since_ms)
         elif channel == "control" and event.type == OUTCOME:
             self._take_outcome(event.payload_as(OutcomeData), now_ms, event.id)
         elif channel == "control" and event.type == ANSWER:
@@ -230,15 +282,21 @@ class Taking:
     def take_again(
         self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
     ) -> None:
-        """Takes the event of a dead letter once more."""
+        """Takes the event of a dead letter once more; not yet when something is `wanted`."""
+        self.wanted = []
         mark, now_ms = self.transaction.mark(), self._clock.now_ms()
         error = "" if stored is not None else "the event is in no log any more"
         if stored is not None:
             try:
                 self._take(replay.channel, stored.event, now_ms, hops)
-            except Unavailable:
-                raise
+            except HistoryNeeded as needed:
+                self.transaction.roll_back(mark)
+                self.wanted.append(needed.message)
+                return
             except Exception as failure:
+                # One that nobody can say the receivers of stays a letter, as one that fails.
+                if isinstance(failure, Unavailable) and not isinstance(failure, SourceUnavailable):
+                    raise
                 self.transaction.roll_back(mark)
                 error = repr(failure)
         self.transaction.delete(REPLAYS, replay.key)
@@ -276,7 +334,8 @@ class Taking:
         return 0 < self._due.next_ms <= now_ms
 
     def take_due(self, now_ms: int) -> None:
-        """Takes some of what is due."""
+        """Takes some of what is due; what was `wanted` for it is to be looked up then."""
+        self.wanted = []
         for entry in self._due.take(now_ms, _DUE_AT_ONCE):
             if is_put_off(entry.key):
                 self._take_put_off(entry.key)
@@ -288,17 +347,13 @@ class Taking:
         if event is not None:
             hops = {event.stored.event.id: event.hops}
             now_ms = self._clock.now_ms()
-            self._take_one(event.channel, event.stored, now_ms, hops, event.tries + 1)
+            self._take_one(event.channel, event.stored, now_ms, hops, event)
 
     def _pass_time(self, key: str, now_ms: int) -> None:
         """A case that cannot be handled is looked at again later; the others go on."""
         mark = self.transaction.mark()
         try:
             self._cases.pass_time(*split_key(key), self._clock.now_ms())
-        except SourceUnavailable as error:
-            self.transaction.roll_back(mark)
-            _log.warning("nobody says who is asked next", key=key, error=error.message)
-            self._due.set(key, now_ms + _ASK_AGAIN_MS)
         except Unavailable:
             raise
         except Exception as error:

@@ -109,12 +109,15 @@ class DirectoryChanges:
         """
         return await self._change(partial(self._leave, collective, peers, by))
 
-    async def take_file(self, declared: SiteDirectory, *, by: str) -> list[PeopleChange]:
-        """Those of the site file are these from now on; gives what that changes, told in `log`.
-        What the store has is as it was: who is in both is as the file says.
+    async def take_file(
+        self, declared: SiteDirectory, *, by: str, is_told: bool = False
+    ) -> list[PeopleChange]:
+        """Those of the site file are these from now on; gives what that changes, told in `log`
+        unless another process has told it. What the store has is as it was: who is in both is as
+        the file says.
         """
         async with self._turn:
-            said = await run_aside(partial(self._take_file, declared, by))
+            said = await run_aside(partial(self._take_file, declared, by, is_told))
             for change in said:
                 if change.kind == "peer":
                     await self._touch(change.name)
@@ -137,9 +140,9 @@ class DirectoryChanges:
 
     # --- in a worker thread ---
 
-    def _take_file(self, declared: SiteDirectory, by: str) -> list[PeopleChange]:
+    def _take_file(self, declared: SiteDirectory, by: str, is_told: bool) -> list[PeopleChange]:
         said = changes_of_file(self._directory.declared, declared, by)
-        if said:
+        if said and not is_told:
             self._records.apply(self._outbox.entries(said))
         self._directory.declared = declared
         return said

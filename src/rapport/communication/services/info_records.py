@@ -167,14 +167,7 @@ class MessageInfoService:
 
     def _judged(self) -> ContentRules:
         """The schemas of applications' types; what the node itself says is read by its own code."""
-        told = self._of_site | self._added
-        return ContentRules(
-            {
-                kind: each.schema if _is_sound(kind, each) else None
-                for kind, each in told.items()
-                if kind[0] not in RESERVED
-            }
-        )
+        return rules_of(self._of_site | self._added)
 
     def _refresh(self) -> None:
         """Takes in what another node with the same records added."""
@@ -194,6 +187,17 @@ class _Kept(msgspec.Struct, frozen=True):
     type: str
     subtype: str
     information: MessageInformation
+
+
+def rules_of(told: Mapping[Kind, MessageInformation]) -> ContentRules:
+    """What contents have to be like, of what is told of types that are not the node's own."""
+    return ContentRules(
+        {
+            kind: each.schema if _is_sound(kind, each) else None
+            for kind, each in told.items()
+            if kind[0] not in RESERVED
+        }
+    )
 
 
 def _is_sound(kind: Kind, told: MessageInformation) -> bool:

@@ -8,12 +8,14 @@ commit stood.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.communication.actions import Action
 from rapport.communication.adapters.base import OutputAdapter
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.dispatch_settings import (
@@ -61,6 +63,7 @@ class _Working(msgspec.Struct, frozen=True):
     carried: dict[str, OutputAdapter]
     """By name, as the next."""
     dispatches: dict[str, Dispatch]
+    engine: CommunicationEngine
 
 
 class Sharing:
@@ -147,6 +150,24 @@ class Sharing:
                 grown = [channel.wait_after(channel.last_position()) for channel in told]
             await first_of(self._called.wait(), *grown)
 
+    @asynccontextmanager
+    async def between_batches(self) -> AsyncIterator[None]:
+        """Nothing is taken by this process while the block runs; see CommunicationEngine. A share
+        that is lost meanwhile is another's.
+        """
+        async with AsyncExitStack() as held:
+            for working in list(self._working.values()):
+                try:
+                    await held.enter_async_context(working.engine.between_batches())
+                except GuardFailed:
+                    continue
+            yield
+
+    def use_actions(self, actions: Mapping[str, Action]) -> None:
+        """See CommunicationEngine; shares that come later are given what there is then."""
+        for working in self._working.values():
+            working.engine.use_actions(actions)
+
     # --- a share comes and goes ---
 
     async def _begin(self, held: HeldShare) -> None:
@@ -159,7 +180,9 @@ class Sharing:
         engine = self._make_engine(channels, view(with_places=with_places))
         sends = Sends(held, self._clock, least_ms=self._settings.lease_ms // 2)
         tasks = Tasks(self._clock)
-        working = self._working[held.number] = _Working(held, channels, sends, tasks, {}, {})
+        working = self._working[held.number] = _Working(
+            held, channels, sends, tasks, {}, {}, engine
+        )
         tasks.start(f"communication.{held.name}", partial(_while_ours, engine.run))
         if handing is not None:
             hand_on = partial(_while_ours, partial(handing.run, channels))

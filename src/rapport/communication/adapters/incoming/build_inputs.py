@@ -12,16 +12,22 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.incoming.declare_inputs import InputDeclared
-from rapport.communication.adapters.incoming.input_base import InputAdapter, InputPullAdapter, never
+from rapport.communication.adapters.incoming.input_base import (
+    InputAdapter,
+    InputHost,
+    InputPullAdapter,
+    never,
+)
 from rapport.communication.adapters.incoming.inputs import Inputs
 from rapport.communication.adapters.mail.care import AskedByMail
 from rapport.communication.adapters.unusable import bury_unusable
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.directory.stored import StoredDirectory
 from rapport.communication.peers import Peer
-from rapport.core.errors import Unsupported
+from rapport.core.errors import InvalidInput, RapportError, Unsupported
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
+from rapport.kernel.plugins import Plugins
 from rapport.kernel.tasks import Tasks
 
 SITE = "component:site"
@@ -57,6 +63,7 @@ class InputSurroundings(msgspec.Struct, frozen=True):
     secret: bytes
     """That of answer tokens."""
     asked: AskedByMail
+    plugins: Plugins = msgspec.field(default_factory=Plugins)
 
 
 class SiteInputs:
@@ -67,7 +74,9 @@ class SiteInputs:
     def __init__(
         self, inputs: Inputs, declared: Sequence[InputDeclared], around: InputSurroundings
     ) -> None:
-        """Raises Unsupported when a driver is not installed."""
+        """Raises Unsupported when a driver is not installed, and InvalidInput for a plug-in that
+        cannot be made.
+        """
         self._inputs, self._clock = inputs, around.clock
         self._declared = [(one, make_input(one, around)) for one in declared]
 
@@ -105,9 +114,12 @@ class SiteInputs:
 
 
 def make_input(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
-    """The adapter that a site declares; raises Unsupported when its driver is not installed."""
+    """The adapter that a site declares; raises Unsupported when its driver is not installed, and
+    InvalidInput for a plug-in that cannot be made.
+    """
+    make = _MAKERS.get(declared.adapter, _plugged_in)
     try:
-        return _MAKERS[declared.adapter](declared, around)
+        return make(declared, around)
     except ImportError as error:
         raise Unsupported(
             f"the input {declared.adapter}", f"this installation ({error.name} is missing)"
@@ -133,6 +145,33 @@ async def add_input(inputs: Inputs, declared: InputDeclared, adapter: InputAdapt
 def _any_peer(message: Message) -> bool:
     """A medium proves peers only: no component sends from outside."""
     return message.sender.kind == "peer"
+
+
+def _plugged_in(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:
+    """A kind of a package: called with its table of the site file and what every input may use."""
+    make = around.plugins.get("inputs", declared.adapter)
+    set_aside = bury_unusable(declared.name, around.channels, around.clock)
+    host = InputHost(
+        name=declared.name, directory=declared.directory, clock=around.clock, set_aside=set_aside
+    )
+    try:
+        made = make(declared.settings, host)
+    except (RapportError, ImportError):
+        raise
+    except Exception as error:
+        raise _cannot_be(declared, f"{type(error).__name__}: {error}") from error
+    if not callable(getattr(made, "pull", None)) and not callable(getattr(made, "start", None)):
+        raise _cannot_be(declared, "it has neither `pull` nor `start`")
+    adapter: InputAdapter = made
+    return adapter
+
+
+def _cannot_be(declared: InputDeclared, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"[inputs.{declared.name}]: the plug-in {declared.adapter!r} gives no input: {why[:500]}",
+        code="input.cannot_make",
+        hint="look at its settings beside `adapter`, and at the package that offers it",
+    )
 
 
 def _mqtt(declared: InputDeclared, around: InputSurroundings) -> InputAdapter:

@@ -11,7 +11,7 @@ trusted = true            # the medium itself proves who sends
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from rapport.communication.adapters.mqtt.settings import MQTT_INPUT_KEYS, read_m
 from rapport.communication.adapters.web.settings import WEBHOOK_INPUT_KEYS, read_webhook_input
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import Section, TomlFile
 
 INTERVAL_MS = 60_000
@@ -48,6 +49,8 @@ class InputDeclared(msgspec.Struct, frozen=True, kw_only=True):
     """Between two looks; None = only on request, or told by the medium."""
     trusted: bool = False
     """Whether the medium itself proves who sends."""
+    directory: Path = Path()
+    """Of the site, for a plug-in's files."""
 
 
 class InputTable(msgspec.Struct, frozen=True):
@@ -90,6 +93,11 @@ def _ftp(table: InputTable) -> Any:
     return read_ftp_input(table.fields, table.directory)
 
 
+def _as_they_stand(table: InputTable) -> Any:
+    values = table.fields.section.values
+    return {key: value for key, value in values.items() if key not in COMMON_KEYS}
+
+
 KINDS: dict[str, InputKind] = {
     "folder": InputKind(keys=FOLDER_INPUT_KEYS, read=_folder, pulled=True),
     "ftp": InputKind(keys=FTP_INPUT_KEYS, read=_ftp, pulled=True),
@@ -99,27 +107,46 @@ KINDS: dict[str, InputKind] = {
     "webhook": InputKind(keys=WEBHOOK_INPUT_KEYS, read=_webhook),
 }
 """The built-in kinds by name."""
+PLUGGED_IN = InputKind(keys=(), read=_as_they_stand, pulled=True)
+"""Of a package: it knows its keys and whether it is pulled itself, and is not loaded for that."""
+
+
+def installed_inputs() -> Collection[str]:
+    """The kinds that installed packages offer as entry points `rapport.inputs`; loads nothing."""
+    return Plugins().names("inputs")
 
 
 def read_inputs(
-    file: TomlFile, directory: Path, problems: list[Problem]
+    file: TomlFile,
+    directory: Path,
+    problems: list[Problem],
+    *,
+    plugged_in: Callable[[], Collection[str]] = installed_inputs,
 ) -> tuple[InputDeclared, ...]:
     """The `[inputs.*]` tables, those without a fault that matters; secrets are read from where they
-    are named, below `directory`.
+    are named, below `directory`. `plugged_in` is asked for kinds that are not built in.
     """
-    found = (
-        _read_one(name, section, directory, problems)
-        for name, section in file.section("inputs").sections()
-    )
+    sections = list(file.section("inputs").sections())
+    named = [section.values.get("adapter") for _name, section in sections]
+    has_others = any(isinstance(each, str) and each not in KINDS for each in named)
+    others = plugged_in() if has_others else ()
+    found = (_read_one(name, section, directory, problems, others) for name, section in sections)
     return tuple(declared for declared in found if declared is not None)
 
 
 def _read_one(
-    name: str, section: Section, directory: Path, problems: list[Problem]
+    name: str,
+    section: Section,
+    directory: Path,
+    problems: list[Problem],
+    others: Collection[str],
 ) -> InputDeclared | None:
     kind_name = section.values.get("adapter")
-    kind = KINDS.get(kind_name) if isinstance(kind_name, str) else None
-    known = (*COMMON_KEYS, *kind.keys) if kind is not None else None
+    kind = None
+    if isinstance(kind_name, str):
+        kind = KINDS.get(kind_name, PLUGGED_IN if kind_name in others else None)
+    is_known = kind is not None and kind is not PLUGGED_IN
+    known = (*COMMON_KEYS, *kind.keys) if kind is not None and is_known else None
     table = Fields(section, problems, known=known, strict=True)
     if fault := name_fault(name):
         table.report("", fault)
@@ -127,7 +154,8 @@ def _read_one(
     if kind is None:
         if named:
             message = f"there is no kind of input named {named[:80]!r}"
-            table.fault("adapter", "input.unknown_adapter", message, hint=suggest(named, KINDS))
+            hint = suggest(named, (*KINDS, *others))
+            table.fault("adapter", "input.unknown_adapter", message, hint=hint)
         return None
     trusted = table.flag("trusted")
     return InputDeclared(
@@ -136,6 +164,7 @@ def _read_one(
         settings=kind.read(InputTable(name, table, directory, trusted)),
         interval_ms=_interval(table, kind, named),
         trusted=trusted,
+        directory=directory,
     )
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
+from rapport.communication.adapters.unusable import SetAside
 from rapport.communication.aside import run_aside
 from rapport.communication.contents.rules import ContentFault
 from rapport.core.message import Message
+from rapport.kernel.clock import Clock
 from rapport.store.base import Change, Delete, Put, RecordStore
 
 _TABLE = "communication.inputs"
@@ -177,3 +182,17 @@ class Closes(Protocol):
 
 
 InputAdapter = InputPushAdapter | InputPullAdapter
+
+
+class InputHost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plug-in's input may use. Its entry point of the group `rapport.inputs` is called with
+    its table of the site file and this, and gives a push or a pull adapter.
+    """
+
+    name: str
+    """`[inputs.NAME]`: also its mark on messages."""
+    directory: Path
+    """Of the site."""
+    clock: Clock
+    set_aside: SetAside
+    """Keeps what came in and is no message as a dead letter."""

@@ -54,6 +54,8 @@ class InputStatus(msgspec.Struct, frozen=True, kw_only=True):
     pulls: int
     last_pull_ms: int
     trouble: str
+    blocked: int = 0
+    """How often it kept the event loop from turning."""
 
 
 class Inputs:
@@ -233,7 +235,7 @@ class Inputs:
             )
         if isinstance(entry.adapter, Closes):
             try:
-                await within(self._clock, STOP_WITHIN_MS, entry.adapter.close)
+                await within(self._clock, STOP_WITHIN_MS, entry.adapter.close, entry.steps)
             except Exception as error:
                 _log.error("input not closed", input=entry.name, error=repr(error))
 
@@ -263,4 +265,5 @@ def _status(entry: PushInput | PullInput) -> InputStatus:
         pulls=counts.pulls,
         last_pull_ms=counts.last_pull_ms,
         trouble=counts.trouble,
+        blocked=entry.steps.blocked,
     )

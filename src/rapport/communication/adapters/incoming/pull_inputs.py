@@ -34,6 +34,7 @@ from rapport.communication.adapters.incoming.requests import (
     PullRequest,
     timeout_event,
 )
+from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.message import Message
@@ -68,6 +69,7 @@ class PullInput:
         """`within_ms`: a pull that takes longer is cancelled and counts as failed."""
         self.name, self.adapter, self.owner = name, adapter, owner
         self.counts = InputCounts()
+        self.steps = StepsWatched(f"input {name}", clock)
         self._plan, self._publish, self._state = plan, publish, state
         self._channels, self._clock, self._within_ms = channels, clock, within_ms
         self._schedule = PullSchedule(plan, clock.now_ms())
@@ -124,7 +126,7 @@ class PullInput:
             return await surely(self._hand_in(self._unpublished))
         self.counts.pulls += 1
         self.counts.last_pull_ms = self._clock.now_ms()
-        held = Contained(self.adapter.pull)
+        held = Contained(self.adapter.pull, self.steps)
         pulling = asyncio.ensure_future(held)
         taking = asyncio.ensure_future(self._take(pulling, held))
         try:
@@ -161,7 +163,7 @@ class PullInput:
         self.counts.take(arrivals)
         if isinstance(self.adapter, NotesPulled):
             settle = partial(self.adapter.pulled, messages, arrivals)
-            await within(self._clock, self._within_ms, settle)
+            await within(self._clock, self._within_ms, settle, self.steps)
         return any(arrival.accepted for arrival in arrivals)
 
     def _note_failure(self, error: Exception, pause_ms: int) -> None:
@@ -177,7 +179,8 @@ class PullInput:
         settled = msgspec.msgpack.decode(kept, type=list[int]) if kept else []
         self._requests = OpenRequests(self._subscription.position, settled)
         if not self._is_open and isinstance(self.adapter, RemembersPlace):
-            await within(self._clock, self._within_ms, partial(self.adapter.open, self._state))
+            opening = partial(self.adapter.open, self._state)
+            await within(self._clock, self._within_ms, opening, self.steps)
         self._is_open = True
 
     async def _read_requests(self) -> None:

@@ -17,6 +17,7 @@ from rapport.communication.adapters.incoming.input_base import (
     InputPushAdapter,
     Work,
 )
+from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.core.message import Message
 from rapport.core.times import format_duration
@@ -66,6 +67,7 @@ class PushInput:
     ) -> None:
         self.name, self.adapter, self.owner, self.state = name, adapter, owner, state
         self.counts = InputCounts()
+        self.steps = StepsWatched(f"input {name}", clock)
         self._publish, self._clock = publish, clock
         self._tasks = Tasks(clock)
         self._scheduled = 0
@@ -78,7 +80,7 @@ class PushInput:
         then nothing of it runs.
         """
         try:
-            await within(self._clock, START_WITHIN_MS, partial(self.adapter.start, self))
+            await self._within(START_WITHIN_MS, partial(self.adapter.start, self))
         except RapportError:
             await self._end_scheduled()
             raise
@@ -96,7 +98,7 @@ class PushInput:
         self._ended = True
         await self._end_scheduled()
         try:
-            await within(self._clock, STOP_WITHIN_MS, self.adapter.stop)
+            await self._within(STOP_WITHIN_MS, self.adapter.stop)
         except Exception as error:
             _log.error("input not stopped", input=self.name, error=repr(error))
 
@@ -125,7 +127,7 @@ class PushInput:
 
     async def _work_once(self, task: str, work: Work) -> None:
         """Until the work ends or fails; whoever cares for the task calls it again then."""
-        running = self._working[task] = Contained(work)
+        running = self._working[task] = Contained(work, self.steps)
         try:
             await running
         except Exception as error:
@@ -135,6 +137,9 @@ class PushInput:
                 raise
         finally:
             del self._working[task]
+
+    async def _within(self, limit_ms: int, work: Work) -> None:
+        await within(self._clock, limit_ms, work, self.steps)
 
     async def _end_scheduled(self) -> None:
         self._is_ending = True
@@ -160,9 +165,11 @@ async def surely(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def within(clock: Clock, limit_ms: int, work: Work) -> None:
+async def within(
+    clock: Clock, limit_ms: int, work: Work, watched: StepsWatched | None = None
+) -> None:
     """Awaits an adapter's work, not for ever; raises TimeoutError, or what it raises."""
-    held = Contained(work)
+    held = Contained(work, watched)
     doing = asyncio.ensure_future(held)
     deadline = asyncio.ensure_future(clock.sleep(limit_ms))
     try:

@@ -35,6 +35,7 @@ from rapport.communication.adapters.outgoing.outcomes import (
     unknown_data,
 )
 from rapport.communication.adapters.outgoing.sending import Sending
+from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.returned import Returned, told
 from rapport.core.errors import InvalidInput
@@ -86,6 +87,11 @@ class Dispatch:
         self._is_open = False
         self.workers = 0
         """Calls of the adapter under way."""
+
+    @property
+    def steps(self) -> StepsWatched:
+        """How often the adapter kept the event loop from turning."""
+        return self._sending.steps
 
     async def run(self) -> None:
         """Works until cancelled or drained; started again it goes on where the last commit

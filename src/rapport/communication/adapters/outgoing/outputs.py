@@ -49,6 +49,8 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of the adapter under way."""
     instances: int
     """Peers' own instances, for a stateful adapter."""
+    blocked: int = 0
+    """How often it kept the event loop from turning."""
 
 
 class Carrier(Protocol):
@@ -362,6 +364,7 @@ def _status(served: _Served) -> OutputStatus:
         waiting=served.dispatch.waiting(),
         workers=served.dispatch.workers,
         instances=of_peers.count() if of_peers else 0,
+        blocked=served.dispatch.steps.blocked,
     )
 
 

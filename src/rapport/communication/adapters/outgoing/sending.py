@@ -19,6 +19,7 @@ from rapport.communication.adapters.base import (
     Sent,
 )
 from rapport.communication.adapters.contained import Contained, end_contained
+from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import end_firmly
@@ -35,6 +36,7 @@ class Sending:
 
     def __init__(self, adapter: OutputAdapter, clock: Clock, *, deadline_ms: int) -> None:
         self._adapter, self._clock, self._deadline_ms = adapter, clock, deadline_ms
+        self.steps = StepsWatched(f"output {adapter.name}", clock)
         self._batch = adapter if isinstance(adapter, BatchAdapter) else None
 
     @property
@@ -73,7 +75,7 @@ class Sending:
 
     async def _within(self, work: Callable[[], Awaitable[T]]) -> T | Failed:
         """What the work gives; a failure when it raises or takes too long, then it is cancelled."""
-        held = Contained(work)
+        held = Contained(work, self.steps)
         sending = asyncio.ensure_future(held)
         try:
             # Much is done at once: what need not wait needs no deadline either.
