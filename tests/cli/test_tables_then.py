@@ -105,9 +105,8 @@ def test_why_not_on_the_log_tells_by_the_rows_of_then(place: Path, capsys: Read)
     ("arguments", "reason"),
     [
         (("replay", "--tables", "then"), "recorded files are read with the tables of now"),
-        (("backtest", "inside", "--engine", "spark", "--tables", "then"), "--tables then"),
     ],
-    ids=["files", "spark"],
+    ids=["files"],
 )
 def test_what_does_not_go_together_is_refused(
     place: Path, capsys: Read, arguments: tuple[str, ...], reason: str

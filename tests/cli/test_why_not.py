@@ -60,6 +60,13 @@ def test_wrong_questions_are_refused(
     assert code in capsys.readouterr().err
 
 
+def test_how_long_a_node_may_look_is_said_to_a_node_only(checks: Path, capsys: Read) -> None:
+    assert run(ask(checks, "A=182", "--at", "1005061", "--within", "1min")) == 2
+    told = capsys.readouterr().err
+    assert "--within is about a node that is asked" in told
+    assert "add --url" in told
+
+
 def test_a_policy_that_is_not_there_is_refused_with_the_nearest(checks: Path, capsys: Read) -> None:
     site = checks / "secure-building"
     wrong = ["why-not", "secure-bilding", "--at", "0", "--site", str(site)]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.detection import detection_order
+from rapport.core.errors import PolicyError
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
@@ -28,9 +29,15 @@ from rapport.policy.runners.sharing.slots import (
     slots_of,
     with_constant,
 )
-from rapport.testing.trials import Trial, outcome_lines, varied_trial, verdict_of
-from rapport.testing.varied_worlds import Draws
-from rapport.testing.worlds import ONTOLOGY, random_policy, random_world, readings_batch
+from rapport.testing.judge.trials import Trial, judged, outcome_lines, varied_trial, verdict_of
+from rapport.testing.varied.sites import Draws
+from rapport.testing.varied.worlds import (
+    ONTOLOGY,
+    WINDOW_MS,
+    random_policy,
+    random_world,
+    readings_batch,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -41,13 +48,17 @@ FACTORS = (0.0, 0.5, 1.0, 1.0, 1.5, 4.0)
 class Together:
     """One runner with all policies, and beside it one runner for each policy alone."""
 
-    def __init__(self, draws: Draws, trial: Trial, plans: list[Plan]) -> None:
-        self.draws, self.trial = draws, trial
+    def __init__(
+        self, draws: Draws, trial: Trial, plans: list[Plan], texts: dict[str, Trial] | None = None
+    ) -> None:
+        """`texts`: what the evaluator judges, of plans that run all the time."""
+        self.draws, self.trial, self.texts = draws, trial, texts or {}
         self.plans = {plan.policy: plan for plan in plans}
         first = [plan for plan in plans if draws.randint(0, 2) > 0]
         self.shared = self.runner(first)
         self.alone = {plan.policy: self.runner([plan] if plan in first else []) for plan in plans}
         self.running = {plan.policy for plan in first}
+        self.steady = set(self.running)
         self.kinds: Counter[str] = Counter()
 
     def runner(self, plans: list[Plan]) -> LocalRunner:
@@ -85,8 +96,11 @@ class Together:
             )
             together = verdict_of(mine, doubts, left_out)
             assert outcome_lines(together) == outcome_lines(expected), (name, self.plans[name])
-            assert len(mine) == len(given)
+            assert len(mine) == len(given) == len({item.id() for item in given})
             self.kinds["found"] += bool(mine)
+            if name in self.texts and name in self.steady:
+                assert outcome_lines(together) == outcome_lines(judged(self.texts[name]))
+                self.kinds["judged"] += bool(mine)
         assert self.shared.failed() == {}
 
     def change(self) -> None:
@@ -95,6 +109,7 @@ class Together:
         name = self.draws.choice(sorted(self.plans))
         if what == 0 and name in self.running:
             self.running.remove(name)
+            self.steady.discard(name)
             self.shared.withdraw(name)
             self.alone[name].withdraw(name)
         elif what in (1, 2) and name not in self.running:
@@ -116,6 +131,7 @@ class Together:
         saved = self.shared.snapshot()
         self.shared = self.runner([self.plans[name] for name in sorted(self.running)])
         assert self.shared.restore_known(saved) == [name]
+        self.steady.discard(name)
         self.alone[name].withdraw(name)
         self.alone[name].deploy(self.plans[name])
 
@@ -126,6 +142,7 @@ class Together:
         self.kinds["steps shared by groups"] += len(groups) > 1 and computed < wanted
         self.kinds["memory shared by groups"] += any(map(is_read_by_several, groups))
         self.kinds["activations shared by groups"] += any(map(is_asked_by_several, groups))
+        self.kinds.update(kind for group in groups for kind in kinds_in_common(group))
         self.kinds["several in a group"] += any(len(group.plans) > 1 for group in groups)
         self.kinds["begun"] += any(not group.plans for group in groups)
         for group in groups:
@@ -144,6 +161,25 @@ def is_read_by_several(group: Group) -> bool:
 def is_asked_by_several(group: Group) -> bool:
     askers = [one for one in group.operator._activations._askers.values() if one is not None]
     return any(len(one.known.askers) > 1 and one.known.searched > 0 for one in askers)
+
+
+def kinds_in_common(group: Group) -> set[str]:
+    """What of its positive conditions a group has in common with others."""
+    window, plan = group.operator._window, group.operator.plan
+    kinds = set()
+    for pairs in window.correlations._pairs.values():
+        if len(pairs.common.readers) > 1 and pairs.common.correlator.size():
+            kinds.add(f"pairs used up once, {plan.consumption}")
+    for finder in group.operator._under_way._finders:
+        parts = finder._combination.parts()
+        joined = [step.key for path in finder._paths.values() for step in path.steps[1:]]
+        if any(key is not None for key in joined):
+            kinds.add("joined once")
+            kinds.add("joined once, unsure clocks" if window.uncertainty_ms else "")
+        if finder._key is not None:
+            kinds |= {f"found once, {type(part).__name__}" for part in parts}
+            kinds.add("found once, NOT clauses" if finder._shape.absent else "")
+    return kinds - {""}
 
 
 def in_order(found: list) -> list:
@@ -169,6 +205,121 @@ def unlike_plans(draws: Draws, trial: Trial) -> list[Plan]:
                 plan = with_constant(plan, slot, other_constant(draws, trial, plan, slot))
         plans.append(with_other_names(plan) if draws.randint(0, 2) == 0 else plan)
     return plans
+
+
+CORES = (
+    "A is within 2m of B",
+    "A is within 3m of C",
+    "A is within 3m of B\n  A is inside R",
+    "C is within 3m of A\n  C is inside Q\n  A is inside R",
+    "A is inside R FOLLOWED-BY A is within 3m of B",
+    "A is within 3m of B FOLLOWED-BY B is inside Q within 60 ms",
+    "(A is within 3m of B OR A is inside R) within 40 ms",
+    "A is inside R FOLLOWED-BY NOT B is inside R",
+    "A is within 3m of B FOLLOWED-BY NOT B is inside R within 30 ms",
+    "NOT B is inside R FOLLOWED-BY A is within 3m of B",
+    "A is inside R FOLLOWED-BY A is inside Q FOLLOWED-BY A is within 3m of C",
+)
+MORE = (
+    "C is inside Q",
+    "B is inside Q",
+    "B is not inside R",
+    "A is not within 1m of C",
+    "B is not inside R or A is not within 3m of B",
+    "K is parked Q",
+    "C is inside R FOLLOWED-BY C is inside Q",
+    "C is inside R OR B is not inside Q",
+    "R is leads Q",
+    "at most once per 70 ms",
+    "at most once per 200 ms",
+    "distinct A, C",
+)
+
+
+def related_trial(chance: Chance, events: int) -> Trial:
+    """A world of positions; in some the clocks are not sure."""
+    world, ontology = random_world(chance, events=events), ONTOLOGY
+    if chance.randint(0, 2) == 0:
+        unsure = {
+            name: msgspec.structs.replace(source, uncertainty_ms=chance.choice((1, 6)))
+            for name, source in ONTOLOGY.sources.items()
+        }
+        ontology = msgspec.structs.replace(ONTOLOGY, sources=unsure)
+    return Trial(
+        text=chance.choice(CORES),
+        ontology=ontology,
+        pull=world.pull,
+        readings=world.readings,
+        window_ms=chance.choice((20, WINDOW_MS)),
+    )
+
+
+def related_plans(chance: Chance, trial: Trial) -> tuple[list[Plan], dict[str, Trial]]:
+    """Plans with one condition in common, each with more conditions of its own; and what each of
+    them is as a trial.
+    """
+    plans, texts = [], {}
+    recent = chance.randint(0, 2) == 0
+    for number in range(chance.randint(2, 6)):
+        lines = [trial.text, *chance.sample(MORE, chance.randint(0, 2))]
+        if chance.randint(0, 4) == 0:
+            lines.append(chance.choice(CORES))
+        # The language wants options behind conditions.
+        lines.sort(key=lambda line: line.startswith(("at most", "distinct")))
+        lines += ["consume recent"] if recent and chance.randint(0, 5) else []
+        conditions = "".join(f"  {line}\n" for line in dict.fromkeys(lines))
+        name = f"{'ba'[number % 2]}{number}"
+        text = f"{CONCEPTS}conditions\n{conditions}actions\n  look\n"
+        window_ms = chance.choice((trial.window_ms, trial.window_ms, 50))
+        try:
+            plan = compile_policy(
+                text, name=name, ontology=trial.ontology, window_ms=window_ms
+            ).plan
+        except PolicyError:
+            continue  # `at most once per` twice
+        if chance.randint(0, 2) == 0:
+            plan = with_other_names(plan)
+        else:
+            texts[name] = msgspec.structs.replace(trial, text=text, window_ms=window_ms)
+        plans.append(plan)
+    return plans, texts
+
+
+def tried_related(chance: Chance, events: int) -> Counter[str]:
+    trial = related_trial(chance, events)
+    plans, texts = related_plans(chance, trial)
+    if not plans:
+        return Counter()
+    together = Together(chance, trial, plans, texts)
+    together.run()
+    return together.kinds
+
+
+@given(st.integers(0, 2**32))
+def test_policies_with_a_condition_in_common_find_what_each_finds_alone(seed: int) -> None:
+    tried_related(Chance(seed), 60)
+
+
+def test_random_policies_with_a_condition_in_common_use_up_and_join_once() -> None:
+    """Else the comparison would prove nothing."""
+    kinds: Counter[str] = Counter()
+    for seed in range(120):
+        kinds.update((+tried_related(Chance(seed), 60)).keys())
+    assert min(kinds[name] for name in IN_COMMON) > 2, kinds
+
+
+IN_COMMON = (
+    "found",
+    "judged",
+    "pairs used up once, chronicle",
+    "pairs used up once, recent",
+    "joined once",
+    "joined once, unsure clocks",
+    "found once, Occurs",
+    "found once, Ordered",
+    "found once, NotFollowed",
+    "found once, NOT clauses",
+)
 
 
 def with_other_names(plan: Plan) -> Plan:
@@ -347,6 +498,7 @@ def test_thousands_of_families_find_what_each_finds_alone() -> None:
         trial = position_trial(chance, 80) if seed % 2 else family_trial(chance, 60)
         tried(chance, trial)
         tried_unlike(chance, trial)
+        tried_related(chance, 60)
 
 
 def test_every_alias_has_the_same_constraints_on_all_its_sides() -> None:

@@ -129,9 +129,7 @@ def test_what_differs_is_counted_and_makes_the_run_fail(
 @pytest.mark.slow
 def test_the_page_about_effort_is_true() -> None:
     page = effort.PAGE.read_text()
-    assert effort.page_with(effort.tables(), page) == page, (
-        "run effort.table --write"
-    )
+    assert effort.page_with(effort.tables(), page) == page, "run effort.table --write"
 
 
 def test_declaring_takes_fewer_lines_of_transformation_everywhere() -> None:

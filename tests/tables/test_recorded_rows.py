@@ -22,6 +22,7 @@ from rapport.tables.recorded_rows import (
 from rapport.tables.row_file import RowFile
 from rapport.tables.rows_recorder import (
     BASE_AFTER,
+    BASE_AT_LAST_AFTER,
     RecordStanding,
     RowsOfTable,
     draft_change,
@@ -59,17 +60,13 @@ class Record:
         if not whole or not pieces:
             return
         version = RowsVersion(
-            change=pieces[0].change, place=place, tables=draft.tables, changed=frozenset()
+            change=pieces[0].change,
+            place=place,
+            tables=draft.tables,
+            changed=frozenset(piece.table for piece in pieces),
+            is_base=draft.is_base,
         )
-        if draft.is_base:
-            self.standing = RecordStanding(version=version, base=first, base_bytes=draft.bytes)
-        else:
-            self.standing = msgspec.structs.replace(
-                self.standing,
-                version=version,
-                changes=self.standing.changes + 1,
-                bytes=self.standing.bytes + draft.bytes,
-            )
+        self.standing = self.standing.after(version, draft.bytes, first)
 
     def append(self, event: Event) -> None:
         self.log.append(StoredEvent(len(self.log) + 1, event.time, event))
@@ -222,6 +219,17 @@ def loaded(declared: TableDeclaration, rows: list[list[str]]) -> object:
     return load_table(declared, RowFile("f", header, rows, "d"), concepts)  # type: ignore[arg-type]
 
 
+def test_a_small_table_that_changes_all_the_time_does_not_repeat_a_large_one() -> None:
+    record, large = Record(), of_table([(f"r{number}", "x" * 300) for number in range(2_000)])
+    for number in range(BASE_AT_LAST_AFTER + 10):
+        record.write({"large": large, "small": of_table([("a", str(number))])})
+    versions = record.versions()
+    assert len(versions) == BASE_AT_LAST_AFTER + 10
+    assert [place for place, one in enumerate(versions) if one.is_base] == [0, BASE_AT_LAST_AFTER]
+    assert told(versions[-1])["small"] == [("a", str(BASE_AT_LAST_AFTER + 9))]
+    assert len(told(versions[-1])["large"]) == 2_000
+
+
 PEOPLE = TableDeclaration(
     name="people", concept="person", csv="p.csv", key="id", columns={"status": ("status",)}
 )
@@ -234,12 +242,14 @@ def test_only_declared_columns_are_recorded() -> None:
     assert found.rows.rows == [("a", "guest")]
 
 
-def test_a_table_for_look_ups_and_one_of_context_are_not_recorded_but_one_of_pairs_is() -> None:
+def test_a_table_for_look_ups_is_not_recorded_but_one_of_pairs_and_one_of_context_are() -> None:
     look_up = TableDeclaration(name="badges", csv="b.csv", key="id")
-    context = TableDeclaration(name="c", concept="person", context="person where", key="id")
+    context = TableDeclaration(
+        name="c", concept="person", context="person where", key="id", columns={"x": ("lat",)}
+    )
     pair = PairDeclaration(function="f", table="badges", keys=("id", "to"), value="far")
     assert recorded_columns(look_up, ()) == ()
-    assert recorded_columns(context, ()) == ()
+    assert recorded_columns(context, ()) == ("id", "lat")
     assert recorded_columns(look_up, [pair]) == ("id", "to", "far")
 
 

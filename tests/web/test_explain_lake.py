@@ -108,14 +108,22 @@ def test_what_the_log_let_go_of_is_found_in_the_lake_and_that_is_said(
                 assert "read from the lake" in str(answer["notes"])
             lakes = {one["channel"] for one in after[1]["found"] if one["where"] == "lake"}
             assert lakes == {"events", "raw.readers"}
-            await commands_say_it(doors, detection, capsys)
+            await commands_say_it(doors, detection, at, capsys)
             await bounded(doors.node, lake, detection)
 
     asyncio.run(asyncio.wait_for(scenario(), 240))
 
 
-async def commands_say_it(doors: Any, detection: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def commands_say_it(
+    doors: Any, detection: str, at: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = str(doors.node.site.directory)
+    why_not = ["why-not", "secure-building", "A=p01", "--at", str(at), "--window", "60s"]
+    why_not += ["--site", site, "--url", doors.url, "--within"]
+    assert await asyncio.to_thread(command, [*why_not, "90s"]) == 0
+    assert "secure-building fired" in capsys.readouterr().out
+    assert await asyncio.to_thread(command, [*why_not, "10min"]) == 2
+    assert "a question may take up to 5min" in capsys.readouterr().err
     asked = ["explain", detection, "--site", site, "--url", doors.url]
     assert await asyncio.to_thread(command, asked) == 0
     said = capsys.readouterr().out

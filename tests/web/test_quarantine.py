@@ -64,7 +64,7 @@ def test_held_mended_released_and_shown(with_doors: Callable[..., Any]) -> None:
             ]
             change(doors, UNSAID, SAID)
             changed = (await doors.ask("POST", "/interpretations/reload")).json()
-            assert changed == {"interpretations": ["cameras"], "sources": []}
+            assert changed == {"interpretations": ["cameras"], "sources": [], "warnings": []}
             trial = await doors.ask("POST", "/quarantine/release", {"dry_run": True})
             assert trial.json()["released"] == 2
             asked = await doors.ask("POST", "/quarantine/release", {"source": "cameras"})

@@ -14,7 +14,7 @@ from rapport.cli.backtest_progress import watched
 from rapport.cli.replay_run import no_rows_on_record, tell_tables
 from rapport.cli.replay_text import time_zone
 from rapport.cli.terminal import stderr
-from rapport.core.errors import Corrupt, InvalidInput, Problem, Unsupported
+from rapport.core.errors import Corrupt, InvalidInput, Problem
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.backtest.finding import check_history, find_history
@@ -61,10 +61,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
                 f"--from {format_time(self.begin)} is not before --to {format_time(self.end)}",
                 code="backtest.bad_period",
             )
-        if self.tables == "then" and self.engine == "spark":
-            raise Unsupported(
-                "--tables then", "Spark", hint="leave out --engine spark, or use --tables now"
-            )
         given = {"--master": self.master, "--partitions": self.partitions}
         wrong = [name for name, value in given.items() if value is not None]
         if wrong and self.engine == "local":
@@ -102,15 +98,10 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     work: Work
     calendar: Calendar
     problems: list[Problem]
-    on_record: int = 0
-    """Versions of rows that tables have on record."""
 
     def tell_tables(self, first: int | None) -> None:
         """Says once which rows tables had, `first` being the time of the first reading."""
         tell_tables(self.work.then, first)
-        if self.work.then is None and self.on_record > 1 and self.asked.tables is None:
-            told = f"the tables of now are used; {self.on_record:,} versions are on record"
-            stderr().print(told, highlight=False, markup=False, soft_wrap=True)
 
     def spark_settings(self) -> SparkSettings:
         """How Spark would be started."""
@@ -184,20 +175,20 @@ class _Timed:
 
 def prepare(asked: Asked) -> Prepared:
     """Finds policies and history; raises what is wrong with them."""
-    from rapport.site.context import check_without_context
+    from rapport.policy.context_on_record import check_context_on_record
     from rapport.site.site import load_site
 
     site = load_site(asked.directory, policies=[], refusing_policies=False)
     contenders, by = _contenders(asked, site)
     history = find_history(site, asked.history, _in_force(asked, site))
     plans = [one.plan for one in contenders]
-    check_without_context(site.tables, plans, "a back-test")
     problems = check_history(history, plans, asked.period())
     work = Work.of(site, plans, history, lateness_ms=asked.lateness_ms, period=asked.period())
     versions = _rows_on_record(asked, site, work)
+    check_context_on_record(site.tables, plans, versions, "a back-test")
     if asked.tables == "then" and not versions:
         raise no_rows_on_record()
-    if versions and asked.engine == "local":
+    if versions:
         from rapport.policy.pull_by_time import RowsThen
 
         work = msgspec.structs.replace(work, then=RowsThen(site.tables, versions))
@@ -209,7 +200,6 @@ def prepare(asked: Asked) -> Prepared:
         work=work,
         calendar=Calendar(time_zone(asked.zone)),
         problems=problems,
-        on_record=len(versions),
     )
 
 

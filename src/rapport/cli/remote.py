@@ -23,6 +23,7 @@ from rapport.kernel.settings import load_settings, read_secret
 from rapport.kernel.toml import TomlFile
 
 _TIMEOUT_SECONDS = 70
+_ON_THE_WAY_SECONDS = 10
 TOKEN_VARIABLE = "RAPPORT_TOKEN"
 UrlOption = Annotated[str | None, Parameter(help="Another node than the site's.")]
 TokenFileOption = Annotated[
@@ -91,9 +92,11 @@ class Remote:
         """Sends JSON that is to be changed there; returns the decoded answer."""
         return self._ask(path, body, "application/json", method="PATCH")
 
-    def get(self, path: str) -> Any:
-        """Returns the decoded answer."""
-        return self._ask(path, None, "")
+    def get(self, path: str, *, within_ms: int = 0) -> Any:
+        """Returns the decoded answer; waits longer than usual for a node that was given time."""
+        seconds = max(_TIMEOUT_SECONDS, within_ms / 1_000 + _ON_THE_WAY_SECONDS)
+        with self._opened(self._request(path, None, ""), seconds) as answer:
+            return msgspec.json.decode(answer.read())
 
     def text(self, path: str) -> str:
         """Returns the answer as it is."""
@@ -133,10 +136,12 @@ class Remote:
         return request
 
     @contextmanager
-    def _opened(self, request: urllib.request.Request) -> Iterator[Any]:
+    def _opened(
+        self, request: urllib.request.Request, seconds: float = _TIMEOUT_SECONDS
+    ) -> Iterator[Any]:
         """The answer while the block runs; what goes wrong is told as our own errors."""
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+            with urllib.request.urlopen(request, timeout=seconds) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
             raise _as_rapport_error(error) from None

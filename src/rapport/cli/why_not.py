@@ -16,6 +16,7 @@ from rapport.cli.explain_reading import LakeOption
 from rapport.cli.remote import Remote, TokenFileOption, UrlOption
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stdout, write_json
+from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def why_not(
     site: SiteOption = None,
     url: UrlOption = None,
     token_file: TokenFileOption = None,
+    within: Annotated[
+        str, Parameter(help="With --url: how long the node may look; else 30 s, at most 5 min.")
+    ] = "",
 ) -> int:
     """Show why a policy did not fire: each condition, who was nearest, what was missing.
 
@@ -50,13 +54,17 @@ def why_not(
 
     given = given_in(who)
     at_ms = moment(at)
-    within_ms = parse_duration(window) if window else None
+    question = Question(at=at_ms, given=given, within_ms=parse_duration(window) if window else None)
     if url is not None:
-        answer = _ask_there(
-            Remote.of_site(site_directory(site), url, token_file), policy, given, at_ms, within_ms
+        remote = Remote.of_site(site_directory(site), url, token_file)
+        answer = _ask_there(remote, policy, question, parse_duration(within) if within else 0)
+    elif within:
+        raise InvalidInput(
+            "--within is about a node that is asked",
+            code="cli.wrong_use",
+            hint="add --url, or leave out --within: here everything is read to its end",
         )
     else:
-        question = Question(at=at_ms, given=given, within_ms=within_ms)
         files = [*(events or ())] if recorded or events is not None else None
         answer = answer_here(site_directory(site), policy, question, files, lake=lake)
     if json:
@@ -104,13 +112,16 @@ def moment(text: str) -> int:
     return parse_time(f"{today}T{text.strip().zfill(5)}")
 
 
-def _ask_there(
-    remote: Remote, policy: str, given: dict[str, str], at_ms: int, within_ms: int | None
-) -> Answer:
+def _ask_there(remote: Remote, policy: str, question: Question, patience_ms: int) -> Answer:
+    """What a node says that has so much time to look; 0: as long as it usually takes."""
     from rapport.policy.explaining.verdict import Answer
 
-    asked: list[tuple[str, Any]] = [("at", at_ms), *(("who", f"{a}={i}") for a, i in given.items())]
-    if within_ms is not None:
-        asked.append(("window", f"{within_ms}ms"))
-    found = remote.get(f"/policies/{quote(policy, safe='')}/why-not?{urlencode(asked)}")
+    asked: list[tuple[str, Any]] = [("at", question.at)]
+    asked += [("who", f"{alias}={id}") for alias, id in question.given.items()]
+    if question.within_ms is not None:
+        asked.append(("window", f"{question.within_ms}ms"))
+    if patience_ms:
+        asked.append(("within", f"{patience_ms}ms"))
+    path = f"/policies/{quote(policy, safe='')}/why-not?{urlencode(asked)}"
+    found = remote.get(path, within_ms=patience_ms)
     return msgspec.convert(found, Answer)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.event import Event
 from rapport.tables.loaded import LoadedTable
@@ -81,11 +79,11 @@ class TableRecord:
             change=pieces[0].change,
             place=place,
             tables=draft.tables,
-            changed=frozenset(),
+            changed=frozenset(piece.table for piece in pieces),
             is_base=draft.is_base,
             position=positions[-1],
         )
-        self._standing = _after(standing, version, draft.bytes, positions[0] - 1)
+        self._standing = standing.after(version, draft.bytes, positions[0] - 1)
         if draft.is_base and self._reader is not None:
             await self._reader.commit(positions[0] - 1)
         return True
@@ -122,17 +120,7 @@ class TableRecord:
                 size += len(stored.event.data)
                 version = folded.take(stored)
                 if version is not None:
-                    standing = _after(standing, version, size, begins)
+                    standing = standing.after(version, size, begins)
                     size, begins = 0, stored.position
             position = batch[-1].position
         return standing
-
-
-def _after(
-    standing: RecordStanding, version: RowsVersion, size: int, begins: int
-) -> RecordStanding:
-    if version.is_base:
-        return RecordStanding(version=version, base=begins, base_bytes=size)
-    return msgspec.structs.replace(
-        standing, version=version, changes=standing.changes + 1, bytes=standing.bytes + size
-    )

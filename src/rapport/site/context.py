@@ -22,12 +22,12 @@ from rapport.context.rights import ContextGrant, ContextRights, split_pattern
 from rapport.context.settings import check_sealed
 from rapport.context.v0.settings import LOOPBACK, V0Settings
 from rapport.core.context_wish import CONTEXT_WISHES
-from rapport.core.errors import InvalidInput, Problem, Unsupported
+from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.toml import TomlFile
 from rapport.overlay.membership_steps import MembershipSettings
-from rapport.policy.compiler.reads import table_attributes
+from rapport.policy.context_on_record import check_context_on_record, read_from_tables
 from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.plan import Plan
 from rapport.site.datagram_fields import read_address, read_addresses, read_keys
@@ -105,18 +105,10 @@ def check_context(parts: SiteParts) -> list[Problem]:
 
 
 def check_without_context(tables: Tables, plans: Iterable[Plan], what: str) -> None:
-    """Raises Unsupported for a plan that reads context, where no broker can be asked: it would find
-    nothing, and not say why.
+    """Raises Unsupported for a plan that reads context, where no broker can be asked and nothing is
+    on record: it would find nothing, and not say why.
     """
-    known = tables.elsewhere()
-    for plan in plans if known else ():
-        asked = sorted(_read(plan) & known)
-        if asked:
-            raise Unsupported(
-                f"{plan.policy!r}, which reads {'.'.join(asked[0])} from context,",
-                what,
-                hint="it runs in a node; what it saw there, rapport explain and why-not tell",
-            )
+    check_context_on_record(tables, plans, (), what)
 
 
 def _v0_settings(fields: Fields) -> V0Settings:
@@ -228,20 +220,9 @@ def _on_spark(parts: SiteParts) -> list[Problem]:
     chosen = OnSpark(on_spark_of(parts.file))
     fields = Fields(parts.file.section("policies"), problems)
     for name, compiled in parts.policies.items():
-        asked = sorted(_read(compiled.plan) & known) if name in chosen else []
+        asked = sorted(read_from_tables(compiled.plan) & known) if name in chosen else []
         if asked:
             message = f"policy {name!r} reads {'.'.join(asked[0])}, which comes from context"
             hint = f"let it run in the node: name those on Spark one by one, without {name!r}"
             fields.fault("on_spark", "policy.not_on_spark", message, hint=hint)
     return problems
-
-
-def _read(plan: Plan) -> set[tuple[str, str]]:
-    """Concept and attribute of everything that a plan takes from tables."""
-    sides = [side for term in plan.terms for side in (term.first, term.second)]
-    found = {(side.concept, one.attribute) for side in sides for one in side.constraints}
-    return found | {
-        (side.concept, attribute)
-        for term in plan.terms
-        for side, attribute in table_attributes(term)
-    }

@@ -4,7 +4,7 @@ explaining what a policy saw then. [PO-11, CX-8]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rapport.channel.channel import Channels
 from rapport.channel.finding.by_time import position_before
@@ -46,8 +46,15 @@ class Told(dict[Place, ContextFound]):
             self.records[place] = found
 
 
-def context_at(tables: Tables, ontology: Ontology, channels: Channels) -> AtTime:
-    """What was known at a time; where no table asks a broker, the tables as they are."""
+def context_at(
+    tables: Tables,
+    ontology: Ontology,
+    channels: Channels,
+    on_record: Collection[str] = (),
+) -> AtTime:
+    """What was known at a time; where no table asks a broker, the tables as they are. Those named
+    in `on_record` have the rows of that time already.
+    """
     declared = [one for one in tables.declarations().values() if one.context]
     if not declared:
         return always(tables)
@@ -55,7 +62,7 @@ def context_at(tables: Tables, ontology: Ontology, channels: Channels) -> AtTime
     async def at(time: int) -> TablesThen:
         asked = {(one.name, identity) for one in declared for identity in tables.asked_for(one)}
         told = await read_told(channels, asked, time)
-        return ContextThen(tables, ontology, declared, told, time)
+        return ContextThen(tables, ontology, declared, told, time, on_record)
 
     return at
 
@@ -100,10 +107,13 @@ class ContextThen:
         declared: Sequence[TableDeclaration],
         told: Told,
         time: int,
+        on_record: Collection[str] = (),
     ) -> None:
+        """`on_record`: the tables that have the rows of then already."""
         self._tables, self._declared, self._told, self._time = tables, declared, told, time
         self._wording = Wording(ontology)
-        self.pull: PullData = tables.seen_with({one.name: self._rows(one) for one in declared})
+        asked = [one for one in declared if one.name not in on_record]
+        self.pull: PullData = tables.seen_with({one.name: self._rows(one) for one in asked})
 
     def known(self, concept: str, identity: str) -> Sequence[Known]:
         """What was told of an instance; also that nothing was known, and why."""

@@ -56,7 +56,9 @@ def tables_at(
         if not asks_brokers:
             return rows or await always(tables)(time)
         then = tables if rows is None else rows.tables
-        context = await context_at(then, ontology, channels)(time)
+        # Who told what is on one record, from where in the stream on policies saw it on the other.
+        known = frozenset() if rows is None else rows.on_record()
+        context = await context_at(then, ontology, channels, known)(time)
         return context if rows is None else RowsAndContext(rows, context)
 
     return at

@@ -1,9 +1,10 @@
 """What is to be put on record when rows come into force: the smallest change, or now and then a
 base. Pure. [PO-2]
 
-A base comes first, when a table goes, after `BASE_AFTER` changes, and when the changes since the
-last one are together larger than it: so what is read back to know all rows of a time is bounded,
-and so is what is written.
+A base comes first, when a table goes, when the changes since the last one are together larger than
+it, and after `BASE_AFTER` changes once reading them costs as much as reading it: so what is read
+back to know all rows of a time is bounded, and so is what is written; a small table that changes
+all the time, such as one of context, does not make large ones be written again and again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from rapport.tables.row_edits import (
 )
 
 BASE_AFTER = 64
+BASE_AT_LAST_AFTER = 1_024
+"""However little they say: so many are read back in some tens of milliseconds."""
 PIECE_BYTES = 256 * 1024
 _LARGEST_ROW = 512 * 1024
 """A table with a larger row is recorded by its digest only: an event has its bounds."""
@@ -50,11 +53,11 @@ def recorded_columns(
     declared: TableDeclaration, pairs: Sequence[PairDeclaration]
 ) -> tuple[str, ...]:
     """The columns of a table that policies look at: nothing that is not declared. Empty for tables
-    that only serve look-ups of mediation, and for those of context, which have a record of their
-    own.
+    that only serve look-ups of mediation. Those of context have a record of their own, which says
+    who told what; here is what of it policies saw, and from where in the stream on.
     """
     own = [pair for pair in pairs if pair.table == declared.name]
-    if declared.context or not (declared.concept or own):
+    if not (declared.concept or own):
         return ()
     named = [declared.key, *declared.further_keys]
     named += [name for names in declared.columns.values() for name in names]
@@ -94,8 +97,33 @@ class RecordStanding(msgspec.Struct, frozen=True, kw_only=True):
     base: int = 0
     """The position before the last base's first piece."""
     base_bytes: int = 0
+    base_rows: int = 0
+    """Rows of all tables together, then."""
     changes: int = 0
     bytes: int = 0
+    rows: int = 0
+    """Rows of the tables that changed, added up over the changes: what reading them costs."""
+
+    def after(self, version: RowsVersion, size: int, begins: int) -> RecordStanding:
+        """When a version was written in so many bytes, after the position `begins`."""
+        if version.is_base:
+            rows = sum(one.count for one in version.tables.values())
+            return RecordStanding(version=version, base=begins, base_bytes=size, base_rows=rows)
+        changed = [version.tables[name].count for name in version.changed & version.tables.keys()]
+        return msgspec.structs.replace(
+            self,
+            version=version,
+            changes=self.changes + 1,
+            bytes=self.bytes + size,
+            rows=self.rows + sum(changed),
+        )
+
+    def wants_base(self) -> bool:
+        """Whether the next change should have all rows, whatever it is."""
+        changes = self.changes + 1
+        if changes >= BASE_AT_LAST_AFTER:
+            return True
+        return changes >= BASE_AFTER and self.rows >= self.base_rows
 
 
 class RowsDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +169,7 @@ def draft_change(now: Mapping[str, RowsOfTable], standing: RecordStanding) -> Ro
     gone = known.keys() - now.keys()
     if not changed and not gone:
         return RowsDraft(follows=standing.change)
-    if standing.version is None or gone or standing.changes + 1 >= BASE_AFTER:
+    if standing.version is None or gone or standing.wants_base():
         return _base(now, standing)
     pieces = [
         piece for name, table in changed.items() for piece in _change(name, known.get(name), table)

@@ -1,11 +1,12 @@
-"""What absence costs, counted in rows and not in time: nothing while no match asks, then what the
-identities of the match have to do with, however many others there are and however many wait.
+"""What absence costs, counted in rows and calls and not in time: nothing while no match asks, then
+what the identities of the match have to do with, however many others there are, however many wait,
+and however small the batches were.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,16 @@ from hypothesis import strategies as st
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.plan import Plan
 from rapport.policy.readings import readings_schema
-from rapport.policy.runners.operators import absence, join, make_operator, near, side_events
+from rapport.policy.runners.base import Operator
+from rapport.policy.runners.operators import absence, join, make_operator, near
 from rapport.policy.runners.operators.lookup import Lookup
 from rapport.policy.runners.operators.open_matches import OpenMatches
-from rapport.policy.runners.operators.table import concatenate, count
+from rapport.policy.runners.operators.predicate import Predicate
+from rapport.policy.runners.operators.state import unpack
+from rapport.policy.runners.operators.table import concatenate
 from rapport.tables.instances import Instances
 from rapport.testing.varied.worlds import ONTOLOGY, Pull
+from rapport.testing.work import calls
 
 WINDOW_MS = 1_000_000
 STREAM = "person.position"
@@ -31,13 +36,24 @@ TEXT = """concepts
   person A (status='guest')
   room R (security='restricted')
   person B (status='employee')
+  room H (security='public')
 conditions
   A is inside R
   A is not within 5m of B or B is not inside R
 actions
   look
 """
-ALONE: Plan = compile_policy(TEXT, name="p", ontology=ONTOLOGY, window_ms=WINDOW_MS).plan
+
+
+def compiled(absence: str) -> Plan:
+    before, _, after = TEXT.partition("  A is not within 5m of B or B is not inside R\n")
+    text = f"{before}  {absence}\n{after}"
+    return compile_policy(text, name="p", ontology=ONTOLOGY, window_ms=WINDOW_MS).plan
+
+
+ALONE = compiled("A is not within 5m of B or B is not inside R")
+LEFT = compiled("A is not inside H")
+EMPTY = compiled("B is not inside R")
 
 
 def building(guests: int, employees: int) -> Pull:
@@ -74,8 +90,8 @@ def seen(keys: Sequence[str], where: tuple[float, float], first_time: int) -> pa
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Rows looked up in tables, made into sides of pairs, and touched by searches."""
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Rows looked up in tables, decided by relationships, and touched by searches."""
     counts: Counter[str] = Counter()
 
     def counted(what: str, rows: Callable[[Any, Any], int], real: Any) -> Any:
@@ -89,36 +105,124 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     monkeypatch.setattr(
         Lookup, "find", counted("looked up", lambda given, _: len(given[1]), Lookup.find)
     )
-    sides = counted(
-        "sides", lambda _, made: 0 if made is None else count(made), side_events.side_rows
-    )
-    monkeypatch.setattr(side_events, "side_rows", sides)
+    for name in ("holds", "holds_of"):
+        own = counted("decided", lambda _, mask: len(mask), getattr(Predicate, name))
+        monkeypatch.setattr(Predicate, name, own)
     for room in (absence, join, near):
         touched = counted("touched", lambda _, found: len(found[0]), room.spread)
         monkeypatch.setattr(room, "spread", touched)
     return counts
 
 
-@pytest.mark.parametrize(("size", "looked_up"), [(100, 20), (200, 20), (1, 221)])
+STAFF_ROWS = [
+    (200, 1),
+    (203, 7),
+    (2_000, 100),
+    pytest.param(200_000, 20_000, marks=pytest.mark.slow),
+]
+"""How many rows of employees come while nothing is open, and in batches of which size."""
+
+
+@pytest.mark.parametrize(("rows", "size"), STAFF_ROWS)
 def test_while_nothing_is_open_absence_costs_nothing(
-    work: Counter[str], size: int, looked_up: int
+    work: Counter[str], rows: int, size: int
 ) -> None:
-    """Guests walk the hall, where they may, and employees are everywhere. Of many small batches
-    only the last few wait, so that who asks at last does not wait for hundreds of look-ups.
+    """Guests walk the hall, where they may, and employees are everywhere: of their rows none is
+    looked up, neither on the way nor when the state is saved, and none is saved.
     """
     operator = make_operator(ALONE, building(20, 200))
-    staff, guests = [f"e{one}" for one in range(200)], [f"g{one}" for one in range(20)]
-    batches = [(seen(guests, HALL, 0), 20)]
-    for first in range(0, 200, size):
-        some = staff[first : first + size]
-        batches.append((seen(some, LAB, 100 + first), 100 + first + len(some)))
-    for batch, watermark in batches:
-        operator.process(batch, watermark)
-    operator.process(seen(["e0"], LAB, 5 * WINDOW_MS), 5 * WINDOW_MS + 1)
-    if size == 1:
-        assert 220 - 5 < work["looked up"] <= looked_up
-    else:
-        assert work == {"looked up": looked_up}  # what the guests' own steps ask
+    guests = [f"g{one}" for one in range(20)]
+    operator.process(seen(guests, HALL, 0), 20)
+    for first in range(0, rows, size):
+        some = [f"e{one % 200}" for one in range(first, first + size)]
+        operator.process(seen(some, LAB, 100 + first), 100 + first + size)
+    saved = unpack(operator.snapshot())["window"]
+    assert +work == {"looked up": 20}  # what the guests' own step asks
+    assert saved["correlations"]["sides"] == {}
+    assert not any(len(own["end"]) for own in saved["occurrences"].values())
+
+
+MANY_OTHERS = [
+    (100, 10),
+    (100, 1),
+    (1_000, 100),
+    pytest.param(100_000, 10_000, marks=pytest.mark.slow),
+]
+
+
+def _others_then_due(operator: Operator, others: int, size: int) -> tuple[pa.RecordBatch, int]:
+    """Employees in the hall, in batches of a size; then a reading with which the match is due."""
+    for first in range(0, others, size):
+        some = [f"e{one % 40 + 10}" for one in range(first, first + size)]
+        operator.process(seen(some, HALL, 1_000 + first), 1_000 + first + size)
+    return seen(["e9"], HALL, 2 * WINDOW_MS), 2 * WINDOW_MS
+
+
+@pytest.mark.parametrize(("others", "size"), MANY_OTHERS)
+def test_of_a_side_that_any_identity_may_take_only_what_is_near_is_decided(
+    work: Counter[str], others: int, size: int
+) -> None:
+    """Three employees come near the guest, one of them out of the lab again, which refutes nothing;
+    of all the others nothing is looked up.
+    """
+    operator = make_operator(ALONE, building(5, 60))
+    operator.process(seen(["g0"], (1.0, 9.0), 10), 11)
+    operator.process(seen(["e0", "e1", "e2"], (1.0, 11.0), 20), 23)
+    due = _others_then_due(operator, others, size)
+    work.clear()
+    assert [item.bindings for item in operator.process(*due)] == [{"A": "g0", "R": "lab"}]
+    assert work["looked up"] == 3
+    assert work["decided"] <= 6
+
+
+@pytest.mark.parametrize(("others", "size"), MANY_OTHERS)
+def test_of_a_side_whose_identity_is_known_only_its_rows_are_looked_up(
+    work: Counter[str], others: int, size: int
+) -> None:
+    operator = make_operator(LEFT, building(5, 60))
+    operator.process(seen(["g0"], LAB, 10), 11)
+    operator.process(seen(["g1", "g0", "g1"], (20.0, 20.0), 20), 23)
+    due = _others_then_due(operator, others, size)
+    work.clear()
+    assert [item.bindings for item in operator.process(*due)] == [{"A": "g0", "R": "lab"}]
+    assert work["looked up"] == 2  # the two of g0, before and after it left
+
+
+def test_what_came_before_every_open_match_is_passed_over(work: Counter[str]) -> None:
+    operator = make_operator(EMPTY, building(5, 60))
+    for first in range(0, 1_000, 10):
+        operator.process(seen(["e1"] * 10, LAB, first), first + 10)
+    operator.process(seen(["g0"], LAB, 5_000), 5_001)
+    operator.process(seen(["e2"] * 4, HALL, 5_010), 5_014)
+    work.clear()
+    found = operator.process(seen(["e9"], HALL, 2 * WINDOW_MS), 2 * WINDOW_MS)
+    assert [item.bindings for item in found] == [{"A": "g0", "R": "lab"}]
+    assert work["looked up"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [ALONE, LEFT, EMPTY], ids=["near", "bound", "unbound"])
+def test_who_asks_does_not_wait_for_every_small_batch(text: Plan) -> None:
+    """Ten times as many batches: the same steps."""
+
+    def work_of(others: int) -> int:
+        operator = make_operator(text, building(5, 60))
+        operator.process(seen(["g0"], LAB, 10), 11)
+        due = _others_then_due(operator, others, 1)
+        return calls(lambda: operator.process(*due))
+
+    assert work_of(1_000) <= work_of(100) + 5
+
+
+@pytest.mark.slow
+def test_who_asks_often_has_each_row_looked_up_once(work: Counter[str]) -> None:
+    """A guest stays in the lab, an employee is seen as often: a match falls due with each."""
+    operator, times = make_operator(EMPTY, building(1, 1)), 400
+    for place in range(times):
+        time = place * WINDOW_MS // 10
+        operator.process(seen(["g0"], LAB, time), time + 1)
+        operator.process(seen(["e0"], HALL, time + 1), time + 2)
+    assert work["looked up"] <= 2 * times + times  # the guest's own step, and both once more
 
 
 def _for_one_match(work: Counter[str], guests: int, employees: int) -> Counter[str]:
@@ -158,7 +262,7 @@ def _for_the_first_due(work: Counter[str], waiting: int) -> tuple[Counter[str], 
 
 @pytest.mark.parametrize("waiting", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_who_else_waits_does_not_matter(work: Counter[str], waiting: int) -> None:
-    assert _for_the_first_due(work, waiting) == _for_the_first_due(work, 2)
+    assert _for_the_first_due(work, waiting) == _for_the_first_due(work, 100)
 
 
 # --- what waits ---

@@ -58,7 +58,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     period: Window | None = None
     """Only detections in it are wanted; None: all."""
     then: RowsThen | None = None
-    """The rows that tables had, for a run in this process; None: at all times those of `pull`."""
+    """The rows that tables had; None: at all times those of `pull`."""
 
     @staticmethod
     def of(
@@ -171,7 +171,7 @@ def run_on_spark(
     made = find_in_history(
         spark,
         work.plans,
-        work.pull,
+        work.pull_by_time(),
         files,
         lateness_ms=work.lateness_ms,
         partitions=partitions,
@@ -205,7 +205,7 @@ def _through_here(
     made = replay_spark(
         spark,
         work.plans,
-        work.pull,
+        work.pull_by_time(),
         reader.batches(),
         lateness_ms=work.lateness_ms,
         partitions=partitions,

@@ -17,9 +17,10 @@ from rapport.pipeline.history.files import ReadingsFiles, readings_files
 from rapport.pipeline.history.ingest import Ingestion
 from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.run import check_plans, find_in_history, parts_of
+from rapport.pipeline.history.switching import Pull
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.base import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,7 @@ __all__ = ["SparkReplay", "replay_spark"]
 def replay_spark(
     spark: SparkSession,
     plans: Sequence[Plan],
-    pull: PullData,
+    pull: Pull,
     readings: Iterable[pa.RecordBatch],
     *,
     lateness_ms: int,

@@ -26,10 +26,11 @@ from rapport.pipeline.history.outcome import unpacked
 from rapport.pipeline.history.reading import Reader
 from rapport.pipeline.history.rows import CLOCK, TIME, Codes, rows_schema
 from rapport.pipeline.history.shown_facts import corrected, matters
+from rapport.pipeline.history.switching import Pull, first_of, is_changing
 from rapport.pipeline.history.task_run import Job
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, SilentTerm, encode_plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.silence import watched_sources
 
 _MOST_RUNS = 3
@@ -56,7 +57,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 def drive(
     plans: Sequence[Plan],
-    pull: PullData,
+    pull: Pull,
     history: ReadingsFiles,
     engine: Engine,
     *,
@@ -111,7 +112,7 @@ def drive(
 
 def plan_job(
     plans: Sequence[Plan],
-    pull: PullData,
+    pull: Pull,
     history: ReadingsFiles,
     groups: tuple[GroupAt, ...],
     *,
@@ -127,7 +128,7 @@ def plan_job(
     needs = Needs.of(plans, sources)
     layout = lay_out_history(
         plans,
-        pull,
+        None if is_changing(pull) else first_of(pull),
         [at for at in groups if needs.wants(history.series[at.series])],
         partitions=parts.slices,
         buckets=parts.buckets,

@@ -13,8 +13,8 @@ from rapport.pipeline.history.scattering import (
     scatter,
     scattered_schema,
 )
+from rapport.pipeline.history.switching import Pull
 from rapport.pipeline.history.task_run import Job, run_task
-from rapport.policy.runners.base import PullData
 
 _BATCH = 1_000
 
@@ -22,7 +22,7 @@ _BATCH = 1_000
 class Here:
     """Runs jobs as Spark does, in both ways."""
 
-    def __init__(self, pull: PullData) -> None:
+    def __init__(self, pull: Pull) -> None:
         self._pull = pull
 
     def reading(self, job: Job) -> pa.Table:

@@ -15,10 +15,10 @@ from rapport.pipeline.history.keys import EVERY, Router
 from rapport.pipeline.history.layout import Task
 from rapport.pipeline.history.native.choose import row_filter
 from rapport.pipeline.history.rows import KEY, SOURCE, STREAM, Codes
+from rapport.pipeline.history.switching import Pull, first_of, is_changing
 from rapport.pipeline.history.texts import Texts
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
 from rapport.policy.runners.silence import watched_sources
 
 Mask = npt.NDArray[np.bool_]
@@ -54,14 +54,16 @@ class Interest:
         self,
         plans: Sequence[Plan],
         task: Task,
-        pull: PullData,
+        pull: Pull,
         sources: Mapping[str, PushSource],
         codes: Codes,
     ) -> None:
         self.needs = Needs.of(plans, sources)
         self._codes, self._bucket = codes, task.bucket
-        self._router = Router(task.keys, pull, task.buckets) if task.keys else None
-        self._filter = row_filter(plans, pull, sources) if plans else None
+        first = first_of(pull)
+        self._router = Router(task.keys, first, task.buckets) if task.keys else None
+        filtered = plans and not is_changing(pull)
+        self._filter = row_filter(plans, first, sources) if filtered else None
 
     def wanted(self, rows: pa.RecordBatch) -> Mask:
         """The rows that are worth sorting."""

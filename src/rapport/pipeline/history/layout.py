@@ -71,7 +71,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 def lay_out_history(
     plans: Sequence[Plan],
-    pull: PullData,
+    pull: PullData | None,
     groups: Sequence[GroupAt],
     *,
     partitions: int,
@@ -82,6 +82,9 @@ def lay_out_history(
 ) -> Layout:
     """Tasks for all plans, those that take longest first: whole histories, then slices that hold
     about equally many rows, or meet at `bounds`. Everything is decided up to before `end`.
+
+    `pull`: None when tables change in the history; then no plan is cut by identity, since who is
+    whose depends on them.
     """
     known = sources or {}
     reasons = {plan.policy: reason for plan in plans if (reason := why_in_one_piece(plan, known))}
@@ -157,7 +160,7 @@ def slice_bounds(times: npt.NDArray[np.int64], partitions: int) -> tuple[int, ..
 def _together(
     plans: Sequence[Plan],
     reasons: Mapping[str, str],
-    pull: PullData,
+    pull: PullData | None,
     sources: Mapping[str, PushSource],
     most: int,
 ) -> list[Shared]:
@@ -169,8 +172,8 @@ def _together(
     for number, plan in enumerate(plans):
         if plan.policy not in reasons:
             continue
-        key = choose_key(plan, pull, sources)
-        if isinstance(key, str):
+        key = "" if pull is None else choose_key(plan, pull, sources)
+        if isinstance(key, str) or pull is None:
             alone.append(plan)
             continue
         home = next((own for own in keyed if _fits(own[0], key, pull)), None)

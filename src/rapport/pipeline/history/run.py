@@ -22,9 +22,10 @@ from rapport.pipeline.history.native.running import detect_natively, judged_hist
 from rapport.pipeline.history.progress import Progress
 from rapport.pipeline.history.result import SparkReplay
 from rapport.pipeline.history.spark_engine import SparkEngine
+from rapport.pipeline.history.switching import Pull, first_of, is_changing
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators import make_operator
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _SLICES_PER_CORE = 3
 def run_history(
     spark: SparkSession,
     plans: Sequence[Plan],
-    pull: PullData,
+    pull: Pull,
     history: ReadingsFiles,
     *,
     lateness_ms: int,
@@ -52,6 +53,8 @@ def run_history(
     """What `LocalRunner` finds in the readings of `history` in arrival order, byte for byte.
 
     Args:
+        pull: tables, or what they were at each time; where they change, operators decide all
+            plans, in slices of time or in one piece, and no reading is left out beforehand.
         partitions: how many parts; None: as fits rows and cores. The result does not depend on it.
         sources: those of the site: periods, clock uncertainties and staleness matter.
         progress: called with the number of readings done so far, whenever a part is finished.
@@ -83,7 +86,7 @@ def run_history(
 def find_in_history(
     spark: SparkSession,
     plans: Sequence[Plan],
-    pull: PullData,
+    pull: Pull,
     history: ReadingsFiles,
     *,
     lateness_ms: int,
@@ -102,7 +105,10 @@ def find_in_history(
     with spark_faults("running policies over history"):
         cores = int(spark.sparkContext.defaultParallelism)
         parts = parts_of(partitions, history.rows, cores)
-        choices = choose_ways(plans, pull, history, sources, way)
+        first = first_of(pull)
+        choices = choose_ways(
+            plans, first, history, sources, "operators" if is_changing(pull) else way
+        )
         own = [plan for plan, one in zip(plans, choices, strict=True) if one.way == "native"]
         rest = [plan for plan, one in zip(plans, choices, strict=True) if one.way != "native"]
         found = drive(
@@ -121,18 +127,18 @@ def find_in_history(
         native = None
         if own:
             judged = judged_history(history, found.told, lateness_ms=lateness_ms, end=end)
-            native = detect_natively(spark, own, pull, judged)
+            native = detect_natively(spark, own, first, judged)
         return msgspec.structs.replace(found, native=native, choices=choices)
 
 
 def check_plans(
-    plans: Sequence[Plan], pull: PullData, sources: Mapping[str, PushSource] | None
+    plans: Sequence[Plan], pull: Pull, sources: Mapping[str, PushSource] | None
 ) -> None:
     """A plan that cannot run anywhere is refused here, not on a worker; raises what
     `make_operator` raises.
     """
     for plan in plans:
-        make_operator(plan, pull, sources=sources)
+        make_operator(plan, first_of(pull), sources=sources)
 
 
 def parts_of(partitions: int | None, rows: int, cores: int) -> Parts:

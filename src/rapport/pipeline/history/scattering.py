@@ -28,9 +28,9 @@ from rapport.pipeline.history.rows import (
     Codes,
     rows_schema,
 )
+from rapport.pipeline.history.switching import Pull
 from rapport.pipeline.history.task_run import Job, found_rows, start_plans
 from rapport.policy.plan import decode_plan
-from rapport.policy.runners.base import PullData
 
 _SQL = {
     pa.int64(): "BIGINT",
@@ -62,7 +62,7 @@ def scattered_columns(job: Job) -> str:
     return ", ".join(f"{field.name} {_SQL[field.type]}" for field in scattered_schema(job))
 
 
-def scatter(job: Job, numbers: Iterable[int], pull: PullData) -> Iterator[pa.RecordBatch]:
+def scatter(job: Job, numbers: Iterable[int], pull: Pull) -> Iterator[pa.RecordBatch]:
     """The rows of some row groups, each once per task that wants it."""
     codes = Codes.none()
     reader = Reader(job.series, _schema(job), codes)
@@ -92,9 +92,7 @@ def scatter(job: Job, numbers: Iterable[int], pull: PullData) -> Iterator[pa.Rec
                         yield _sent(rows, places, own, task_number, codes, schema)
 
 
-def gathered(
-    job: Job, batches: Iterable[pa.RecordBatch], pull: PullData
-) -> Iterator[pa.RecordBatch]:
+def gathered(job: Job, batches: Iterable[pa.RecordBatch], pull: Pull) -> Iterator[pa.RecordBatch]:
     """What the tasks find whose rows come in `batches`, sorted as ORDER says."""
     running: SortedRun | None = None
     for batch in batches:
@@ -117,7 +115,7 @@ class SortedRun:
     come.
     """
 
-    def __init__(self, job: Job, number: int, pull: PullData) -> None:
+    def __init__(self, job: Job, number: int, pull: Pull) -> None:
         self.number = number
         self._run = start_plans(job, number, pull)
         self._schema = _schema(job)
@@ -145,7 +143,7 @@ class SortedRun:
         yield from packed(self.number, self._run.suppressed())
 
 
-def _interests(job: Job, pull: PullData, codes: Codes) -> list[tuple[Interest, list[int]]]:
+def _interests(job: Job, pull: Pull, codes: Codes) -> list[tuple[Interest, list[int]]]:
     """What tasks want, with their numbers: slices of time want the same of what lies in them, so
     that is asked once for all.
     """

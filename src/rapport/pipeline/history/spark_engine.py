@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,10 +15,9 @@ from rapport.pipeline.history.scattering import (
     scatter,
     scattered_columns,
 )
-from rapport.pipeline.history.task_run import Job, Tables, run_task
+from rapport.pipeline.history.switching import Pull, tables_for_workers
+from rapport.pipeline.history.task_run import Job, run_task
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.predicate import looked_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +29,10 @@ class SparkEngine:
     """Runs jobs on a session; tables travel once per worker, not once per task."""
 
     def __init__(
-        self, spark: SparkSession, plans: Sequence[Plan], pull: PullData, progress: Progress
+        self, spark: SparkSession, plans: Sequence[Plan], pull: Pull, progress: Progress
     ) -> None:
         self._spark, self._progress = spark, progress
-        self._tables = _tables(plans, pull)
+        self._tables = tables_for_workers(plans, pull)
 
     def reading(self, job: Job) -> pa.Table:
         """Every task reads for itself; those that take longest come first."""
@@ -80,12 +79,3 @@ class SparkEngine:
 def _numbers(batches: Batches) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
-
-
-def _tables(plans: Sequence[Plan], pull: PullData) -> Any:
-    concepts = sorted({concept for plan in plans for concept in plan.concepts()})
-    functions = sorted({name for plan in plans for name in looked_up(plan)})
-    return Tables(
-        {concept: pull.instances(concept) for concept in concepts},
-        {name: dict(pull.pairs(name)) for name in functions},
-    )

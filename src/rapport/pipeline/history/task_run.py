@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
-from rapport.core.errors import Problem, RapportError, SiteError, UnknownName
+from rapport.core.errors import Problem, RapportError, SiteError
 from rapport.pipeline.history.feeds import Feed, Judge, in_order
 from rapport.pipeline.history.files import Series
 from rapport.pipeline.history.interest import Interest, Needs
@@ -30,21 +30,15 @@ from rapport.pipeline.history.outcome import (
 )
 from rapport.pipeline.history.reading import BATCH_ROWS, Reader
 from rapport.pipeline.history.rows import TIME, Codes, as_readings, rows_schema
+from rapport.pipeline.history.switching import Found, Pull, SwitchingPlans
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, SilentTerm, decode_plan
 from rapport.policy.replaying.faults import Faults
-from rapport.policy.runners.base import PullData
-from rapport.policy.runners.sharing.family import Surroundings
-from rapport.policy.runners.sharing.running import RunningPlans
 from rapport.policy.runners.silence import Silence
-from rapport.tables.instances import Instances
 
 PORTION = 20_000
 """Readings given to operators at once: enough for columns to pay, few enough for the caches."""
 _LEAST_BATCH = 1 << 13
-
-Found = Detection | Undecided
-Pairs = Mapping[str, Mapping[tuple[str, ...], float]]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,25 +57,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     most_late: int | None = None
 
 
-class Tables:
-    """Tables that came with the job, in the form operators ask for."""
-
-    def __init__(self, instances: Mapping[str, Instances], pairs: Pairs) -> None:
-        self._instances, self._pairs = instances, pairs
-
-    def instances(self, concept: str) -> Instances:
-        """The instances of a concept, empty when no table gives any."""
-        known = self._instances.get(concept)
-        return Instances(concept, [], {}) if known is None else known
-
-    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
-        """What a looked-up function gives; raises UnknownName."""
-        if function not in self._pairs:
-            raise UnknownName("looked-up function", function, list(self._pairs))
-        return self._pairs[function]
-
-
-def run_task(job: Job, number: int, pull: PullData) -> Iterator[pa.RecordBatch]:
+def run_task(job: Job, number: int, pull: Pull) -> Iterator[pa.RecordBatch]:
     """Everything that one task finds, as `outcome.py` packs it; also why it could not be done."""
     try:
         yield from _run(job, number, pull)
@@ -89,7 +65,7 @@ def run_task(job: Job, number: int, pull: PullData) -> Iterator[pa.RecordBatch]:
         yield from packed(number, [Refused(problem) for problem in error.problems])
 
 
-def _run(job: Job, number: int, pull: PullData) -> Iterator[pa.RecordBatch]:
+def _run(job: Job, number: int, pull: Pull) -> Iterator[pa.RecordBatch]:
     task = job.tasks[number]
     faults = Faults()
     judge = Judge(faults.report, job.most_late)
@@ -107,7 +83,7 @@ def _run(job: Job, number: int, pull: PullData) -> Iterator[pa.RecordBatch]:
         yield from packed(number, [Faulty(faults.problems, faults.by_reason())])
 
 
-def start_plans(job: Job, number: int, pull: PullData) -> PlanRun:
+def start_plans(job: Job, number: int, pull: Pull) -> PlanRun:
     """The plans of a task, ready to run; raises SiteError when this worker cannot run one."""
     task = job.tasks[number]
     plans = [decode_plan(job.plans[index]) for index in task.plans]
@@ -174,7 +150,7 @@ class PlanRun:
     def __init__(
         self,
         plans: Sequence[Plan],
-        pull: PullData,
+        pull: Pull,
         task: Task,
         sources: Mapping[str, PushSource],
         began: int | None,
@@ -185,10 +161,15 @@ class PlanRun:
         needs = Needs.of(plans, sources)
         heard = {name: sources[name] for name in sorted(needs.sources)}
         self._silence = Silence(heard, began=began)
-        around = Surroundings(pull, self._silence, sources, self._owns)
-        self._running = RunningPlans(around, began, _no_clock)
-        for plan in plans:
-            self._running.deploy(plan, BEGIN_OF_TIME)
+        self._running = SwitchingPlans(
+            plans,
+            pull,
+            self._silence,
+            sources,
+            self._owns,
+            began=began,
+            read_from=task.read_from,
+        )
         self.interest = Interest(plans, task, pull, sources, self.codes)
         self._keys = dict(zip((plan.policy for plan in plans), task.keys, strict=False))
         silent = any(isinstance(term, SilentTerm) for plan in plans for term in plan.terms)
@@ -233,6 +214,26 @@ class PlanRun:
         return [Suppressed(policy, count) for policy, count in counts.items() if count]
 
     def _process(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
+        """Up to each change of rows by those of before, then by the new ones."""
+        found: list[Found] = []
+        while (since := self._running.next_switch(watermark)) is not None:
+            before = None
+            if rows is not None:
+                cut = int(np.searchsorted(rows.column(TIME).to_numpy(), since))
+                before, rows = rows.slice(0, cut) if cut else None, rows.slice(cut)
+            if before is not None or self._has_begun(since):
+                found += self._process_part(before, since)
+            self._running.switch()
+        rows = None if rows is not None and not len(rows) else rows
+        if rows is not None or self._watermark < watermark:
+            found += self._process_part(rows, watermark)
+        return found
+
+    def _has_begun(self, time: int) -> bool:
+        """Whether time runs already: not before the first reading of anybody, where it counts."""
+        return not self._running.is_untouched or (self._began is not None and self._began < time)
+
+    def _process_part(self, rows: pa.RecordBatch | None, watermark: int) -> list[Found]:
         readings = None if rows is None else as_readings(rows, self.codes)
         if readings is not None:
             self._silence.take(readings)
@@ -241,8 +242,7 @@ class PlanRun:
                 readings = readings.filter(pa.array(mine)) if mine.any() else None
         if self._began is not None:
             readings, self._began = _with_begin(readings, self._began), None
-        found: list[Found] = list(self._running.process(readings, watermark))
-        found += self._running.take_undecided()
+        found = self._running.process(readings, watermark)
         self._note_failed()
         self._watermark = watermark
         return [item for item in found if self._owns(item)]
@@ -272,7 +272,3 @@ def _with_begin(readings: pa.RecordBatch | None, began: int) -> pa.RecordBatch:
         one = pa.nulls(1, kind) if own is None else own
         columns.append(pa.concat_arrays([one, column.cast(kind)]))
     return pa.RecordBatch.from_arrays(columns, names=readings.schema.names)
-
-
-def _no_clock() -> int:
-    return 0

@@ -37,7 +37,14 @@ class RowsOnRecord(TablesBefore):
         super().__init__(then, now, time)
         self.tables = then
         self._version, self._later, self._unusable = version, later, unusable
-        self._concepts = {name: one.concept for name, one in now.declarations().items()}
+        # Of tables of context their own record tells more: who said it, and until when.
+        declared = now.declarations().items()
+        self._concepts = {name: one.concept for name, one in declared if not one.context}
+
+    def on_record(self) -> frozenset[str]:
+        """The tables whose rows are those of then."""
+        known = {name for name, rows in self._version.tables.items() if rows.is_known}
+        return frozenset(known - self._unusable.keys())
 
     def loaded_since(self, concept: str) -> Sequence[int]:
         """By the node's clock."""

@@ -15,6 +15,7 @@ from rapport.core.detection import Cause, detection_order, each_once
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.core.release import DONE, RELEASES, ReleaseDone
+from rapport.policy.context_on_record import check_context_on_record
 from rapport.policy.explaining.attempts import Span as Asked
 from rapport.policy.explaining.reach import Reach, reach_of
 from rapport.policy.explaining.world import Reading
@@ -79,7 +80,9 @@ class LogReplay:
     async def run(
         self, plans: Sequence[Plan], progress: Callable[[int], None] | None = None
     ) -> ReplayResult:
-        """Everything found, in the order of the fixed output; nothing is late here."""
+        """Everything found, in the order of the fixed output; nothing is late here. Raises
+        Unsupported for plans that read context of which nothing is on record.
+        """
         reaches = [self._reach(plan) for plan in plans]
         reach = Reach(min(one.start for one in reaches), max(one.end for one in reaches))
         self._range = await self._find_range(reach)
@@ -117,6 +120,7 @@ class LogReplay:
             return self._pull
         since = None if self._since is None else reach.start
         versions = await versions_on_record(self._channels, since=since)
+        check_context_on_record(self._tables, plans, versions, "a replay of this log")
         if not versions:
             return self._pull
         self.then = RowsThen(self._tables, versions)

@@ -207,7 +207,7 @@ class LocalRunner:
 
     def snapshot(self) -> bytes:
         """All state: reorder buffer, watermark, operators."""
-        groups = self._running.state()
+        groups = self._running.state(self._watermark)
         saved = Saved(
             SNAPSHOT,
             self._lateness,
@@ -219,6 +219,7 @@ class LocalRunner:
             self.policies(),
             self._silence.state(),
             self._running.failed,
+            self._running.given.state(self._watermark),
         )
         return msgspec.msgpack.encode(saved)
 
@@ -260,6 +261,7 @@ class LocalRunner:
         """Goes to where a snapshot stands; returns the policies that begin there."""
         self._latest, self._watermark, self.late = saved.latest, saved.watermark, saved.late
         anew = self._running.restore(saved.groups, saved.failed, saved.watermark)
+        self._running.given.take_over(saved.given)
         self._silence.restore(saved.silence, saved.watermark)
         self._waiting = Waiting(unpack_buffer(saved.buffer))
         return anew

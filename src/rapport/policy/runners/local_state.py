@@ -6,6 +6,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.errors import Corrupt
+from rapport.policy.runners.sharing.given_lately import Given
 from rapport.policy.runners.sharing.saved import Failed, SavedGroup
 from rapport.policy.runners.silence import SilenceState
 
@@ -26,6 +27,8 @@ class Saved(msgspec.Struct):
     plans: dict[str, str]
     silence: dict[str, SilenceState] = {}
     failed: dict[str, Failed] = {}
+    given: Given = {}
+    """Missing in snapshots of before; they say that nothing was given out lately."""
 
 
 def pack_buffer(batches: list[pa.RecordBatch]) -> bytes:

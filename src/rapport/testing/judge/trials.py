@@ -102,7 +102,7 @@ def run_any_way(draws: Draws, trial: Trial, *, lateness_ms: int) -> Verdict:
 
 def _check_each_once(found: Sequence[Detection], undecided: Sequence[Undecided]) -> None:
     """A runner gives out nothing twice, in one batch or in two."""
-    ids = [one.id() for one in (*found, *undecided)]
+    ids = [one.id() for one in found] + [one.id() for one in undecided]
     assert len(ids) == len(set(ids)), sorted(id for id in ids if ids.count(id) > 1)
 
 

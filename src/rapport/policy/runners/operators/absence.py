@@ -10,8 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from rapport.policy.plan import CorrelationTerm
+from rapport.policy.runners.operators.asked_side import AskedFor
 from rapport.policy.runners.operators.join import apart, matching
-from rapport.policy.runners.operators.near import partner_rows
+from rapport.policy.runners.operators.near import cells_of, partner_rows
 from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.table import (
     Array,
@@ -29,6 +30,10 @@ from rapport.policy.runners.operators.window import Window
 
 _MOST_ROWS = 1 << 20
 _LARGEST_KEY = 1 << 62
+_FEW_PAIRS = 4_096
+"""So many are tried at once faster than cells are looked into."""
+_MANY_UNSEEN = 64
+"""So many look-ups cost more than looking for what is near one match."""
 _NONE = np.zeros(0, np.int64)
 _ANY_TIME = -(1 << 62)
 _ANY_LENGTH = 1 << 61
@@ -102,17 +107,24 @@ def first_counterexamples(
 def _search(window: Window, frame: Columns, terms: list[int], span: Span) -> Columns:
     if not terms or not count(frame):
         return frame
-    term = min(terms, key=lambda other: _cost(window, other, frame))
+    term = terms[0]
+    if len(terms) > 1:
+        term = min(terms, key=lambda other: _cost(window, other, frame, span))
     rest = [other for other in terms if other != term]
     keep = {alias for other in rest for alias in _aliases(window, other)}
     keep |= {f"@{alias}" for pair in window.plan.distinct for alias in pair} if rest else set()
     return _search(window, _extended(window, frame, term, span, keep), rest, span)
 
 
-def _cost(window: Window, term: int, frame: Columns) -> tuple[int, bool]:
-    """Few unbound aliases first; tables before pairs of events, which are made on the spot."""
+def _cost(window: Window, term: int, frame: Columns, span: Span) -> tuple[int, int]:
+    """Few unbound aliases first; tables before pairs of events, which are made on the spot, unless
+    many rows would have to be looked up first.
+    """
     unbound = sum(alias not in frame for alias in set(_aliases(window, term)))
-    return unbound, isinstance(window.plan.terms[term], CorrelationTerm)
+    if isinstance(window.plan.terms[term], CorrelationTerm):
+        return unbound, 1 if window.predicate(term).reach is not None else 3
+    unseen = window.unseen(term, frame, int(span.latest.max()))
+    return unbound, 2 if unseen > _MANY_UNSEEN * count(frame) else 0
 
 
 def _aliases(window: Window, term: int) -> tuple[str, str]:
@@ -126,12 +138,11 @@ def _extended(window: Window, frame: Columns, term: int, span: Span, keep: set[s
     """
     if isinstance(window.plan.terms[term], CorrelationTerm):
         return _with_pairs(window, frame, term, span, keep)
-    table = window.asked(term, int(span.latest.max()))
-    rows = frame["row"]
+    rows, low = frame["row"], np.maximum(span.earliest, span.since)
+    table = window.asked(term, frame, int(low[rows].min()), int(span.latest[rows].max()))
     if window.is_constraint(term):
         first, last = np.zeros(len(rows), np.int64), np.full(len(rows), len(table))
     else:
-        low = np.maximum(span.earliest, span.since)
         first, last = table.rows_from(low)[rows], table.rows_from(span.latest)[rows]
     owners, places = matching(window, table, term, frame, first, last)
     if span.unsure_ms and "blur" in table.columns:
@@ -154,13 +165,20 @@ def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set
     """
     aliases = _aliases(window, term)
     near, far = (0, 1) if aliases[0] in frame or aliases[1] not in frame else (1, 0)
-    before = int(span.latest.max())
-    mine, theirs = (window.correlations.asked_side(term, one, before) for one in (near, far))
-    if mine is None or theirs is None:
-        return _without_rows(window, term, frame)
     rows, length = frame["row"], span.pair_ms(window.correlations.window_ms(term))
     since = np.maximum(span.since, span.earliest - length + 1)[rows]
-    codes = frame.get(aliases[near])
+    codes, others = frame.get(aliases[near]), frame.get(aliases[far])
+    low, high = int(since.min()), int(span.latest[rows].max())
+    asked = AskedFor(low, high, codes)
+    mine = window.correlations.asked_side(term, near, asked)
+    if mine is None:
+        return _without_rows(window, term, frame)
+    asked = asked._replace(codes=others, around=None if codes is None else mine)
+    theirs = window.correlations.asked_side(term, far, asked)
+    if theirs is None:
+        return _without_rows(window, term, frame)
+    if others is None and len(mine) * len(theirs) > _FEW_PAIRS:
+        _put_cells(window, term, mine, theirs)
     start, stop = mine.find(
         None if codes is None else "code",
         codes,
@@ -177,6 +195,14 @@ def _with_pairs(window: Window, frame: Columns, term: int, span: Span, keep: set
         found = _partners(window, joined, term, (near, mine, theirs, events), span, since[owners])
         pieces.append(_thin(window, apart(window, found), keep))
     return concatenate(pieces)
+
+
+def _put_cells(window: Window, term: int, *sides: Table) -> None:
+    """Where only events near each other matter, says in which cell each of them lies."""
+    reach = window.predicate(term).reach
+    for side in sides:
+        if reach is not None and "cell" not in side.columns:
+            side.columns["cell"] = cells_of(side.columns["value"], reach)
 
 
 def _partners(
@@ -200,7 +226,8 @@ def _partners(
         owners, places = spread(*theirs.find("code", frame[alias], low, high))
         pairs = iter([(owners, theirs.rows_at("code", places))])
     else:
-        cells = mine.columns["cell"][events] if "cell" in mine.columns else None
+        has_cells = "cell" in mine.columns and "cell" in theirs.columns
+        cells = mine.columns["cell"][events] if has_cells else None
         pairs = partner_rows(theirs, cells, low, high)
     found = [_without_rows(window, term, frame) | {alias: _NONE}]
     for owners, others in pairs:
@@ -214,7 +241,7 @@ def _partners(
         owners, others = owners[chosen], others[chosen]
         pair = (mine.columns, events[owners]), (theirs.columns, others)
         (first, here), (second, there) = pair if near == 0 else pair[::-1]
-        joined = take(frame, owners) | window.pair_needs(term, first, here, second, there)
+        joined = take(frame, owners) | window.needs.of_pairs(term, first, here, second, there)
         if LATEST in frame:
             joined[LATEST] = np.maximum(joined[LATEST], ends[chosen])
         found.append(joined | {alias: theirs.columns["code"][others]})
@@ -253,7 +280,7 @@ def _thin(window: Window, frame: Columns, keep: set[str]) -> Columns:
     """Distinct rows over the match, the aliases still looked at, and the members of a family they
     count for; where needs are ordered, the smallest; of equal ones the first that was complete.
     """
-    frame = window.with_needs(frame)
+    frame = window.needs.joined(frame)
     names = sorted(name for name in frame if name in keep)
     least = _least(window, frame)
     kept = ("row", *names, *(name for name in (NEED, LATEST) if name in frame))

@@ -140,6 +140,7 @@ class Activations:
     def _refuted(self, terms: tuple[int, ...], window_ms: int, bound: Columns, t0: Array) -> Mask:
         asker = self._asker(terms, window_ms, bound)
         if asker is None or len(asker.known.askers) < 2 or self._is_own(t0):
+            self._window.note_search()
             return refuted(self._window, terms, bound, Span(t0, t0 + window_ms, t0))
         names = asker.names
         asked = {names[name[1:]]: codes for name, codes in bound.items() if name[1:] in names}

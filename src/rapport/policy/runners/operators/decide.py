@@ -146,6 +146,7 @@ def absence_for_some(
     span = Span(t0, t0 + clause.window_ms, t0)
     holds, some = np.ones(len(t0), np.bool_), []
     for terms in clause.counterexamples:
+        window.note_search()
         found = counterexamples(window, terms, bound, span)
         if NEED in found:
             some.append(found)

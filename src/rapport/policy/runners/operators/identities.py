@@ -148,6 +148,11 @@ class Leaf:
             )
         return self._allowed
 
+    def among(self, codes: Codes) -> Codes:
+        """The different ones of some codes that satisfy them."""
+        distinct = np.unique(codes) if len(codes) > 1 else codes
+        return distinct[self.allowed()[distinct]]
+
     def forget(self) -> None:
         """Judges again at the next question: the codes changed."""
         self._allowed = np.zeros(0, np.bool_)

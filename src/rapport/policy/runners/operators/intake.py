@@ -83,34 +83,34 @@ def _values(readings: pa.RecordBatch, stream: str) -> npt.NDArray[Any]:
 
 class EventLog:
     """Time and id of recent events by ordinal; whole chunks are forgotten when they are older than
-    the horizon.
+    the horizon. Ordinals are those of the runner: batches that do not concern the plan leave gaps.
     """
 
     def __init__(self) -> None:
-        self.next_ordinal = 0
         self._firsts: list[int] = []
         self._times: list[Codes] = []
         self._ids: list[pa.Array] = []
+        self._ordinals: Codes | None = None
+        """Of the first chunk, where several were put into one and there are gaps; all others count
+        on from their first.
+        """
 
-    def add(self, times: Codes, ids: pa.Array) -> int:
-        """Remembers a batch and returns the ordinal of its first event."""
-        first = self.next_ordinal
+    def add(self, first: int, times: Codes, ids: pa.Array) -> None:
+        """Remembers a batch; `first`: the ordinal of its first event, larger than all before."""
         self._firsts.append(first)
         self._times.append(times)
         self._ids.append(ids)
-        self.next_ordinal += len(times)
         if len(self._firsts) > _MANY_CHUNKS:
             self._merge()
-        return first
 
     def causes(self, ordinals: Codes) -> dict[int, Cause]:
         """Time and id of events, by ordinal; each chunk is looked into once."""
         found: dict[int, Cause] = {}
         wanted = np.unique(ordinals)
-        edges = np.searchsorted(wanted, [*self._firsts, self.next_ordinal])
-        for chunk, (low, high) in enumerate(pairwise(edges.tolist())):
+        edges = [*np.searchsorted(wanted, self._firsts).tolist(), len(wanted)]
+        for chunk, (low, high) in enumerate(pairwise(edges)):
             if low < high:
-                places = wanted[low:high] - self._firsts[chunk]
+                places = self._places(chunk, wanted[low:high])
                 times = self._times[chunk][places].tolist()
                 ids = self._ids[chunk].take(pa.array(places)).to_pylist()
                 causes = zip(times, ids, strict=True)
@@ -124,27 +124,67 @@ class EventLog:
             stale += 1
         if stale:
             del self._firsts[:stale], self._times[:stale], self._ids[:stale]
+            self._ordinals = None
         if at_once and self._times:
             older = int(np.searchsorted(self._times[0], before))
-            self._firsts[0] += older
+            if self._ordinals is not None:
+                self._ordinals = self._ordinals[older:]
+            self._firsts[0] = self._first_left(older)
             self._times[0], self._ids[0] = self._times[0][older:], self._ids[0].slice(older)
 
-    def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
+    def state(self, next_ordinal: int) -> dict[str, Any]:
+        """What `restore` takes; `next_ordinal`: what the next event of the runner will have."""
         self._merge()
         ids = self._ids[0].to_pylist() if self._ids else []
         times = self._times[0] if self._times else np.zeros(0, np.int64)
-        return {"next": self.next_ordinal, "times": times, "ids": ids}
+        first = self._firsts[0] if self._firsts else next_ordinal
+        ordinals = first if self._ordinals is None else self._ordinals
+        return {"next": next_ordinal, "times": times, "ids": ids, "ordinals": ordinals}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave."""
-        self.next_ordinal = state["next"] - len(state["ids"])
-        self._firsts, self._times, self._ids = [], [], []
+        """Takes over what `state` gave; without ordinals the last event has the one before
+        `next`.
+        """
+        self._firsts, self._times, self._ids, self._ordinals = [], [], [], None
         if state["ids"]:
-            self.add(state["times"], pa.array(state["ids"], pa.string()))
+            ordinals = saved_ordinals(state)
+            self.add(int(ordinals[0]), state["times"], pa.array(state["ids"], pa.string()))
+            self._ordinals = None if _is_whole(ordinals) else ordinals
+
+    def _places(self, chunk: int, ordinals: Codes) -> Codes:
+        if chunk or self._ordinals is None:
+            return ordinals - self._firsts[chunk]
+        return np.searchsorted(self._ordinals, ordinals)
+
+    def _first_left(self, older: int) -> int:
+        if self._ordinals is None or not len(self._ordinals):
+            return self._firsts[0] + older
+        return int(self._ordinals[0])
+
+    def _ordinals_of(self, chunk: int) -> Codes:
+        if not chunk and self._ordinals is not None:
+            return self._ordinals
+        first = self._firsts[chunk]
+        return np.arange(first, first + len(self._times[chunk]))
 
     def _merge(self) -> None:
         if len(self._firsts) > 1:
+            ordinals = np.concatenate([self._ordinals_of(each) for each in range(len(self._times))])
             self._firsts = self._firsts[:1]
             self._times = [np.concatenate(self._times)]
             self._ids = [pa.concat_arrays(self._ids)]
+            self._ordinals = None if _is_whole(ordinals) else ordinals
+
+
+def saved_ordinals(state: dict[str, Any]) -> Codes:
+    """The ordinals of the events that the state of a log holds: all, or the first, or, where each
+    plan counted for itself, those before the next.
+    """
+    events = len(state["ids"])
+    known: Codes | int = state.get("ordinals", state["next"] - events)
+    return np.arange(known, known + events) if isinstance(known, int) else known
+
+
+def _is_whole(ordinals: Codes) -> bool:
+    """Whether each is the one before and one."""
+    return not len(ordinals) or int(ordinals[-1] - ordinals[0]) == len(ordinals) - 1

@@ -2,103 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import numpy as np
 
-from rapport.policy.runners.operators.shapes import Combination
-from rapport.policy.runners.operators.table import (
-    Array,
-    Columns,
-    Table,
-    concatenate,
-    count,
-    spread,
-    take,
-)
+from rapport.policy.runners.operators.table import Array, Columns, Table, spread, take
 from rapport.policy.runners.operators.varying import NEED
 from rapport.policy.runners.operators.window import Window
 
+PARTS = ("end", "event", "other", "blur")
+"""What the columns of a term that has events begin with."""
 
-def columns_of(window: Window, term: int, rows: Columns) -> Columns:
-    """An occurrence table's rows under the names a match uses: `@alias`, and the term's end and
-    events.
-    """
+
+class Operand(NamedTuple):
+    """A term as a join sees it: its occurrences, and what its columns are called in matches."""
+
+    table: Table
+    names: tuple[str, str]
+    """Of the columns of its identities."""
+    suffix: str
+    """Of the columns of its end and events."""
+    is_fact: bool
+
+    def columns(self, rows: Columns) -> Columns:
+        """Rows of the table under the names a match uses."""
+        columns = dict(zip(self.names, (rows["first"], rows["second"]), strict=True))
+        if NEED in rows:
+            columns[NEED] = rows[NEED]
+        if not self.is_fact:
+            columns |= {f"{part}{self.suffix}": rows[part] for part in PARTS if part in rows}
+        return columns
+
+
+def operand(window: Window, term: int) -> Operand:
+    """A term under the names of its aliases."""
     step = window.plan.terms[term]
-    columns = {f"@{step.first.alias}": rows["first"], f"@{step.second.alias}": rows["second"]}
-    if NEED in rows:
-        columns[NEED] = rows[NEED]
-    if not window.is_constraint(term):
-        columns |= {
-            f"end{term}": rows["end"],
-            f"event{term}": rows["event"],
-            f"other{term}": rows["other"],
-        }
-        if "blur" in rows:
-            columns[f"blur{term}"] = rows["blur"]
-    return columns
+    names = f"@{step.first.alias}", f"@{step.second.alias}"
+    return Operand(window.occurrences[term], names, str(term), window.is_constraint(term))
 
 
-def new_rows(window: Window, combination: Combination) -> Columns | None:
-    """Every set of occurrences, one per term, with equal identities and near ends, that has a new
-    one.
-
-    Each is found once: by its first term with a new occurrence (terms before it contribute old ones
-    only).
-    """
-    found = []
-    for place, term in enumerate(combination.terms):
-        table = window.occurrences[term]
-        if window.is_constraint(term) or table.first_new == len(table):
-            continue
-        new = {name: column[table.first_new :] for name, column in table.columns.items()}
-        frame = columns_of(window, term, new)
-        frame["latest"] = frame["earliest"] = new["end"]
-        frame = apart(window, frame)
-        old = frozenset(combination.terms[:place])
-        frame = _join_rest(window, frame, combination, term, old)
-        if count(frame):
-            found.append(frame)
-    if not found:
-        return None
-    names = sorted(found[0])
-    return concatenate([{name: frame[name] for name in names} for frame in found])
-
-
-def _join_rest(
-    window: Window, frame: Columns, combination: Combination, start: int, old: frozenset[int]
-) -> Columns:
-    reach = window.plan.window_ms + combination.longest_sequence_ms()
-    rest = [term for term in combination.terms if term != start]
-    while rest and count(frame):
-        term = max(rest, key=lambda other: _shared(window, other, frame))
-        rest.remove(term)
-        low, high = frame["latest"] - reach + 1, frame["earliest"] + reach
-        frame = attach(window, frame, term, low, high, old_only=term in old)
-        if not window.is_constraint(term):
-            frame["latest"] = np.maximum(frame["latest"], frame[f"end{term}"])
-            frame["earliest"] = np.minimum(frame["earliest"], frame[f"end{term}"])
-    return frame
-
-
-def _shared(window: Window, term: int, frame: Columns) -> int:
-    step = window.plan.terms[term]
-    return sum(f"@{alias}" in frame for alias in {step.first.alias, step.second.alias})
-
-
-def attach(
-    window: Window, frame: Columns, term: int, low: Array, high: Array, *, old_only: bool = False
-) -> Columns:
+def attach(window: Window, frame: Columns, term: int, low: Array, high: Array) -> Columns:
     """Joins a term: each row once per occurrence with its identities and an end in [low, high)."""
-    table = window.occurrences[term]
-    if window.is_constraint(term):
+    return apart(window, attached(frame, operand(window, term), low, high))
+
+
+def attached(
+    frame: Columns, other: Operand, low: Array, high: Array, *, old_only: bool = False
+) -> Columns:
+    """The same, whatever the columns are called; `old_only`: without those of the latest batch."""
+    table = other.table
+    if other.is_fact:
         first, last = np.zeros(len(low), np.int64), np.full(len(low), len(table))
     else:
         first, last = table.rows_from(low), table.rows_from(high)
         if old_only:
             last = np.minimum(last, table.first_new)
-    owners, rows = matching(window, table, term, frame, first, last)
-    joined = take(frame, owners)
-    joined |= columns_of(window, term, take(table.columns, rows))
-    return apart(window, joined)
+    owners, rows = _agreeing(table, other.names, frame, first, last)
+    return take(frame, owners) | other.columns(take(table.columns, rows))
 
 
 def matching(
@@ -108,7 +69,14 @@ def matching(
     rows.
     """
     step = window.plan.terms[term]
-    sides = (("first", f"@{step.first.alias}"), ("second", f"@{step.second.alias}"))
+    names = f"@{step.first.alias}", f"@{step.second.alias}"
+    return _agreeing(table, names, frame, first, last)
+
+
+def _agreeing(
+    table: Table, names: tuple[str, str], frame: Columns, first: Array, last: Array
+) -> tuple[Array, Array]:
+    sides = zip(("first", "second"), names, strict=True)
     bound = [(name, alias) for name, alias in sides if alias in frame]
     name, codes = (bound[0][0], frame[bound[0][1]]) if bound else (None, None)
     owners, places = spread(*table.find(name, codes, first, last))
@@ -121,9 +89,18 @@ def matching(
 
 def apart(window: Window, frame: Columns) -> Columns:
     """The rows that keep aliases apart which the policy calls distinct."""
-    for first, second in window.plan.distinct:
-        if f"@{first}" in frame and f"@{second}" in frame and are_comparable(window, first, second):
-            frame = take(frame, frame[f"@{first}"] != frame[f"@{second}"])
+    pairs = [
+        (f"@{first}", f"@{second}")
+        for first, second in window.plan.distinct
+        if f"@{first}" in frame and f"@{second}" in frame and are_comparable(window, first, second)
+    ]
+    return different(frame, pairs)
+
+
+def different(frame: Columns, pairs: Iterable[tuple[str, str]]) -> Columns:
+    """The rows in which the two columns of each pair differ."""
+    for first, second in pairs:
+        frame = take(frame, frame[first] != frame[second])
     return frame
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
@@ -19,35 +18,17 @@ from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME, Operator, PullData
 from rapport.policy.runners.operators.activations import Activations
-from rapport.policy.runners.operators.decide import (
-    NEVER,
-    absence_for_some,
-    absence_wait_ms,
-    aliases_of,
-    decided_at,
-    is_awaited,
-    latest_end,
-    matched_at,
-)
-from rapport.policy.runners.operators.join import new_rows
 from rapport.policy.runners.operators.members import Members
-from rapport.policy.runners.operators.mixed import MixedClauses
-from rapport.policy.runners.operators.open_matches import OpenMatches
-from rapport.policy.runners.operators.reaches import memory_ms
+from rapport.policy.runners.operators.reaches import looks_ahead_only, memory_ms
+from rapport.policy.runners.operators.renumbering import renumbered
 from rapport.policy.runners.operators.report import Report
 from rapport.policy.runners.operators.shapes import Shape, shape_of
 from rapport.policy.runners.operators.shared_report import SharedReport
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
-from rapport.policy.runners.operators.table import (
-    Columns,
-    concatenate,
-    count,
-    take,
-    with_blurs,
-)
 from rapport.policy.runners.operators.throttle import Counts
+from rapport.policy.runners.operators.under_way import UnderWay
 from rapport.policy.runners.operators.window import Window
 from rapport.policy.runners.silence import Silence
 
@@ -107,61 +88,52 @@ class PlanOperator:
         self._shape: Shape = shape_of(plan)
         varying = None if members is None else members.varying
         positive = positive_terms(self._shape)
-        shared = shared or SharedSteps()
+        self._shared = shared = shared or SharedSteps()
         self._window = Window(plan, positive, pull, sources, began, varying, shared, saved)
         self._activations = Activations(self._window, shared)
-        self._mixed = (
-            MixedClauses(self._window, self._shape, self._activations)
-            if self._shape.mixed
-            else None
-        )
-        self._absence_ms = max(
-            (absence_wait_ms(self._window, clause) for clause in self._shape.absent), default=0
-        )
-        self._awaited = [
-            [part for part in self._shape.parts_around(number) if is_awaited(self._window, part)]
-            for number in range(len(self._shape.combinations))
-        ]
         self._report: Report | SharedReport
         """What was found; of a family by member."""
         if members is None:
             self._report = Report(plan, self._shape, self._window, silence, counts)
         else:
             self._report = SharedReport(plan, self._shape, self._window, silence, members, counts)
-        if varying is None:
-            for clause in self._shape.absent:
-                for one in self._shape.combinations:
-                    self._activations.expect(clause, aliases_of(self._window, one))
-        self._open = [OpenMatches() for _ in self._shape.combinations]
-        self._waiting: Columns | None = None
+        self._under_way = UnderWay(
+            self._window, self._shape, self._activations, members, shared, self._report.take
+        )
         self._next_due: int | None = None
         self._watermark: int | None = None
         self._trimmed = -END_OF_TIME
         self._memory_ms = memory_ms(
             plan, self._window.uncertainty_ms, mixed=bool(self._shape.mixed)
         )
+        self._looks_ahead = looks_ahead_only(plan, mixed=bool(self._shape.mixed))
         if began is not None:  # silence is awaited from then on, whether a reading comes or not
             self._next_due = self._earliest_due(-END_OF_TIME)
 
     def process(self, readings: pa.RecordBatch, watermark: int) -> list[Detection]:
         found: list[Detection] = []
+        self._window.asked_from(self._asks_from())
         self._activations.turn_to(watermark)
         due = self._is_due(watermark)
         if len(readings) or (due and self._window.has_steps):
             self._window.take_in(readings, watermark)
-            for number in range(len(self._shape.combinations)):
-                self._open_matches(number)
+            self._under_way.open_new()
         if len(readings) or due:
-            for number in range(len(self._open)):
-                self._close_due(number, watermark)
-            if self._waiting is not None:
-                self._resolve_mixed(watermark)
-            settled = self._settled_until(watermark) if self._report.holds_back else watermark
+            self._under_way.decide(watermark)
+            holds_back = self._report.holds_back
+            settled = self._under_way.settled_until(watermark) if holds_back else watermark
             found = self._report.release(settled)
             self._next_due = self._earliest_due(watermark)
             self._trim(watermark)
         self._watermark = watermark
         return found
+
+    @property
+    def repeats_within_ms(self) -> int:
+        """How long after its time a detection that was given out may be found once more; 0: never.
+        Only what is awaited may be decided after its time, and what it rests on is remembered.
+        """
+        return self._memory_ms if self._under_way.has_late else 0
 
     def suppressed(self) -> int:
         return self._report.suppressed
@@ -189,7 +161,14 @@ class PlanOperator:
     def pending_until(self) -> int | None:
         return self._next_due
 
+    def stand_at(self, watermark: int) -> None:
+        """Time went on to the watermark and brought nothing."""
+        if self._watermark is not None:
+            self._watermark = max(watermark, self._watermark)
+            self._window.done_before(self._horizon(self._watermark))
+
     def snapshot(self) -> bytes:
+        self._window.asked_from(self._asks_from())
         if self._watermark is not None:
             self._window.trim(self._horizon(self._watermark), at_once=True)
         return pack(
@@ -197,11 +176,10 @@ class PlanOperator:
                 "snapshot": _SNAPSHOT,
                 "plan": self._version,
                 "window": self._window.state(),
-                "open": {str(number): own.state() for number, own in enumerate(self._open) if own},
-                "waiting": self._waiting,
                 "watermark": self._watermark,
                 "report": self._report.state(),
             }
+            | self._under_way.state()
         )
 
     def restore(self, snapshot: bytes) -> None:
@@ -222,13 +200,11 @@ class PlanOperator:
                 code="policy.other_plan",
                 hint="start the policy anew, or restore the policy the snapshot was made with",
             )
+        next_ordinal = state["window"]["events"]["next"]
+        state = renumbered(state, self._shared.count_past(next_ordinal))
         self._window.restore(state["window"])
-        blurred = self._window.uncertainty_ms > 0
-        self._open = [OpenMatches() for _ in self._shape.combinations]
-        for number, frame in state["open"].items():
-            self._open[int(number)].add(with_blurs(frame, blurred))
-        waiting, self._watermark = state["waiting"], state["watermark"]
-        self._waiting = None if waiting is None else with_blurs(waiting, blurred)
+        self._under_way.restore(state)
+        self._watermark = state["watermark"]
         self._report.restore(state["report"])
         begin = -END_OF_TIME
         self._next_due = self._earliest_due(begin if self._watermark is None else self._watermark)
@@ -242,14 +218,20 @@ class PlanOperator:
     def _horizon(self, watermark: int) -> int:
         return watermark - self._memory_ms
 
+    def _asks_from(self) -> int:
+        """Matches open now or later ask about the absence of nothing that came before this time."""
+        if self._watermark is None:
+            return -END_OF_TIME
+        if not self._looks_ahead:
+            return self._horizon(self._watermark)
+        return min([self._watermark, *self._under_way.opened()])
+
     def _is_due(self, watermark: int) -> bool:
         return self._next_due is not None and self._next_due <= watermark
 
     def _earliest_due(self, watermark: int) -> int | None:
         """When something is decided next without a reading."""
-        dues = [due for own in self._open if (due := own.first_due()) is not None]
-        if self._waiting is not None and self._mixed is not None:
-            dues.append(int(self._mixed.due(self._waiting).min()))
+        dues = list(self._under_way.dues())
         steps = self._window.pending_until() if self._window.has_steps else None
         if steps is not None:
             dues.append(steps + 1)
@@ -257,80 +239,6 @@ class PlanOperator:
         if held is not None:
             dues.append(held)
         return min(dues, default=None)
-
-    def _settled_until(self, watermark: int) -> int:
-        """Before this time no further detection can come: none of what is open is earlier."""
-        times = [watermark]
-        for own in self._open:
-            least = own.least("when", "t0", self._absence_ms)
-            if least is not None:
-                times.append(least)
-        if self._waiting is not None:
-            times.append(int(self._waiting["when"].min()))
-        return min(times)
-
-    def _open_matches(self, number: int) -> None:
-        """Finds what new occurrences complete; it stays open until everything it depends on is
-        known.
-        """
-        combination = self._shape.combinations[number]
-        frame = new_rows(self._window, combination)
-        if frame is None:
-            return
-        awaited = self._awaited[number]
-        when = matched_at(self._window, self._shape, number, frame, assume_absence=bool(awaited))
-        chosen = when < NEVER
-        frame, when = take(frame, chosen), when[chosen]
-        if not count(frame):
-            return
-        t0 = latest_end(self._window, combination, frame)
-        due = t0 + self._absence_ms
-        for part in awaited:
-            due = np.maximum(due, decided_at(self._window, part, frame))
-        frame |= {"t0": t0, "when": when, "due": due}
-        self._open[number].add(frame)
-
-    def _close_due(self, number: int, watermark: int) -> None:
-        """Decides the matches that are due; those with mixed clauses go on waiting for these."""
-        frame = self._open[number].pop_due(watermark)
-        if frame is None:
-            return
-        if self._awaited[number]:
-            frame["when"] = matched_at(self._window, self._shape, number, frame)
-            frame = take(frame, frame["when"] < NEVER)
-        frame = self._without_refuted(frame)
-        if not count(frame):
-            return
-        if self._mixed is None:
-            self._report.take(frame, np.maximum(frame["when"], frame["t0"]))
-            return
-        terms = self._shape.combinations[number].terms
-        waiting = self._mixed.admit(frame, terms, np.maximum(frame["when"], frame["t0"]))
-        self._waiting = waiting if self._waiting is None else concatenate([self._waiting, waiting])
-
-    def _without_refuted(self, frame: Columns) -> Columns:
-        """The matches for which every NOT clause holds, satisfied at t0 + its window; in a family
-        for some of it.
-        """
-        for clause in self._shape.absent:
-            bound = {name: column for name, column in frame.items() if name[0] == "@"}
-            if self._window.varying is None:
-                holds = self._activations.hold(clause, bound, frame["t0"])
-            else:
-                assert self._members is not None
-                holds, some = absence_for_some(self._window, clause, bound, frame["t0"])
-                frame = self._members.refute(frame, some)
-            frame = take(frame, holds)
-            at = frame["t0"] + absence_wait_ms(self._window, clause)
-            frame["when"] = np.maximum(frame["when"], at)
-        return frame
-
-    def _resolve_mixed(self, watermark: int) -> None:
-        assert self._mixed is not None
-        assert self._waiting is not None
-        finished, waiting = self._mixed.resolve(self._waiting, watermark)
-        self._waiting = waiting if count(waiting) else None
-        self._report.take(finished, finished["when"])
 
 
 def numbered(state: Any) -> Numbered:

@@ -20,7 +20,6 @@ from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_a
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.table import Mask, Rows
 
-_WHOSE = "whose"
 Pairs = tuple[Rows, Codes]
 """Rows of a stream, and the instance that each shows something of."""
 
@@ -35,18 +34,11 @@ class Question:
         self._lookup = self._make()
         self._leaves: list[ReferenceType[Leaf]] = []
         """Of those who ask about every batch."""
-        self._lately: set[ReferenceType[Leaf]] = set()
-        """Of those who ask later, and seem to ask about every batch: cheaper with the others."""
 
     def ask_for(self, leaf: Leaf) -> None:
         """Asks about the events of these too, for as long as somebody holds the leaf."""
         living = [one for one in self._leaves if one() is not None]
         self._leaves = living if ref(leaf) in living else [*living, ref(leaf)]
-
-    def expect(self, leaf: Leaf, *, soon: bool) -> None:
-        """Asks about the events of these along with the others, or no longer."""
-        self._lately = {one for one in self._lately if one() is not None}
-        (self._lately.add if soon else self._lately.discard)(ref(leaf))
 
     def renew(self) -> None:
         """Looks everything up again: the codes, or the tables, changed."""
@@ -54,16 +46,10 @@ class Question:
 
     def find(self, rows: StreamRows) -> Pairs:
         """For the events that somebody asks about every time."""
-        # A reference whose object is gone cannot be put into a set.
-        whose = {one for one in (*self._leaves, *self._lately) if one() is not None}
-        rows.made[self, _WHOSE] = whose
-        return self._find(rows, _asked(whose, rows.codes))
+        return self._find(rows, _asked(self._leaves, rows.codes))
 
     def find_for(self, rows: StreamRows, leaf: Leaf) -> Pairs:
-        """For the events of one leaf, when they are asked about; perhaps of some more."""
-        if ref(leaf) in rows.made.get((self, _WHOSE), ()):
-            pairs: Pairs = rows.made[self]
-            return pairs
+        """For the events of one leaf."""
         return self._find(rows, leaf.allowed()[rows.codes])
 
     def _find(self, rows: StreamRows, asked: Mask) -> Pairs:
@@ -90,21 +76,21 @@ class Queries:
         self._identities, self._pull, self._shared = identities, pull, shared
         self._own: dict[QueryTerm, Question] = {}
         self._askings: dict[str, list[tuple[int, Asking]]] = {}
-        self._later: dict[int, Asking] = {}
 
-    def add(self, number: int, term: QueryTerm, leaf: Leaf, *, later: bool) -> None:
-        """Asks for a term, at once or only `later`; `leaf` says whose events matter."""
+    def add(self, number: int, term: QueryTerm, leaf: Leaf) -> None:
+        """Asks for a term with every batch; `leaf` says whose events matter."""
+        asking = self.asking(term, leaf)
+        asking.question.ask_for(leaf)
+        self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
+
+    def asking(self, term: QueryTerm, leaf: Leaf) -> Asking:
+        """What asks for a term, perhaps together with others."""
         blank = _without_askers(term)
         if blank not in self._own:
             self._own[blank] = self._question(blank)
         question = self._own[blank]
         is_first = term.first.stream is not None
-        asking = Asking(question, leaf, is_first, term.first.alias == term.second.alias)
-        if later:
-            self._later[number] = asking
-        else:
-            question.ask_for(leaf)
-            self._askings.setdefault(_event_side(term).stream or "", []).append((number, asking))
+        return Asking(question, leaf, is_first, term.first.alias == term.second.alias)
 
     def renew(self) -> None:
         """Looks everything up again: the codes, or the tables, changed."""
@@ -116,19 +102,6 @@ class Queries:
         for number, asking in self._askings.get(stream, ()):
             question = asking.question
             yield number, asking, self._shared.once_of(rows, question, question.find, rows)
-
-    def expect(self, number: int, *, soon: bool) -> None:
-        """Says whether a term of later will be asked for soon after each batch."""
-        asking = self._later.get(number)
-        if asking is not None:
-            asking.question.expect(asking.leaf, soon=soon)
-
-    def find_later(self, number: int, rows: StreamRows) -> tuple[Asking, Pairs]:
-        """The same for one term that was to be asked later."""
-        asking = self._later[number]
-        question, leaf = asking.question, asking.leaf
-        key = (question, leaf)
-        return asking, self._shared.once_of(rows, key, question.find_for, rows, leaf)
 
     def _question(self, blank: QueryTerm) -> Question:
         if not is_of_tables_alone(blank):  # a function of the site's own is asked by each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rapport.policy.ontology import PushSource
-from rapport.policy.plan import CorrelationTerm, Plan, Sequence
+from rapport.policy.plan import CorrelationTerm, LastingTerm, Plan, Sequence, SilentTerm
 
 
 def longest_window_ms(plan: Plan) -> int:
@@ -52,3 +52,19 @@ def memory_ms(plan: Plan, uncertainty_ms: int, *, mixed: bool) -> int:
     if any(isinstance(child, Sequence) for clause in plan.clauses for child in clause.children):
         windows = 6
     return windows * longest_window_ms(plan) + 4 * uncertainty_ms
+
+
+def looks_ahead_only(plan: Plan, *, mixed: bool) -> bool:
+    """Whether a match asks about the absence of nothing that came before its last event (rule 4),
+    so that what came before every open match, and before the watermark, can be forgotten. Not where
+    a followed-by has one NOT side, a mixed clause waits, or occurrences arise by time alone.
+    """
+    children = [child for clause in plan.clauses for child in clause.children]
+    return not (
+        mixed
+        or any(isinstance(term, LastingTerm | SilentTerm) for term in plan.terms)
+        or any(
+            isinstance(child, Sequence) and child.first_negated != child.second_negated
+            for child in children
+        )
+    )

@@ -51,7 +51,7 @@ class SharedReport:
             return
         varying = self._members.varying
         if isinstance(varying, VaryingProperty) and not varying.absent:
-            frame = self._window.with_alias_needs(varying, frame)
+            frame = self._window.needs.of_alias(varying, frame)
         rows, who = self._members.pairs(frame)
         if not len(rows):
             return

@@ -1,5 +1,6 @@
-"""What the operators of one runner compute once for all of them: numbers of identities, whose
-events matter, look-ups, and what each step without memory makes of a batch. [PO-6, PO-13]
+"""What the operators of one runner compute once for all of them: numbers of identities and of
+events, whose events matter, look-ups, and what each step without memory makes of a batch. [PO-6,
+PO-13]
 
 A step is named by what it depends on: the numbering (and with it the version of the tables), the
 constraints, the relationship with its constants. What two plans name alike is computed for the
@@ -40,6 +41,9 @@ class SharedSteps:
         self._kept: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
         self._batch: pa.RecordBatch | None = None
         self._made: dict[Hashable, Any] = {}
+        self.batch = 0
+        """The number of the batch that operators are at."""
+        self.next_ordinal = self._first = 0
         self.wanted = 0
         self.computed = 0
         """Steps of all batches so far."""
@@ -81,10 +85,23 @@ class SharedSteps:
         """Makes everything anew for who asks next: codes changed."""
         self._kept.clear()
 
-    def turn_to(self, readings: pa.RecordBatch) -> None:
-        """Goes on with a batch, perhaps the one others had before."""
+    def turn_to(self, readings: pa.RecordBatch) -> int:
+        """Goes on with a batch, perhaps the one others had before; returns the ordinal of its first
+        event: the same for all, however many batches each of them has seen.
+        """
         if readings is not self._batch:
             self._batch, self._made = readings, {}
+            self.batch += 1
+            self._first = self.next_ordinal
+            self.next_ordinal += len(readings)
+        return self._first
+
+    def count_past(self, ordinal: int) -> int:
+        """Makes events to come larger than all before `ordinal`, which a state speaks of; returns
+        by how much that state's ordinals must grow to end where events to come begin.
+        """
+        self.next_ordinal = max(self.next_ordinal, ordinal)
+        return self.next_ordinal - ordinal
 
     def forget_batch(self) -> None:
         """All operators have had it."""
@@ -93,6 +110,14 @@ class SharedSteps:
     def once(self, key: Hashable, make: Callable[..., Made], *arguments: Any) -> Made:
         """What a step makes of the batch. Nothing is kept of a step that raises."""
         return self._once(self._made, key, make, *arguments)
+
+    def made(self, key: Hashable) -> Any:
+        """What was made of the batch under a key; None when nothing was."""
+        return self._made.get(key)
+
+    def note(self, key: Hashable, made: Any) -> None:
+        """Keeps something made of the batch for who asks next."""
+        self._made[key] = made
 
     def once_of(
         self, rows: StreamRows, key: Hashable, make: Callable[..., Made], *arguments: Any

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from rapport.policy.plan import Side
-from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.identities import Leaf
 from rapport.policy.runners.operators.intake import StreamRows
-from rapport.policy.runners.operators.later_rows import LaterRows
 from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.stream_steps import side_rows
 from rapport.policy.runners.operators.table import Table
@@ -21,7 +19,6 @@ class SideEvents:
         self.stream, self._leaf, self._reach = side.stream or "", leaf, reach
         self._shared = shared
         self.table: Table | None = None
-        self.later = LaterRows(self.stream)
 
     def add(self, rows: StreamRows, first: int) -> None:
         """Takes the rows that satisfy the side's constraints; `first`: the ordinal of the batch's
@@ -35,22 +32,7 @@ class SideEvents:
             self.table = Table({name: column[:0] for name, column in columns.items()})
         self.table.append(columns | {"event": columns["event"] + first})
 
-    def add_later(self, rows: StreamRows, first: int) -> None:
-        """Takes them when somebody asks, or when many batches wait."""
-        self.later.add(rows, first)
-        if self.later.is_full:
-            self.asked(END_OF_TIME)
-
-    def asked(self, before: int) -> Table | None:
-        """All events before a time; None when there was none."""
-        for rows, first in self.later.take(before):
-            self.add(rows, first)
-        return self.table
-
     def trim(self, before: int, *, at_once: bool) -> None:
         """Forgets events before a time; unless `at_once`, only where it is worth the work."""
-        self.later.trim(before)
-        if at_once:
-            self.asked(END_OF_TIME)
         if self.table is not None:
             self.table.trim(before, at_once=at_once)

@@ -6,7 +6,7 @@ Bounded by the window and the number of identities, never by the length of the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,18 @@ from rapport.policy.plan import (
     TermStep,
     streams_of_term,
 )
-from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.causes import NO_EVENT, CauseSets
+from rapport.policy.runners.operators.common_tables import CommonTables
 from rapport.policy.runners.operators.correlations import Correlations
 from rapport.policy.runners.operators.facts import facts_of_tables, unnamed_facts
+from rapport.policy.runners.operators.identities import Identities
 from rapport.policy.runners.operators.intake import EventLog, StreamRows
-from rapport.policy.runners.operators.later_rows import LaterRows
+from rapport.policy.runners.operators.later_streams import LaterStreams
 from rapport.policy.runners.operators.leaves import Leaves
+from rapport.policy.runners.operators.needs import Needs
 from rapport.policy.runners.operators.predicate import Predicate, is_of_tables_alone
+from rapport.policy.runners.operators.putting_off import LaterTerms
 from rapport.policy.runners.operators.queries import Asking, Pairs, Queries
 from rapport.policy.runners.operators.reaches import (
     longest_window_ms,
@@ -47,8 +51,9 @@ from rapport.policy.runners.operators.stream_steps import (
     reading_occurrences,
     stream_rows,
 )
-from rapport.policy.runners.operators.table import Columns, Rows, Table, with_blurs
-from rapport.policy.runners.operators.varying import NEED, Varying, VaryingProperty, VaryingTerm
+from rapport.policy.runners.operators.table import Columns, Table, with_blurs
+from rapport.policy.runners.operators.term_sides import is_shareable, renamed
+from rapport.policy.runners.operators.varying import NEED, Varying
 
 _NONE = np.zeros(0, np.int64)
 _OCCURRENCE: Columns = {
@@ -82,6 +87,7 @@ class Window:
         }
         self.events, self.sets = EventLog(), CauseSets()
         self.occurrences: dict[int, Table] = {}
+        self.common = CommonTables(self.occurrences, shared)
         self._blurs = uncertainties(plan, sources)
         self.uncertainty_ms = max(self._blurs.values(), default=0)
         """How far the clock of any source may be wrong; 0: no column says it."""
@@ -90,12 +96,16 @@ class Window:
         )
         self._blur_key = tuple(sorted(self._blurs.items()))
         self._leaves = Leaves(self.identities, shared)
-        self.correlations = Correlations(plan, self._leaves, shared)
+        self._later_streams = LaterStreams(self.identities, self._blur_key, shared)
+        self.correlations = Correlations(plan, self._leaves, self._later_streams, shared)
         self._queries = Queries(self.identities, pull, shared)
         self._readings: dict[int, ReadingTerm] = {}
-        self._later: dict[int, LaterRows] = {}
         self._steps: dict[int, OccurrenceStep] = {}
         self._predicates: dict[int, Predicate] = {}
+        self.needs = Needs(plan, varying, self._predicates, self._identities_of)
+        self._later = LaterTerms(
+            self._later_streams, self._leaves, self._queries, self.needs, shared
+        )
         for number, term in enumerate(plan.terms):
             if isinstance(term, LastingTerm | SilentTerm):
                 self.occurrences[number] = self._empty(number)
@@ -107,66 +117,48 @@ class Window:
         predicate = self._predicates[number] = Predicate(term, self.identities, self._pull)
         match term:
             case CorrelationTerm():
-                self.correlations.add(number, term, predicate, uses_up=number in positive)
-                if number in positive:
-                    self.occurrences[number] = self._empty(number)
+                uses_up, around = number in positive, self._around(term)
+                self.correlations.add(number, term, predicate, around, uses_up=uses_up)
+                if uses_up:
+                    self._put_table(number, term, self._empty(number))
+            case QueryTerm() | ReadingTerm() if number not in positive and is_of_tables_alone(term):
+                # Only absence asks about it, and the answer is the same later.
+                self._later.put_off(number, term, predicate, self._empty(number).columns)
             case QueryTerm():
                 self.occurrences[number] = self._empty(number)
+                if number in positive:
+                    self._put_table(number, term, self._empty(number))
                 side = term.first if term.first.stream is not None else term.second
-                later = self._is_later(number, term, positive)
-                self._queries.add(number, term, self._leaves.of(side), later=later)
+                self._queries.add(number, term, self._leaves.of(side))
             case ReadingTerm():
                 self.occurrences[number] = self._empty(number)
+                if number in positive:
+                    self._put_table(number, term, self._empty(number))
                 self._readings[number] = term
-                self._is_later(number, term, positive)
             case ConstraintTerm():
                 self._fill_constraint(number, term)
 
-    def _is_later(self, number: int, term: StateTerm, positive: frozenset[int]) -> bool:
-        """Whether a term waits until a match asks about it: where only absence does, and where the
-        answer is the same later.
-        """
-        if number in positive or not is_of_tables_alone(term):
-            return False
-        [stream] = streams_of_term(term)
-        self._later[number] = LaterRows(stream)
-        return True
+    def _around(self, term: TermStep) -> Hashable:
+        """What the rows of a term depend on besides the term itself and its events."""
+        known = [self.identities[side.concept] for side in (term.first, term.second)]
+        return (*known, self._blur_key)
+
+    def _put_table(
+        self, number: int, term: TermStep, table: Table, *, is_saved: bool = False
+    ) -> None:
+        """Puts the table of a term in its place, or the one others have who know the same."""
+        self.occurrences[number] = table
+        if self.needs.of_term(number) is None and not _is_step(term) and is_shareable(term):
+            key: Hashable = (renamed([term])[0], self._around(term))
+            if isinstance(term, CorrelationTerm):
+                key = self.correlations.common(number)
+            self.common.put(number, key, table, is_saved=is_saved)
 
     def _empty(self, number: int) -> Table:
         columns: Columns = _OCCURRENCE | ({"blur": _NONE} if self.uncertainty_ms else {})
-        if self._varies(number) is not None:
+        if self.needs.of_term(number) is not None:
             columns[NEED] = np.zeros(0)
         return Table(columns)
-
-    def _varies(self, number: int) -> VaryingTerm | None:
-        """What says of the term's rows for whom of a family they count."""
-        varying = self.varying
-        return varying if isinstance(varying, VaryingTerm) and varying.term == number else None
-
-    def pair_needs(
-        self, number: int, first: Columns, here: Rows, second: Columns, there: Rows
-    ) -> Columns:
-        """For whom of a family pairs of events count, if that depends on the term."""
-        varies = self._varies(number)
-        if varies is None:
-            return {}
-        ends = first["value"][here], second["value"][there]
-        codes = first["code"][here], second["code"][there]
-        return {NEED: varies.needs(self._predicates[number], *ends, *codes)}
-
-    def with_needs(self, frame: Columns) -> Columns:
-        """The frame with the needs of the alias that a family differs in, once it has that and
-        only absence mentions it.
-        """
-        varying = self.varying
-        if not isinstance(varying, VaryingProperty) or not varying.absent or NEED in frame:
-            return frame
-        return self.with_alias_needs(varying, frame) if varying.alias in frame else frame
-
-    def with_alias_needs(self, varying: VaryingProperty, frame: Columns) -> Columns:
-        """The frame with the needs of an alias that it has."""
-        identities = self.identities[self.alias_concept(varying.alias[1:])]
-        return frame | {NEED: varying.needs(identities, frame[varying.alias])}
 
     def predicate(self, term: int) -> Predicate:
         """What decides of a term that is no step."""
@@ -190,6 +182,9 @@ class Window:
                     return side.concept
         raise KeyError(alias)
 
+    def _identities_of(self, alias: str) -> Identities:
+        return self.identities[self.alias_concept(alias)]
+
     def is_constraint(self, term: int) -> bool:
         """Whether the term is a fact of the tables, without events and times."""
         return isinstance(self.plan.terms[term], ConstraintTerm)
@@ -200,23 +195,26 @@ class Window:
 
     def settle(self) -> None:
         """What came so far is old."""
-        for table in (*self.occurrences.values(), *self.correlations.tables()):
-            table.settle()
+        for number, table in self.occurrences.items():
+            if number not in self.common:
+                table.settle()
+        self.common.settle()
+        self.correlations.settle()
 
     def take_in(self, readings: pa.RecordBatch, watermark: int) -> None:
         """Adds the occurrences of a sorted batch, and those that time alone brings before the
         watermark; after it, they are the new ones.
         """
+        first = self._shared.turn_to(readings)
         self.settle()
         if len(readings):
-            self._take_readings(readings)
+            self._take_readings(readings, first)
         for number, step in self._steps.items():
             self._add_step(number, step.take(readings, watermark))
 
-    def _take_readings(self, readings: pa.RecordBatch) -> None:
-        first = self.events.add(readings.column("time").to_numpy(), readings.column("id"))
+    def _take_readings(self, readings: pa.RecordBatch, first: int) -> None:
+        self.events.add(first, readings.column("time").to_numpy(), readings.column("id"))
         once = self._shared.once
-        self._shared.turn_to(readings)
         for stream in self._streams:
             known = self.identities[stream.partition(".")[0]]
             key = (stream, known, self._blur_key)
@@ -224,44 +222,37 @@ class Window:
             if rows is not None:
                 self._take_rows(stream, rows, first)
         for number, completed in self.correlations.completed():
-            self.occurrences[number].append(completed)
+            self._append(number, completed)
 
     def _take_rows(self, stream: str, rows: StreamRows, first: int) -> None:
         for number, asking, pairs in self._queries.find(stream, rows):
             self._add_query(number, rows, asking, pairs, first)
         for number, term in self._readings.items():
-            if term.first.stream == stream and number not in self._later:
+            if term.first.stream == stream:
                 self._add_reading(number, term, rows, first)
-        for number, later in self._later.items():
-            if later.stream == stream:
-                self._put_off(number, later, rows, first)
+        self._later_streams.take(stream, rows, first)
         self.correlations.take(stream, rows, first)
 
-    def _put_off(self, number: int, later: LaterRows, rows: StreamRows, first: int) -> None:
-        was_busy = later.is_busy
-        later.add(rows, first)
-        if later.is_full:
-            self.asked(number, END_OF_TIME)
-        elif was_busy and not later.is_busy:
-            self._queries.expect(number, soon=False)
-
-    def asked(self, number: int, before: int) -> Table:
-        """The occurrences of a term under a NOT, all that end before a time; those of events that
-        no match asked about before are found now.
+    def asked(self, number: int, frame: Columns, low: int, high: int) -> Table:
+        """The occurrences of a term under a NOT: at least those with times in [low, high) and the
+        identities that matches have. What waited is looked up now, and only that.
         """
-        later, term = self._later.get(number), self.plan.terms[number]
-        if later is None:
-            return self.occurrences[number]
-        was_busy, taken = later.is_busy, later.take(before)
-        if later.is_busy != was_busy:
-            self._queries.expect(number, soon=later.is_busy)
-        for rows, first in taken:
-            if isinstance(term, ReadingTerm):
-                self._add_reading(number, term, rows, first)
-            else:
-                asking, pairs = self._queries.find_later(number, rows)
-                self._add_query(number, rows, asking, pairs, first)
+        if number in self._later:
+            return self._later.asked(number, frame, low, high)
         return self.occurrences[number]
+
+    def unseen(self, number: int, frame: Columns, high: int) -> int:
+        """How many rows would have to be looked up for that."""
+        return self._later.unseen(number, frame, high)
+
+    def note_search(self) -> None:
+        """Counts a search for counterexamples that is nobody else's."""
+        self._shared.wanted += 1
+        self._shared.computed += 1
+
+    def asked_from(self, time: int) -> None:
+        """No match will ask about the absence of what came before a time."""
+        self._later_streams.done_before(time)
 
     def trim(self, before: int, *, at_once: bool = False) -> None:
         """Forgets what ended before a time; unless `at_once`, only where it is worth the work."""
@@ -270,27 +261,30 @@ class Window:
         earlier = before - 2 * longest_window_ms(self.plan)
         self.events.trim(earlier, at_once=at_once)
         self.sets.trim(earlier)
-        for number, later in self._later.items():
-            later.trim(before)
-            if at_once:
-                self.asked(number, END_OF_TIME)
+        self._later.trim(before)
         for number, table in self.occurrences.items():
-            if not self.is_constraint(number):
+            if not self.is_constraint(number) and number not in self.common:
                 table.trim(before, at_once=at_once)
+        self.common.done_before(before)
+        self.common.trim(at_once=at_once)
         self.correlations.trim(before, at_once=at_once)
+
+    def done_before(self, time: int) -> None:
+        """What ended before a time is not looked at any more; others may."""
+        self.common.done_before(time)
+        self.correlations.done_before(time)
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes: plain values and arrays."""
-        for number in self._later:
-            self.asked(number, END_OF_TIME)
         return {
             "identities": {name: known.ids for name, known in self.identities.items()},
-            "events": self.events.state(),
+            "events": self.events.state(self._shared.next_ordinal),
             "sets": self.sets.state(),
             "steps": {str(number): step.state() for number, step in self._steps.items()},
             "occurrences": {
                 str(number): table.columns for number, table in self.occurrences.items()
-            },
+            }
+            | self._later.state(),
             "correlations": self.correlations.state(),
         }
 
@@ -307,40 +301,34 @@ class Window:
             self._shared.forget_kept()
             self._leaves.forget()
             self._queries.renew()
-        self._later = {number: LaterRows(own.stream) for number, own in self._later.items()}
+        self._later_streams.renew()
+        self._later.restore(state["occurrences"], blurred=self.uncertainty_ms > 0)
         self.events.restore(state["events"])
         self.sets.restore(state["sets"])
         for number, step in self._steps.items():
             step.restore(state["steps"][str(number)])
+        self.correlations.restore(state["correlations"], blurred=self.uncertainty_ms > 0)
         for number, term in enumerate(self.plan.terms):
             if isinstance(term, ConstraintTerm):
                 self._fill_constraint(number, term)
             elif number in self.occurrences:
                 columns = with_blurs(state["occurrences"][str(number)], self.uncertainty_ms > 0)
-                self.occurrences[number] = Table(columns)
-        self.correlations.restore(state["correlations"], blurred=self.uncertainty_ms > 0)
+                table = self.occurrences[number] = Table(columns)
+                if number in self.common:
+                    self._put_table(number, term, table, is_saved=True)
         self.settle()
 
     def _fill_constraint(self, number: int, term: ConstraintTerm) -> None:
         known = self.identities[term.first.concept], self.identities[term.second.concept]
         predicate = self._predicates[number]
-        if self._varies(number) is not None or not is_of_tables_alone(term):
+        if self.needs.of_term(number) is not None or not is_of_tables_alone(term):
             facts = facts_of_tables(term, *known, predicate)
             codes = facts.columns["first"], facts.columns["second"]
-            facts.columns |= self._needs_of(number, None, None, *codes)
+            facts.columns |= self.needs.of_values(number, None, None, *codes)
         else:
             key = (unnamed_facts(term), known)
             facts = self._shared.keep(key, facts_of_tables, term, *known, predicate)
         self.occurrences[number] = facts
-
-    def _needs_of(
-        self, number: int, first: Any, second: Any, first_codes: Rows, second_codes: Rows
-    ) -> Columns:
-        varies = self._varies(number)
-        if varies is None:
-            return {}
-        predicate = self._predicates[number]
-        return {NEED: varies.needs(predicate, first, second, first_codes, second_codes)}
 
     def _add_query(
         self, number: int, rows: StreamRows, asking: Asking, pairs: Pairs, first: int
@@ -373,18 +361,18 @@ class Window:
     def _add_occurrences(
         self, number: int, rows: StreamRows, occurred: Occurred, first: int
     ) -> None:
-        if not len(occurred.places):
+        if not len(occurred.places) or self.common.has_taken(number):
             return
         columns = occurred.numbered_from(first)
-        if self._varies(number) is not None:
-            term = self.plan.terms[number]
-            first_value, second_value = (
-                rows.values[occurred.places] if side.stream is not None else None
-                for side in (term.first, term.second)
-            )
-            codes = columns["first"], columns["second"]
-            columns |= self._needs_of(number, first_value, second_value, *codes)
-        self.occurrences[number].append(columns)
+        if self.needs.of_term(number) is not None:
+            columns |= self.needs.of_rows(number, rows, occurred)
+        self._append(number, columns)
+
+    def _append(self, number: int, rows: Columns) -> None:
+        if number in self.common:
+            self.common.append(number, rows)
+        else:
+            self.occurrences[number].append(rows)
 
 
 def _is_step(term: TermStep) -> bool:

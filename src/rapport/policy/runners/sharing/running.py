@@ -10,17 +10,16 @@ from operator import attrgetter
 import pyarrow as pa
 
 from rapport.core.detection import Detection, Undecided
-from rapport.core.errors import Corrupt, Problem, Unsupported
+from rapport.core.errors import Corrupt, Unsupported
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import END_OF_TIME
-from rapport.policy.runners.operators.operator import numbered
 from rapport.policy.runners.operators.predicate import looked_up
 from rapport.policy.runners.operators.shared_steps import SharedSteps
-from rapport.policy.runners.operators.state import unpack
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.sharing.costs import Costs
 from rapport.policy.runners.sharing.family import Surroundings
+from rapport.policy.runners.sharing.given_lately import GivenLately
 from rapport.policy.runners.sharing.groups import (
     BEGIN_OF_TIME,
     Group,
@@ -28,7 +27,9 @@ from rapport.policy.runners.sharing.groups import (
     start_alone,
     start_family,
 )
+from rapport.policy.runners.sharing.known_plans import KnownPlans
 from rapport.policy.runners.sharing.saved import Failed, SavedGroup
+from rapport.policy.runners.sharing.saving import restored_group, saved_group
 from rapport.policy.runners.sharing.settling import settle
 from rapport.policy.runners.sharing.slots import Slot
 
@@ -52,29 +53,37 @@ class RunningPlans:
         self._shared = SharedSteps()
         self._around = around._replace(shared=self._shared)
         self._since, self._clock = since, clock
-        self._plans: dict[str, Plan] = {}
-        self._versions: dict[str, str] = {}
+        self._known = KnownPlans()
         self._groups: list[Group] = []
         self._unbuilt: dict[str, Plan] = {}
         """Begin with the first reading, as families where they can."""
         self._settle_at: int | None = None
         self._costs = Costs()
         self._undecided: list[Undecided] = []
-        self.failed: dict[str, Failed] = {}
-        self.failed_plans: dict[str, Plan] = {}
+        self.given = GivenLately()
 
     # --- which plans ---
 
     def __contains__(self, policy: object) -> bool:
-        return policy in self._plans
+        return policy in self._known.running
 
     def plans(self) -> list[Plan]:
         """Those that run."""
-        return list(self._plans.values())
+        return list(self._known.running.values())
 
     def versions(self) -> dict[str, str]:
         """Names and versions of those that run."""
-        return dict(self._versions)
+        return dict(self._known.versions)
+
+    @property
+    def failed(self) -> dict[str, Failed]:
+        """Those that were set aside, and why."""
+        return self._known.failed
+
+    @property
+    def failed_plans(self) -> dict[str, Plan]:
+        """The plans of those."""
+        return self._known.failed_plans
 
     def deploy(self, plan: Plan, watermark: int) -> None:
         """Starts a plan; raises Unsupported with all reasons, UnknownName for what no table has."""
@@ -83,20 +92,15 @@ class RunningPlans:
             raise Unsupported(f"policy {plan.policy!r} ({'; '.join(reasons)})", "the local runner")
         for function in looked_up(plan):
             self._around.pull.pairs(function)
-        self.failed.pop(plan.policy, None)
-        self.failed_plans.pop(plan.policy, None)
-        self._plans[plan.policy], self._versions[plan.policy] = plan, plan.version()
+        self._known.add(plan)
         self._unbuilt[plan.policy] = plan
         if watermark > BEGIN_OF_TIME:
             self._build(watermark)
 
     def withdraw(self, policy: str) -> None:
         """Stops a plan and forgets what it was waiting for, or why it failed."""
-        if self.failed.pop(policy, None) is not None:
-            del self.failed_plans[policy]
-            return
-        del self._plans[policy], self._versions[policy]
-        if self._unbuilt.pop(policy, None) is None:
+        self.given.forget(policy)
+        if self._known.remove(policy) and self._unbuilt.pop(policy, None) is None:
             self._leave(policy)
 
     def _leave(self, policy: str) -> None:
@@ -130,7 +134,7 @@ class RunningPlans:
             try:
                 self._groups.append(start_alone(plan, self._around, since, watermark))
             except Exception as error:  # a site's own function, looking at its tables
-                self._set_aside(plan, error)
+                self._known.set_aside(plan, error)
 
     # --- what happens ---
 
@@ -159,13 +163,19 @@ class RunningPlans:
             if ready is None and not _is_due(operator.pending_until(), watermark):
                 return []
             found = operator.process(_NO_READINGS if ready is None else ready, watermark)
-            self._undecided += operator.take_undecided()
+            undecided = operator.take_undecided()
         except Exception as error:  # whatever a site's own function raises, it is one policy's
             return self._without(group, error, ready, watermark)
         finally:
             group.spent_ns += self._clock() - began_ns
             group.wanted += shared.wanted - wanted
             group.computed += shared.computed - computed
+        reach_ms = operator.repeats_within_ms
+        if reach_ms and (found or undecided):
+            found = self.given.news(found, reach_ms)
+            undecided = self.given.news(undecided, reach_ms)
+            self.given.forget_before(group.plans, watermark)
+        self._undecided += undecided
         return found
 
     def _without(
@@ -176,28 +186,13 @@ class RunningPlans:
         self._groups.remove(group)
         plans = list(group.plans.values())
         if group.family is None:
-            self._set_aside(plans[0], error)
+            self._known.set_aside(plans[0], error)
             return []
         _log.warning("policies begin anew one by one", reason=str(error), policies=len(plans))
         before = len(self._groups)
         self._start(None, plans, watermark)
         started = self._groups[before:]
         return _merged([self._process_group(each, ready, watermark) for each in started])
-
-    def _set_aside(self, plan: Plan, error: Exception) -> None:
-        name = plan.policy
-        problem = Problem(
-            code="policy.failed",
-            message=f"policy {name!r} failed: {type(error).__name__}: {error}",
-            hint="correct the function or the table it uses, then resume or replace the policy",
-        )
-        _log.error("policy set aside", policy=name, reason=problem.message)
-        self._keep_aside(plan, Failed(plan.version(), problem))
-
-    def _keep_aside(self, plan: Plan, reason: Failed) -> None:
-        name = plan.policy
-        self.failed[name], self.failed_plans[name] = reason, plan
-        del self._plans[name], self._versions[name]
 
     def _settle(self, watermark: int) -> None:
         self._costs.settle(self._groups)
@@ -218,7 +213,7 @@ class RunningPlans:
 
     def suppressed(self) -> dict[str, int]:
         """By policy, because of `at most once per`."""
-        found = dict.fromkeys(self._plans, 0)
+        found = dict.fromkeys(self._known.running, 0)
         for group in self._groups:
             found |= {name: group.operator.suppressed_by(name) for name in group.plans}
         return found
@@ -235,19 +230,16 @@ class RunningPlans:
 
     # --- other places ---
 
-    def state(self) -> list[SavedGroup]:
-        """What `restore` takes."""
+    def state(self, watermark: int) -> list[SavedGroup]:
+        """What `restore` takes. All stand at the watermark before the first is saved, so that what
+        several have in common is saved alike by each.
+        """
         if self._unbuilt:
             self._build(BEGIN_OF_TIME)
-        return [self._saved(group) for group in self._groups if group.plans]
-
-    def _saved(self, group: Group) -> SavedGroup:
-        versions = {name: self._versions[name] for name in group.plans}
-        family = group.family
-        saved = SavedGroup(versions, group.operator.snapshot(), group.began)
-        if family is not None:
-            saved.slot, saved.bounds = family.slot, family.bounds
-        return saved
+        for group in self._groups:
+            group.operator.stand_at(watermark)
+        versions = self._known.versions
+        return [saved_group(group, versions) for group in self._groups if group.plans]
 
     def restore(
         self, saved: Iterable[SavedGroup], failed: Mapping[str, Failed], watermark: int
@@ -258,40 +250,35 @@ class RunningPlans:
         self._groups, self._unbuilt, self._settle_at = [], {}, watermark
         known: set[str] = set()
         for name, reason in failed.items():
-            if self._versions.get(name) == reason.version:
-                self._keep_aside(self._plans[name], reason)
+            if self._known.versions.get(name) == reason.version:
+                self._known.keep_aside(self._known.running[name], reason)
         for group in saved:
-            same = [name for name, own in group.plans.items() if self._versions.get(name) == own]
+            same = [
+                name for name, own in group.plans.items() if self._known.versions.get(name) == own
+            ]
             if same:
-                plans = [self._plans[name] for name in same]
+                plans = [self._known.running[name] for name in same]
                 self._groups.append(self._restored(group, plans, watermark))
                 known |= set(same)
-        self._unbuilt = {name: plan for name, plan in self._plans.items() if name not in known}
+        self._unbuilt = {
+            name: plan for name, plan in self._known.running.items() if name not in known
+        }
         anew = sorted(self._unbuilt)
         if watermark > BEGIN_OF_TIME:
             self._build(watermark)
         return anew
 
     def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> Group:
-        since = saved.began if saved.began > BEGIN_OF_TIME else self._since
-        around, state = self._around, unpack(saved.state)
-        ids = numbered(state)
-        if saved.slot is None:
-            group = start_alone(plans[0], around, since, saved.began, ids)
-        else:
-            bounds = saved.bounds
-            group = start_family(saved.slot, plans, around, since, saved.began, bounds, ids)
-        group.operator.take_over(state, watermark)
-        return group
+        return restored_group(saved, plans, self._around, self._since, watermark)
 
     def adopt(self, other: RunningPlans, watermark: int) -> None:
         """Goes on with what others know that stand at the same watermark; raises Corrupt when they
         are no plans of these.
         """
-        for saved in other.state():
-            if any(self._versions.get(name) != own for name, own in saved.plans.items()):
+        for saved in other.state(watermark):
+            if any(self._known.versions.get(name) != own for name, own in saved.plans.items()):
                 raise Corrupt("these are other policies", code="policy.other_plan")
-            plans = [self._plans[name] for name in saved.plans]
+            plans = [self._known.running[name] for name in saved.plans]
             for plan in plans:
                 if self._unbuilt.pop(plan.policy, None) is None:
                     self._leave(plan.policy)
@@ -299,6 +286,7 @@ class RunningPlans:
             saved.began = watermark
             self._groups.append(self._restored(saved, plans, watermark))
             self._settle_at = watermark
+        self.given.take_over(other.given.state(watermark))
 
 
 def _streams_of(ready: pa.RecordBatch | None) -> frozenset[str]:
