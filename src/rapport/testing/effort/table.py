@@ -18,7 +18,7 @@ from rapport.mediation.model.plan import Convert, Each, Object, Plan, Step, Vari
 from rapport.testing.effort.lines import PARTS, Line, Part, lines_of
 from rapport.testing.effort.uses import uses_by_hand
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples/mediation"
 PAGE = ROOT / "docs/concepts/mediation-effort.md"
 
