@@ -256,7 +256,6 @@ def test_machines_lose_what_they_are_told_to_and_hear_nobody_across_a_cut(
         machines.lose(0.3)
         assert 110 <= heard(200) <= 170
         machines.lose(0)
-        await asyncio.sleep(2.5)  # what loss kept from being told is told again
         machines.cut((0, 1, 2), (3, 4, 5))
         assert heard(10) == 0
         machines.heal()
@@ -335,6 +334,7 @@ def test_sealed_brokers_on_machines_of_their_own_bear_loss_and_a_cut(
                 tallies[f"loss {share:.0%}"] = tally
                 check(tally, share)
             machines.lose(0)
+            await asyncio.sleep(2.5)  # what loss kept from being told is told again
             machines.cut((0, 1, 2), (3, 4, 5))
             # What machines 0 and 1 tell is at brokers 1 and 2.
             half = await ask_for(asking[:2], _any_of(chance, names[:2]), seconds=1, every_ms=100)
