@@ -108,13 +108,20 @@ def _generation(quick: bool) -> list[Result]:
 
 
 def _update(quick: bool) -> list[Result]:
-    """Figure 4.17."""
-    events = 300 if quick else 3_000
+    """Figure 4.17. Of some rounds the quietest: what a change does is in each of them, and a hiccup
+    of the machine in one.
+    """
+    rounds, events = (1, 300) if quick else (3, 1_500)
     results: list[Result] = []
     for rules in (1, 100):
-        still = uvloop.run(delays(rules, events, changing=False)).events
-        moved = uvloop.run(delays(rules, events, changing=True))
+        turns = [
+            [uvloop.run(delays(rules, events, changing=changing)) for changing in (False, True)]
+            for _ in range(rounds)
+        ]
+        still = min((turn[0].events for turn in turns), key=max)
+        moved = min((turn[1] for turn in turns), key=lambda found: max(found.events))
         what = f"events on a beat of {BEAT_MS:g} ms, interpretation with {rules} rules"
+        what += f", quietest of {rounds} rounds"
         results += [
             limit(f"delay p99, {what}, no change", share(still, 99), "ms"),
             limit(f"delay max, {what}, no change", max(still), "ms"),
