@@ -14,13 +14,11 @@ from cyclopts import Parameter
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, UnknownName
 
+_ROOMS = ("channel", "communication", "context", "ensemble", "mediation", "policy", "spark")
 _MODULES = {
-    **{name: f"{name}.measuring" for name in ("channel", "communication", "context", "ensemble")},
+    **{name: f"{name}.measuring" for name in _ROOMS},
     **{name: f"channel.{name}" for name in ("doors", "embedded", "history", "soap")},
-    "mediation": "mediation",
     "peers": "peers",
-    "policy": "policy.measuring",
-    "spark": "spark.measuring",
 }
 NAMES = tuple(sorted(_MODULES))
 _WITH_FULL = ("channel", "communication", "context", "embedded", "history", "spark")

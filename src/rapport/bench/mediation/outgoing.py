@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import uvloop
 
-from rapport.bench.mediation_events import ROOT_TYPE, interpretations, values
+from rapport.bench.mediation.events import ROOT_TYPE, interpretations, values
 from rapport.bench.results import Result, rate
 from rapport.channel.backends.memory import open_memory
 from rapport.core.event import Event, StoredEvent

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, Form, interpretations
-from rapport.bench.mediation_reflective import Reflective
+from rapport.bench.mediation.events import PRODUCER, ROOT_TYPE, SENT, Form, interpretations
+from rapport.bench.mediation.reflective import Reflective
 from rapport.core.event import StoredEvent
 from rapport.mediation.model.straight import (
     Batch,

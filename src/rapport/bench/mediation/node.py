@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import uvloop
 
-from rapport.bench.mediation_throughput import BATCH
-from rapport.bench.mediation_ways import Baseline, ByReflection, ContentBased, Mediated, Way
+from rapport.bench.mediation.throughput import BATCH
+from rapport.bench.mediation.ways import Baseline, ByReflection, ContentBased, Mediated, Way
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import load_settings

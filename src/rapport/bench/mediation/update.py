@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, interpretations, value
+from rapport.bench.mediation.events import PRODUCER, ROOT_TYPE, SENT, interpretations, value
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.model.beside import beside
 from rapport.mediation.model.changes import Declare, apply_change

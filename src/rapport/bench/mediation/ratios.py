@@ -13,9 +13,9 @@ from statistics import median
 
 import uvloop
 
-from rapport.bench.mediation_events import Form
-from rapport.bench.mediation_inside import Makers, in_turn, where_inside
-from rapport.bench.mediation_ways import ContentBased, Mediated
+from rapport.bench.mediation.events import Form
+from rapport.bench.mediation.inside import Makers, in_turn, where_inside
+from rapport.bench.mediation.ways import ContentBased, Mediated
 from rapport.bench.results import Result, rate
 
 _FORMS: tuple[Form, ...] = ("flat", "deep")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import uvloop
 
-from rapport.bench.mediation_events import Form, events
-from rapport.bench.mediation_throughput import BATCH, PUBLISHERS, Took, seconds_of
-from rapport.bench.mediation_ways import (
+from rapport.bench.mediation.events import Form, events
+from rapport.bench.mediation.throughput import BATCH, PUBLISHERS, Took, seconds_of
+from rapport.bench.mediation.ways import (
     AtConsumers,
     Baseline,
     ByReflection,

@@ -14,7 +14,7 @@ import msgspec
 import uvloop
 
 from rapport.bench.channel.door_clients import post_all, post_request
-from rapport.bench.mediation_events import PRODUCER, ROOT_TYPE, SENT, interpretations
+from rapport.bench.mediation.events import PRODUCER, ROOT_TYPE, SENT, interpretations
 from rapport.mediation.model.straight import straight_through
 
 _CHUNK = 256 * 1024

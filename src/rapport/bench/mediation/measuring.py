@@ -16,12 +16,12 @@ from typing import Any
 
 import uvloop
 
-from rapport.bench.mediation_doors import CONNECTIONS, WAYS, Doors, running_node, seconds_over_doors
-from rapport.bench.mediation_events import AFFECTED, ATTRIBUTES, Form
-from rapport.bench.mediation_inside import locality, ways_inside
-from rapport.bench.mediation_outgoing import said
-from rapport.bench.mediation_ratios import WITHIN_5, WITHIN_15, by_rounds, ratios
-from rapport.bench.mediation_transformers import (
+from rapport.bench.mediation.doors import CONNECTIONS, WAYS, Doors, running_node, seconds_over_doors
+from rapport.bench.mediation.events import AFFECTED, ATTRIBUTES, Form
+from rapport.bench.mediation.inside import locality, ways_inside
+from rapport.bench.mediation.outgoing import said
+from rapport.bench.mediation.ratios import WITHIN_5, WITHIN_15, by_rounds, ratios
+from rapport.bench.mediation.transformers import (
     TYPES,
     Speeds,
     generation_ms,
@@ -30,7 +30,7 @@ from rapport.bench.mediation_transformers import (
     speeds,
     weight,
 )
-from rapport.bench.mediation_update import BEAT_MS, delays
+from rapport.bench.mediation.update import BEAT_MS, delays
 from rapport.bench.results import Result, limit, rate, share
 
 _BATCH = 10_000

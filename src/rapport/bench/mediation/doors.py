@@ -18,10 +18,11 @@ from typing import cast
 
 import msgspec
 
-from rapport.bench import mediation_external, mediation_node
 from rapport.bench.channel.door_clients import post_all, post_request
-from rapport.bench.mediation_events import SENT, events
-from rapport.bench.mediation_external import Between
+from rapport.bench.mediation import external as mediation_external
+from rapport.bench.mediation import node as mediation_node
+from rapport.bench.mediation.events import SENT, events
+from rapport.bench.mediation.external import Between
 from rapport.core.errors import Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.testing.processes.node import NodeProcess

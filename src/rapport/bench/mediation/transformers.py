@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rapport.bench.mediation_events import (
+from rapport.bench.mediation.events import (
     ATTRIBUTES,
     PRODUCER,
     SENT,
@@ -21,7 +21,7 @@ from rapport.bench.mediation_events import (
     producer,
     values,
 )
-from rapport.bench.mediation_reflective import Reflective
+from rapport.bench.mediation.reflective import Reflective
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.model.changes import load
 from rapport.mediation.model.checking import Checked

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rapport.bench.mediation_ways import Way
+from rapport.bench.mediation.ways import Way
 from rapport.channel.logged.channel import LoggedChannel
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.event import Event
