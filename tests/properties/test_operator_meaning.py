@@ -266,6 +266,14 @@ def kinds_in(plan: Plan) -> set[str]:
     return kinds
 
 
+def test_readings_of_one_time_and_id_are_one_cause() -> None:
+    """Two people in one event lead to the same clause: not the order of rows decides who is named,
+    but the order of identities.
+    """
+    chance = Chance(33_965)
+    agrees(chance, events=chance.randint(1, 60))
+
+
 @pytest.mark.long
 def test_thousands_of_policies_mean_what_the_evaluator_says() -> None:
     for seed in range(10_000):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rapport.core.detection import Cause
 from rapport.policy.runners.operators.activations import Activations
 from rapport.policy.runners.operators.causes import causes_of_rows
 from rapport.policy.runners.operators.decide import (
@@ -176,11 +177,21 @@ class MixedClauses:
                 events[:, 2 * place] = frame[f"event{term}"]
                 other = frame[f"other{term}"]
                 events[:, 2 * place + 1] = np.where(other < 0, _LAST, other)
+        self._tell_by_time_and_id(events)
         events.sort(axis=1)
         events[:, 1:][events[:, 1:] == events[:, :-1]] = _LAST
         events.sort(axis=1)
         events[events == _LAST] = -1
         return {f"cause{place}": events[:, place] for place in range(4)}
+
+    def _tell_by_time_and_id(self, events: Array) -> None:
+        """Events of one time and id are one cause, so one ordinal stands for all of them."""
+        causes = self._window.events.causes(events[events != _LAST])
+        first: dict[Cause, int] = {}
+        for ordinal in sorted(causes):
+            own = first.setdefault(causes[ordinal], ordinal)
+            if own != ordinal:
+                events[events == ordinal] = own
 
     def _cause_lists(self, frame: Columns, part: Part) -> Array:
         names = [f"{name}{term}" for term in part.needs() for name in ("event", "other")]
