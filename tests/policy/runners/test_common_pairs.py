@@ -26,6 +26,7 @@ from rapport.policy.runners.operators.shared_steps import SharedSteps
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.sharing.saved import SavedGroup
 from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.feeding import fed, of
 from rapport.testing.varied.worlds import ONTOLOGY, random_world, readings_batch
 from rapport.testing.work import calls
 
@@ -72,22 +73,11 @@ def started(*plans: Plan) -> LocalRunner:
     return LocalRunner(plans, WORLD.pull, lateness_ms=0)
 
 
-def fed(runner: LocalRunner, readings: Sequence[Reading], size: int = 10) -> list[Detection]:
-    found = []
-    for first in range(0, len(readings), size):
-        found += runner.feed(readings_batch(readings[first : first + size]))
-    return found
-
-
 def alone(plan: Plan, readings: Sequence[Reading], since: int = 0) -> list[Detection]:
     runner = started()
     fed(runner, readings[:since])
     runner.deploy(plan)
     return fed(runner, readings[since:]) + runner.finish()
-
-
-def of(policy: str, found: list[Detection]) -> list[Detection]:
-    return [item for item in found if item.policy == policy]
 
 
 def pairs(runner: LocalRunner) -> set[CommonPairs]:

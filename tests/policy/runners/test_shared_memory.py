@@ -18,6 +18,7 @@ from rapport.policy.runners.operators import activations, make_operator
 from rapport.policy.runners.operators.activations import KnownActivations
 from rapport.policy.runners.operators.common_steps import CommonStep
 from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.feeding import fed, of
 from rapport.testing.varied.worlds import ONTOLOGY, Pull, random_world, readings_batch
 
 WORLD = random_world(Chance(11), events=160)
@@ -47,20 +48,9 @@ def started(*plans: Plan) -> LocalRunner:
     return LocalRunner(plans, WORLD.pull, lateness_ms=0)
 
 
-def fed(runner: LocalRunner, readings: list[Reading], size: int = 10) -> list[Detection]:
-    found = []
-    for first in range(0, len(readings), size):
-        found += runner.feed(readings_batch(readings[first : first + size]))
-    return found
-
-
 def alone(plan: Plan, readings: list[Reading]) -> list[Detection]:
     runner = started(plan)
     return fed(runner, readings) + runner.finish()
-
-
-def of(policy: str, found: list[Detection]) -> list[Detection]:
-    return [item for item in found if item.policy == policy]
 
 
 def commons(runner: LocalRunner) -> set[CommonStep]:

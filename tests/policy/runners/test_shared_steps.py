@@ -24,6 +24,7 @@ from rapport.policy.runners.operators.output_order import in_output_order
 from rapport.policy.runners.operators.shared_steps import SharedSteps, StepCounts
 from rapport.tables.instances import Instances
 from rapport.testing.judge.occurrences import Reading
+from rapport.testing.varied.feeding import fed
 from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
 
 WORLD = random_world(Chance(11), events=120)
@@ -51,13 +52,6 @@ def unlike(count: int) -> list[Plan]:
 
 def started(plans: Sequence[Plan]) -> LocalRunner:
     return LocalRunner(plans, WORLD.pull, lateness_ms=0)
-
-
-def fed(runner: LocalRunner, readings: Sequence[Reading], size: int = 10) -> list[Detection]:
-    found = []
-    for first in range(0, len(readings), size):
-        found += runner.feed(readings_batch(readings[first : first + size]))
-    return found
 
 
 def total(runner: LocalRunner) -> StepCounts:

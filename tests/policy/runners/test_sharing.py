@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rapport.core.detection import Detection, detection_lines
+from rapport.core.detection import detection_lines
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.policy.compiler.compile import compile_policy
@@ -30,8 +30,8 @@ from rapport.policy.runners.sharing.slots import (
     slots_of,
 )
 from rapport.tables.instances import Instances
-from rapport.testing.judge.occurrences import Reading
-from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world, readings_batch
+from rapport.testing.varied.feeding import fed
+from rapport.testing.varied.worlds import ONTOLOGY, WINDOW_MS, Pull, random_world
 
 ALONE = "  A is inside R\n  A is not within {}m of B or B is not inside R"
 WORLD = random_world(Chance(11), events=120)
@@ -59,13 +59,6 @@ def distances(*metres: float) -> list[Plan]:
 def groups(runner: LocalRunner) -> list[list[str]]:
     """Which policies are executed together."""
     return sorted(sorted(group.plans) for group in runner._running._groups)
-
-
-def fed(runner: LocalRunner, readings: Sequence[Reading], size: int = 10) -> list[Detection]:
-    found = []
-    for first in range(0, len(readings), size):
-        found += runner.feed(readings_batch(readings[first : first + size]))
-    return found
 
 
 # --- which plans are alike ---

@@ -20,7 +20,8 @@ _PAGE = 1_000
 class Scratch:
     """Tables of key to bytes, keys in order; holds memory for `most` records, however many there
     are. Beyond that a look costs some microseconds, and a change of many one write to disk. The
-    file is gone when this is closed, forgotten, or the process ends.
+    file is gone when this is closed, forgotten, or the process ends; a kill leaves it behind, in
+    a directory that only its owner can read.
     """
 
     def __init__(self, most: int = MOST_IN_MEMORY) -> None:
