@@ -25,7 +25,7 @@ from rapport.mediation.model.money import ChangeCurrency, RateTable
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.mediation.outgoing.speech import Said, Speech
-from rapport.mediation.outgoing.usual import Usual
+from rapport.mediation.usual import Usual
 
 CONCEPTS = {
     "station": {

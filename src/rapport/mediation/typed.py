@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from rapport.mediation.model.references import feeds_of, functions_needed
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.rejection import Rejected, Rejection
+from rapport.mediation.typed_rows import TypedRows, are_rows_read
 
 _ENCODE = msgspec.json.Encoder().encode
 
@@ -57,28 +59,41 @@ class TypedTransformer:
         self._format: Format = format_named(self._choice.name, self._choice.options)
         self.memory = memory or SourceMemory()
         self.stamp, self.into = stamp_of(interpretations, name, self._choice), binding.into
+        self._raw_channel = binding.raw_channel
         self._surroundings = surroundings or Surroundings()
         self.may_block = bool(functions_needed(interpretations, name))
         self.feeds = feeds_of(interpretations, name)
         self._transformers: dict[str, Transformer] = {}
         self._only = self._only_type()
+        self._rows = self._made_rows()
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings (or events of root) and rejections, each in order."""
         found: list[Event] = []
         rejections: list[Rejection] = []
-        for stored in events:
-            try:
-                documents = self._format.read(stored.event, self.memory.format)
-            except Exception as error:
-                rejections.append(self._rejection(error, stored))
-                continue
-            for document in documents:
-                try:
-                    found += self._apply(document, stored)
-                except Exception as error:  # one bad event must never stop the others
-                    rejections.append(self._rejection(error, stored))
+        turned = self._rows.turned(events) if self._rows is not None else repeat(None)
+        for stored, usual in zip(events, turned, strict=False):
+            if usual is None:
+                self._apply_alone(stored, found, rejections)
+            else:
+                (said, data), raw = usual, stored.event
+                headers = self._headers(stored)
+                found.append(Event(raw.source, raw.id, said, raw.subject, raw.time, data, headers))
         return found, rejections
+
+    def _apply_alone(
+        self, stored: StoredEvent, found: list[Event], rejections: list[Rejection]
+    ) -> None:
+        try:
+            documents = self._format.read(stored.event, self.memory.format)
+        except Exception as error:
+            rejections.append(self._rejection(error, stored))
+            return
+        for document in documents:
+            try:
+                found += self._apply(document, stored)
+            except Exception as error:  # one bad event must never stop the others
+                rejections.append(self._rejection(error, stored))
 
     def prepare(self) -> None:
         """Generates now what is otherwise generated when an event of a type first comes."""
@@ -90,6 +105,8 @@ class TypedTransformer:
                 self._transformer(name)
             except InterpretationError:
                 continue  # its events are rejected with the reason when they come
+            if self._rows is not None:
+                self._rows.prepare(name)
 
     def source_text(self) -> str:
         """The generated Python for every type that can be received."""
@@ -97,7 +114,7 @@ class TypedTransformer:
         return "\n\n".join(self._transformer(name).source for name in names)
 
     def _apply(self, document: Document, stored: StoredEvent) -> list[Event]:
-        type_name = self._type_of(document, stored.event)
+        type_name = self._type_of(document.type, stored.event)
         value = as_declared(document, self._scope.types, type_name, self._choice)
         if self._binding.concept:
             names = (KEY, TIME, *self._binding.attributes)
@@ -132,19 +149,23 @@ class TypedTransformer:
         raw = stored.event
         own_id = ":".join(each for each in (raw.id, document.id, part) if each)
         time = _time_of(document, stored)
-        headers = {
-            **raw.headers,
-            CAUSE: cause_text(raw.id),
-            INTERPRETATION: self.stamp,
-            "rawchannel": self._binding.raw_channel,
-            "rawposition": str(stored.position),
-        }
+        headers = self._headers(stored)
         said = value.get("@type") or result_type
         if said not in self._concepts:
             return [Event(raw.source, own_id, said, raw.subject, time, _ENCODE(value), headers)]
         if value.get(TIME) is not None:
             time = fields.root_time(value[TIME], TIME)
         return list(self._readings(said, value, Event(raw.source, own_id, "", "", time), headers))
+
+    def _headers(self, stored: StoredEvent) -> dict[str, str]:
+        raw = stored.event
+        return {
+            **raw.headers,
+            CAUSE: cause_text(raw.id),
+            INTERPRETATION: self.stamp,
+            "rawchannel": self._raw_channel,
+            "rawposition": str(stored.position),
+        }
 
     def _readings(
         self, concept: str, value: Mapping[str, Any], frame: Event, headers: dict[str, str]
@@ -173,14 +194,28 @@ class TypedTransformer:
                 headers,
             )
 
-    def _type_of(self, document: Document, event: Event) -> str:
+    def _made_rows(self) -> TypedRows | None:
+        """None where an event has to be looked at by itself: conversions learn from it, or it is
+        made into readings.
+        """
+        if self.feeds or self._binding.concept or not are_rows_read(self._choice):
+            return None
+        return TypedRows(
+            self._interpretations.types_met(self._binding.interpretation),
+            self._surroundings,
+            lambda event: self._type_of("", event),
+            self._transformer,
+            lambda transformer: transformer.plan.result_type not in self._concepts,
+        )
+
+    def _type_of(self, told: str, event: Event) -> str:
         """What the format says, else the site, else the envelope, else the only one there is."""
-        for name in (document.type, self._binding.speaks, event.type):
+        for name in (told, self._binding.speaks, event.type):
             if name and self._scope.types.is_complex(name):
                 return name
         if self._only:
             return self._only
-        said = document.type or self._binding.speaks or event.type
+        said = told or self._binding.speaks or event.type
         known = self._scope.types.complex_names
         error = UnknownName("type", said, known, code="type.unexpected")
         raise Rejected(error.code, error.message, error.hint or 'say type = "..." of the source')

@@ -40,10 +40,8 @@ from rapport.mediation.model.straight import (
     Bound,
     Comparison,
     straight_batch,
-    straight_read,
     straight_reading,
     straight_through,
-    straight_write,
 )
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType, Type
@@ -217,27 +215,25 @@ def test_bytes_to_bytes_gives_what_the_transformers_give_and_nothing_where_they_
     first = (arrive.plan, held.types_met("producer"))
     second = (leave.plan, held.types_met("consumer"))
     to_root, through = straight_through([first]), straight_through([first, second])
-    halves = straight_read(*first)
+    arriving, leaving = straight_batch([first]), straight_batch([second])
     assert to_root is not None
     assert through is not None
-    assert halves is not None
-    read, form = halves
-    write = straight_write(form, *second)
-    assert write is not None
+    assert arriving is not None
+    assert leaving is not None
     types = {one.name: one for one in held.named("producer").types if isinstance(one, ComplexType)}
     for _ in range(4):
         sent = data.draw(texts(said, types))
         for new, expected in (
             (to_root(sent), plainly(sent, arrive)),
             (through(sent), plainly(sent, arrive, leave)),
-            (_by_halves(read, write, sent), plainly(sent, arrive, leave)),
+            (_by_halves(arriving, leaving, sent), plainly(sent, arrive, leave)),
         ):
             assert new is None or canonical(new) == expected, (sent, new, expected)
 
 
-def _by_halves(read: Any, write: Any, sent: bytes) -> Any:
-    between = read(sent)
-    return None if between is None else write(between)
+def _by_halves(arriving: Any, leaving: Any, sent: bytes) -> Any:
+    (between,) = arriving([sent])
+    return None if between is None else leaving([between])[0]
 
 
 @given(ways(), st.data())

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvloop
 
+from rapport.bench.mediation.arriving import arriving
 from rapport.bench.mediation.doors import CONNECTIONS, WAYS, Doors, running_node, seconds_over_doors
 from rapport.bench.mediation.events import AFFECTED, ATTRIBUTES, Form
 from rapport.bench.mediation.inside import locality, ways_inside
@@ -41,7 +42,8 @@ _FORMS: tuple[Form, ...] = ("flat", "deep")
 def run(quick: bool) -> dict[str, Any]:
     """Three minutes, 15 s when quick; progress goes to stderr."""
     results: list[Result] = []
-    parts = (_weight, _speeds, _generation, _update, said, ways_inside, ratios, locality, _doors)
+    alone = (_weight, _speeds, _generation, _update, arriving, said)
+    parts = (*alone, ways_inside, ratios, locality, _doors)
     for part in parts:
         sys.stderr.write(f"{part.__name__.strip('_').replace('_', ' ')} …\n")
         results += part(quick)

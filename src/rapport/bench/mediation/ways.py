@@ -13,18 +13,11 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from rapport.bench.mediation.by_hand import BY_HAND
 from rapport.bench.mediation.events import PRODUCER, ROOT_TYPE, SENT, Form, interpretations
 from rapport.bench.mediation.reflective import Reflective
 from rapport.core.event import StoredEvent
-from rapport.mediation.model.straight import (
-    Batch,
-    Bound,
-    Read,
-    Write,
-    straight_batch,
-    straight_read,
-    straight_write,
-)
+from rapport.mediation.model.straight import Batch, Bound, straight_batch
 
 Values = list[Any]
 Work = Callable[[Sequence[StoredEvent]], Values]
@@ -96,7 +89,8 @@ class ContentBased:
 
 class Mediated:
     """To root, filtered there, from root to each interpretation of a consumer, encoded again: from
-    bytes to bytes, in one step where all consumers want the same.
+    bytes to bytes, in one step where all consumers want the same, else by the bytes of root, as a
+    node keeps them.
     """
 
     def __init__(self, form: Form, *, readers: int) -> None:
@@ -107,13 +101,12 @@ class Mediated:
             (held.plan(name, ROOT_TYPE, "out"), held.types_met(name))
             for name in (f"consumer-{number}" for number in range(readers))
         ]
+        warm = Bound("a0", ">", _COLDEST_C)
         if readers == 1:
-            warm = Bound("a0", ">", _COLDEST_C)
-            self.readers = [Once(_filtered(there(straight_batch([arrive, leave[0]], warm))))]
+            self.readers = [Once(_of_data(there(straight_batch([arrive, leave[0]], warm))))]
             return
-        read, root = there(straight_read(*arrive))
-        known = Once(_filtered_at(read, root.fields["a0"].slot))
-        self.readers = [Once(_written(known, there(straight_write(root, *each)))) for each in leave]
+        root = Once(_of_data(there(straight_batch([arrive], warm))))
+        self.readers = [Once(_said(root, there(straight_batch([each])))) for each in leave]
 
     def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
         """In the consumer's own terms."""
@@ -121,32 +114,33 @@ class Mediated:
         return [each for each in told if each]
 
 
-def _filtered(through: Batch) -> Work:
+def _of_data(through: Batch) -> Work:
     """Those that are not wanted are empty. An event that is not as its type says would be None,
     and be missed by who counts what arrives.
     """
     return lambda batch: through([item.event.data for item in batch])
 
 
-def _filtered_at(read: Read, slot: str) -> Work:
-    def work(batch: Sequence[StoredEvent]) -> Values:
-        at_root = [read(item.event.data) for item in batch]
-        return [each if getattr(each, slot) > _COLDEST_C else None for each in at_root]
-
-    return work
-
-
-def _written(root: Once, write: Write) -> Work:
-    def work(batch: Sequence[StoredEvent]) -> Values:
-        return [None if each is None else write(each) for each in root.of(batch)]
-
-    return work
+def _said(root: Once, through: Batch) -> Work:
+    """The filter lets everything pass, so that nothing is empty here."""
+    return lambda batch: through(root.of(batch))
 
 
 def there(found: _Found | None) -> _Found:
     """What can be made of the plans of a benchmark."""
     assert found is not None
     return found
+
+
+class ByHand:
+    """As mediated, written for these types by hand."""
+
+    def __init__(self, form: Form) -> None:
+        self._told = Once(BY_HAND[form])
+
+    def deliver(self, batch: Sequence[StoredEvent], consumer: int) -> list[bytes]:
+        """In the consumer's own terms."""
+        return [each for each in self._told.of(batch) if each]
 
 
 class AtConsumers:

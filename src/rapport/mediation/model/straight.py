@@ -42,10 +42,6 @@ Batch = Callable[[Sequence[bytes]], list[bytes | None]]
 """The same for several events, each by itself."""
 ReadingThrough = Callable[[bytes, int], bytes | None]
 """From data and time of a reading."""
-Read = Callable[[bytes], Any]
-"""To the struct of the result, which is not encoded yet, or None."""
-Write = Callable[[Any], bytes | None]
-"""On from there."""
 
 Way = Sequence[tuple[Plan, Types]]
 """Plans one after the other, each with the types it speaks of (`Interpretations.types_met`)."""
@@ -78,7 +74,7 @@ def straight_through(way: Way, surroundings: Surroundings | None = None) -> Thro
     Takes about as long as the transformers; keep it as long.
     """
     calls = Calls(surroundings)
-    writer = StraightWriter(calls, own=True)
+    writer = StraightWriter(calls)
     try:
         decoded, form, tail = _turned(writer, way)
     except NotStraightError:
@@ -109,7 +105,7 @@ def _made_batch(
     way: Way, wanted: Bound | None, surroundings: Surroundings | None, *, may_be_uncut: bool
 ) -> Batch:
     calls = Calls(surroundings)
-    writer = StraightWriter(calls, own=True, give_up="told.append(None); continue")
+    writer = StraightWriter(calls, give_up="told.append(None); continue")
     uncut: list[Uncut] = []
     decoded, form, tail = _turned(writer, way, wanted, uncut if may_be_uncut else None)
     if surroundings is not None and not calls.are_none:
@@ -149,39 +145,6 @@ def _turned(
     return decoded, form, tail
 
 
-def straight_read(
-    plan: Plan, types: Types, surroundings: Surroundings | None = None
-) -> tuple[Read, Form] | None:
-    """The first half, for several who go on from the same; the form says where attributes are."""
-    calls = Calls(surroundings)
-    writer = StraightWriter(calls, own=True)
-    try:
-        decoded = decoded_form(types, plan.type, _only_step(plan))
-        tail, form = writer.turned(_only_step(plan), types, decoded, "value")
-        _untagged(form)
-        writer.check()
-    except NotStraightError:
-        return None
-    decode = msgspec.json.Decoder(decoded.struct).decode
-    return _compiled(writer, calls, "data", "value = decode(data)", tail, decode=decode), form
-
-
-def straight_write(
-    form: Form, plan: Plan, types: Types, surroundings: Surroundings | None = None
-) -> Write | None:
-    """The other half; what was read stays as it is."""
-    calls = Calls(surroundings)
-    writer = StraightWriter(calls, own=False)
-    try:
-        tail, result = writer.turned(_only_step(plan), types, form, "value")
-        _untagged(result)
-        writer.check()
-    except NotStraightError:
-        return None
-    found: Write = _compiled(writer, calls, "value", "", f"encode({tail})")
-    return found
-
-
 def straight_reading(
     plan: Plan,
     types: Types,
@@ -191,7 +154,7 @@ def straight_reading(
 ) -> ReadingThrough | None:
     """For readings of one attribute of a concept, whose type the plan is about."""
     calls = Calls(surroundings)
-    writer = StraightWriter(calls, own=True)
+    writer = StraightWriter(calls)
     try:
         step = _only_step(plan)
         calculated = any(part.attribute == attribute and is_formula(part) for part in step.parts)

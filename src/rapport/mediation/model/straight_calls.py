@@ -37,9 +37,9 @@ class Calls:
         """Whether the text says everything itself: nothing can ask what time it is."""
         return len(self.names) == 1
 
-    def step(self, step: Step, types: Types, *, own: bool) -> str:
-        """A step as the transformer does it, with text of its own."""
-        writer = Writer(own=own)
+    def step(self, step: Step, types: Types) -> str:
+        """A step as the transformer does it, with text of its own; what it is given is used up."""
+        writer = Writer(own=True)
         about = writer.function(step, "part")
         names: dict[str, Any] = {name: getattr(runtime, name) for name in _NAMES}
         names["Rejected"] = Rejected

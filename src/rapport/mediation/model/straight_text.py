@@ -53,11 +53,9 @@ class StraightWriter:
     finds them there.
     """
 
-    def __init__(self, calls: Calls, *, own: bool, give_up: str = "return None") -> None:
-        """`own`: the structs it is given may be written into; `give_up`: what the text does when
-        something is not usual.
-        """
-        self._calls, self._own, self._give_up = calls, own, give_up
+    def __init__(self, calls: Calls, *, give_up: str = "return None") -> None:
+        """`give_up`: what the text does when something is not usual."""
+        self._calls, self._give_up = calls, give_up
         self.lines: list[str] = []
         self.structs: dict[str, type[msgspec.Struct]] = {}
         self._types = Types(())
@@ -142,7 +140,7 @@ class StraightWriter:
     # --- objects ----------------------------------------------------------------------------------
 
     def _turned(self, step: Object, form: Form, variable: str) -> tuple[str, Form]:
-        if self._own and not step.shape and step.only is None and step.tag in (LEAVE, ""):
+        if not step.shape and step.only is None and step.tag in (LEAVE, ""):
             return variable, self._in_place(step, form, variable)
         held = {
             name: Held(self._present(f"{variable}.{field.slot}"), field)
@@ -233,7 +231,7 @@ class StraightWriter:
             return result, _replace(field, form=form)
         if is_formula(part):
             return value, self._formula(part, value, held)
-        call = self._calls.step(step, self._types, own=self._own)
+        call = self._calls.step(step, self._types)
         self._write(f"{value} = {call}({value})")
         return value, _replace(field, kind="plain", most=math.inf)
 

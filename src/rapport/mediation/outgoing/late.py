@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rapport.core.errors import Unsupported
-from rapport.core.event import StoredEvent
+from rapport.core.event import Event, StoredEvent
 from rapport.core.release import unmarked
 from rapport.core.signature import without_raw_signature
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.in_force import InForce
-from rapport.mediation.lane import GivesMeaning
+from rapport.mediation.lane import RAW_POSITION, GivesMeaning
 from rapport.mediation.model.feeding import remembers
 from rapport.mediation.outgoing.originals import as_received
 from rapport.mediation.outgoing.speech import Said, Speech
@@ -55,19 +55,42 @@ class LateSpeech:
         """The raw event as it is when the consumer speaks as its producer, else in its words."""
         if self.is_own:
             return Said((as_received(stored.event, self.stamp),), is_made=False)
-        found, rejections = self._meaning.apply_many([stored])
-        sealed = (without_raw_signature(unmarked(each), stored.event) for each in found)
-        parts = [
-            self._speech.say(StoredEvent(stored.position, stored.received, each)) for each in sealed
-        ]
-        faults = [(one.code, one.message) for one in rejections]
-        faults += [(one.code, one.message) for one in parts if one.code]
-        code, message = faults[0] if faults else ("", "")
-        return Said(tuple(event for part in parts for event in part.events), code, message)
+        return self._said([stored])[stored.position]
 
     def say_all(self, stored: Sequence[StoredEvent]) -> list[Said]:
-        """What `say` says of each."""
-        return [self.say(one) for one in stored]
+        """What `say` says of each; those of one type cost less together."""
+        if self.is_own:
+            return [self.say(one) for one in stored]
+        said = self._said(list({one.position: one for one in stored}.values()))
+        return [said[one.position] for one in stored]
+
+    def _said(self, stored: Sequence[StoredEvent]) -> dict[int, Said]:
+        """By position."""
+        found, rejections = self._meaning.apply_many(stored)
+        raw = {str(one.position): one for one in stored}
+        at_root = [_at_root(each, raw[each.headers[RAW_POSITION]]) for each in found]
+        parts: dict[int, list[Said]] = {one.position: [] for one in stored}
+        for root, said in zip(at_root, self._speech.say_all(at_root), strict=True):
+            parts[root.position].append(said)
+        faults: dict[int, tuple[str, str]] = {}
+        for one in rejections:
+            faults.setdefault(one.position, (one.code, one.message))
+        return {
+            position: _together(several, faults.get(position))
+            for position, several in parts.items()
+        }
+
+
+def _at_root(event: Event, raw: StoredEvent) -> StoredEvent:
+    sealed = without_raw_signature(unmarked(event), raw.event)
+    return StoredEvent(raw.position, raw.received, sealed)
+
+
+def _together(parts: Sequence[Said], fault: tuple[str, str] | None) -> Said:
+    """What became of one raw event; of several faults the first, those of its meaning before."""
+    faults = [fault] if fault else [(one.code, one.message) for one in parts if one.code]
+    code, message = faults[0] if faults else ("", "")
+    return Said(tuple(event for part in parts for event in part.events), code, message)
 
 
 def _in_order_only(in_force: InForce, binding: SourceBinding) -> bool:

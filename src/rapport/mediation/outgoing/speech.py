@@ -23,9 +23,9 @@ from rapport.mediation.model.references import functions_needed as functions_cal
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
 from rapport.mediation.model.types import TAG
-from rapport.mediation.outgoing.usual import Usual
 from rapport.mediation.outgoing.written import is_json, written
 from rapport.mediation.rejection import Rejected
+from rapport.mediation.usual import Usual
 
 _OF_OTHER_DATA = frozenset((SIGNATURE, SIGNED_BY, DATA_TYPE, DATA_ENCODING))
 """Headers that would be untrue of data that were transformed."""
@@ -162,7 +162,7 @@ class Speech:
         except Rejected:
             return None  # said of every event when its turn comes, after what is wrong with itself
         types = self._in_force.typed.types_met(self.name)
-        return Usual(plan, types, attribute, declared, self._surroundings)
+        return Usual(plan, types, self._surroundings, attribute, declared)
 
     def _headers(self, event: Event) -> dict[str, str]:
         headers = {name: text for name, text in event.headers.items() if name not in _OF_OTHER_DATA}

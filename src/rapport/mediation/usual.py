@@ -1,4 +1,4 @@
-"""Events that are as their types declare them, said from bytes to bytes. [ME-8, ME-9]"""
+"""Events that are as their types declare them, turned from bytes to bytes. [ME-8, ME-9]"""
 
 from __future__ import annotations
 
@@ -23,25 +23,23 @@ _PATIENCE = 50
 
 
 class Usual:
-    """One type of events of root. Where most turn out not to be usual (attributes that no type
-    declares, say), nothing is tried any longer.
+    """Events of one type, on their way to root or from it. Where most turn out not to be usual
+    (attributes that no type declares, say), nothing is tried any longer.
     """
 
     def __init__(
         self,
         plan: Plan,
         types: Types,
-        attribute: str,
-        declared: ConceptAttribute | None,
         surroundings: Surroundings,
+        attribute: str = "",
+        declared: ConceptAttribute | None = None,
     ) -> None:
-        """`attribute` and what is declared of it, when the events are readings."""
+        """`attribute` and what is declared of it, when the events are readings of root."""
         self._surroundings, self._way = surroundings, [(plan, types)]
-        self._through: Through | None = None
+        self._is_reading = declared is not None
         self._reading: ReadingThrough | None = None
-        if declared is None:
-            self._through = straight_through(self._way, surroundings)
-        else:
+        if declared is not None:
             self._reading = straight_reading(plan, types, attribute, declared.type, surroundings)
         self.type = plan.result_type
         self._credit = _PATIENCE
@@ -68,9 +66,18 @@ class Usual:
         self._credit = _PATIENCE if unusual < len(found) else self._credit - unusual
         return found
 
+    def prepare(self) -> None:
+        """Makes now what is otherwise made when the first batch comes."""
+        _ = self._batch
+
+    @cached_property
+    def _through(self) -> Through | None:
+        """Made when the first comes alone: those of a source only ever come in batches."""
+        return None if self._is_reading else straight_through(self._way, self._surroundings)
+
     @cached_property
     def _batch(self) -> Batch | None:
         """Made when the first batch comes: many types are only ever said one by one."""
-        if self._through is None:
+        if self._is_reading:
             return None
         return straight_batch(self._way, surroundings=self._surroundings)
