@@ -54,7 +54,7 @@ class TypedRows:
         """Makes now what is otherwise made for the first row of a type."""
         usual = self._of_type(type_name)
         if usual is not None:
-            usual.prepare()
+            usual.prepare_batch()
 
     def turned(self, events: Sequence[StoredEvent]) -> list[Turned | None]:
         """What each event becomes; None: see to it by itself."""

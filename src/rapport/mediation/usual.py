@@ -67,12 +67,17 @@ class Usual:
         return found
 
     def prepare(self) -> None:
-        """Makes now what is otherwise made when the first batch comes."""
+        """Makes now what is otherwise made for the first event and for the first batch."""
+        _ = self._through
+        self.prepare_batch()
+
+    def prepare_batch(self) -> None:
+        """The same, where events only ever come in batches."""
         _ = self._batch
 
     @cached_property
     def _through(self) -> Through | None:
-        """Made when the first comes alone: those of a source only ever come in batches."""
+        """Made when the first comes alone."""
         return None if self._is_reading else straight_through(self._way, self._surroundings)
 
     @cached_property

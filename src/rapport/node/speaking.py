@@ -13,7 +13,9 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.query.own_terms import Views
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.mediation.changing.updating import Updating
 from rapport.mediation.in_force import InForce
+from rapport.mediation.lookups import Lookups
 from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
@@ -32,10 +34,6 @@ def make_outgoing(
     rights: Rights | None = None,
 ) -> Outgoing:
     """What says events of these channels in the interpretations of the repository."""
-
-    def tables() -> Tables | None:
-        return mediation.lookups if isinstance(mediation.lookups, Tables) else None
-
     paths = [str(site.directory.resolve())]
     return Outgoing(
         repository,
@@ -43,8 +41,20 @@ def make_outgoing(
         clock=clock,
         rights=rights,
         sources=mediation,
-        tables=tables,
+        tables=lambda: tables_of(mediation.lookups),
         functions=partial(site_functions, clock=clock, import_paths=paths),
+    )
+
+
+def tables_of(lookups: Lookups) -> Tables | None:
+    """The tables of the site, if that is what is looked up in."""
+    return lookups if isinstance(lookups, Tables) else None
+
+
+def prepare_words(updating: Updating, outgoing: Outgoing) -> None:
+    """From now on a change of interpretations finds ready what consumers need of it."""
+    updating.prepares.append(
+        lambda in_force, lookups: outgoing.prepare(in_force, tables_of(lookups))
     )
 
 

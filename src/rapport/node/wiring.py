@@ -39,6 +39,7 @@ from rapport.mediation.binding import SourceBinding
 from rapport.mediation.changing.updating import Updating
 from rapport.mediation.holding.release import Releasing
 from rapport.mediation.lane import SignReading
+from rapport.mediation.outgoing.outgoing import Outgoing
 from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 from rapport.node.care import ChannelCare
@@ -57,7 +58,7 @@ from rapport.node.pipeline_process import PipelineProcess, pipeline_command
 from rapport.node.policies import Policies
 from rapport.node.pushing import Pushing
 from rapport.node.reload import SiteReload
-from rapport.node.speaking import make_outgoing, serve_own_terms
+from rapport.node.speaking import make_outgoing, prepare_words, serve_own_terms
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.replaying.second_looker import SecondLooker
@@ -107,7 +108,7 @@ def make_node(
     outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
     serve_own_terms(opened, outgoing)
     policy = _policy(site, opened, clock, mediation)
-    meanings = Meanings(site, _updating(opened, repository, mediation, clock))
+    meanings = Meanings(site, _updating(opened, repository, mediation, outgoing, clock))
     fresh_tables = FreshTables(site, mediation, policy, clock, Chance.from_machine(), opened)
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
@@ -374,11 +375,17 @@ def _mediation(
 
 
 def _updating(
-    channels: LoggedChannels, repository: Repository, mediation: MediationReader, clock: Clock
+    channels: LoggedChannels,
+    repository: Repository,
+    mediation: MediationReader,
+    outgoing: Outgoing,
+    clock: Clock,
 ) -> Updating:
     own = node_identity(channels.records, Chance.from_machine().randbytes(8).hex())
     records = channels.records
-    return Updating(channels, repository, mediation, clock, node=own, records=records)
+    updating = Updating(channels, repository, mediation, clock, node=own, records=records)
+    prepare_words(updating, outgoing)
+    return updating
 
 
 def _policy(

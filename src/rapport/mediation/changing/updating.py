@@ -47,6 +47,11 @@ READER = "interpretations"
 _log = get_logger(__name__)
 T = TypeVar("T")
 
+Prepare = Callable[[InForce, Lookups], Callable[[], None]]
+"""Called beside the loop with what is to be in force; what it gives is called on the loop when it
+is.
+"""
+
 
 class _Next(msgspec.Struct, frozen=True):
     """What is put in force in one step."""
@@ -54,6 +59,7 @@ class _Next(msgspec.Struct, frozen=True):
     standing: Standing
     in_force: InForce
     meanings: Mapping[str, GivesMeaning]
+    others: tuple[Callable[[], None], ...]
     events: tuple[Event, ...]
     """To be on record before."""
 
@@ -85,6 +91,8 @@ class Updating:
         self._now: Together | None = None
         self._bindings: Mapping[str, SourceBinding] = reader.bindings
         self._lookups: Lookups = reader.lookups
+        self.prepares: list[Prepare] = []
+        """Who else needs something made beside the loop."""
         self.put_in_force: list[Callable[[], None]] = []
         """Called after every change, once it holds."""
 
@@ -249,8 +257,10 @@ class Updating:
             if name in typed:
                 typed.checked(name)
         meanings = self._reader.prepare(in_force, self._bindings, self._lookups)
+        others = tuple(prepare(in_force, self._lookups) for prepare in self.prepares)
         versions = version_events(in_force, self._kept.versions, self._clock.now_ms())
-        return _Next(standing, in_force, meanings, (*events, *filter(_can_be_kept, versions)))
+        recorded = (*events, *filter(_can_be_kept, versions))
+        return _Next(standing, in_force, meanings, others, recorded)
 
     async def _record_and_swap(
         self, next_: _Next, together: Together, *, record: bool = True
@@ -260,6 +270,8 @@ class Updating:
         # From here on no wait: lanes see the repository and their transformers change at once.
         self._repository.swap(next_.in_force)
         self._reader.take_over(next_.meanings, self._bindings, self._lookups)
+        for take_over in next_.others:
+            take_over()
         self._now = together
         for told in self.put_in_force:
             told()

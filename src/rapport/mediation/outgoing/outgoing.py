@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
 from rapport.channel.query.own_terms import View
-from rapport.core.errors import Unsupported
+from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
 from rapport.mediation.binding import RAW_PREFIX
+from rapport.mediation.in_force import InForce
 from rapport.mediation.model.surroundings import SiteTables, Surroundings
 from rapport.mediation.outgoing.cache import MOST_BYTES, Outcomes, key_of
 from rapport.mediation.outgoing.counts import Told
@@ -122,6 +123,30 @@ class Outgoing:
 
             self._views[interpretation] = query_view(speech, self.repository.in_force, say)
         return self._views[interpretation]
+
+    def prepare(self, in_force: InForce, tables: SiteTables | None) -> Callable[[], None]:
+        """Makes what consumers will need of these interpretations, beside the loop; the result puts
+        it in use, and is to be called on the loop in one step with the change of the repository.
+
+        Those that call functions of the site are made when the first event comes, in the thread
+        that the functions belong to.
+        """
+        speeches: dict[str, Speech] = {}
+        for name, former in self._speeches.copy().items():
+            try:
+                if functions_needed(in_force, name):
+                    continue
+                speech = Speech(in_force, name, None, Surroundings(tables))
+            except (UnknownName, InterpretationError):
+                continue  # who reads in it is told when it comes
+            speech.prepare(former.types_said())
+            speeches[name] = speech
+
+        def take_over() -> None:
+            self._forget()
+            self._speeches = speeches
+
+        return take_over
 
     async def close(self) -> None:
         """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""

@@ -4,7 +4,7 @@ ME-9]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -90,7 +90,7 @@ class Speech:
             return Said((event,), is_made=False)
         try:
             if event.type not in self._usual:
-                self._usual[event.type] = self._make_usual(event)
+                self._usual[event.type] = self._make_usual(event.type)
             return self._straight(event) or self._made(event, *self._root_value(event))
         except Rejected as rejected:
             return Said((), rejected.code, rejected.message[:500])
@@ -122,14 +122,29 @@ class Speech:
             ),
         ]
 
-    def _attribute(self, event: Event) -> ConceptAttribute | None:
+    def types_said(self) -> list[str]:
+        """The types of root that it was asked to say so far."""
+        return list(self._usual)
+
+    def prepare(self, types: Iterable[str]) -> None:
+        """Makes now what is otherwise made when the first events of these types come; for a speech
+        that nobody uses yet, from any thread.
+        """
+        for type_name in types:
+            if self.is_root or type_name not in self._known_types:
+                continue
+            usual = self._usual[type_name] = self._make_usual(type_name)
+            if usual is not None:
+                usual.prepare()
+
+    def _attribute(self, type_name: str) -> ConceptAttribute | None:
         """What a reading is of; None for events that are no readings."""
-        concept, _, attribute = event.type.partition(".")
+        concept, _, attribute = type_name.partition(".")
         return self._in_force.concepts.get(concept, {}).get(attribute)
 
     def _root_value(self, event: Event) -> tuple[str, Any]:
         """Type and value in root."""
-        declared, data = self._attribute(event), event.payload()
+        declared, data = self._attribute(event.type), event.payload()
         if declared is None:
             return event.type, data
         concept, _, attribute = event.type.partition(".")
@@ -152,15 +167,16 @@ class Speech:
         made = Event(event.source, event.id, usual.type, event.subject, event.time, data, headers)
         return Said((made,))
 
-    def _make_usual(self, event: Event) -> Usual | None:
-        if not is_json(self._format):
-            return None
-        declared = self._attribute(event)
-        concept, _, attribute = event.type.partition(".")
+    def _make_usual(self, type_name: str) -> Usual | None:
+        """Makes the transformer too."""
+        declared = self._attribute(type_name)
+        concept, _, attribute = type_name.partition(".")
         try:
-            plan = self._transformer(event.type if declared is None else concept).plan
+            plan = self._transformer(type_name if declared is None else concept).plan
         except Rejected:
             return None  # said of every event when its turn comes, after what is wrong with itself
+        if not is_json(self._format):
+            return None
         types = self._in_force.typed.types_met(self.name)
         return Usual(plan, types, self._surroundings, attribute, declared)
 
