@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rapport.channel.mqtt.topics import is_topic
-from rapport.cli import ledger_text
+from rapport.cli.people import ledger_text
 from rapport.cli.terminal import visible
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.delivery_json import delivery_json

@@ -23,8 +23,8 @@ from rapport.channel.export.due import Due, Waiting, what_is_due
 from rapport.channel.export.manifest import read_manifest, take_lock
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.subscriptions import reader_positions
-from rapport.cli import pipeline
-from rapport.cli.pipeline import export_site
+from rapport.cli.pipeline import commands as pipeline
+from rapport.cli.pipeline.commands import export_site
 from rapport.core.errors import Conflict
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock, SystemClock

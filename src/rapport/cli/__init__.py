@@ -1,1 +1,1 @@
-"""Doors at the terminal: one file per command."""
+"""Doors at the terminal: a room per subject, in it a file per command."""

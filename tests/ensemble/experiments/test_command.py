@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pytest
 
-from rapport.cli.ensemble_experiment import experiment
-from rapport.cli.ensemble_report import drawn, page
-from rapport.cli.pipeline_query import query, tables
+from rapport.cli.ensemble.experiment import experiment
+from rapport.cli.ensemble.report import drawn, page
+from rapport.cli.pipeline.query import query, tables
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName
 from rapport.ensemble.experiments.catalogue import EXPERIMENTS
 from rapport.ensemble.experiments.report import Box, Boxes, Curves, Report, Statement, Table

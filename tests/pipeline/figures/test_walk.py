@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rapport.cli.pipeline_report import report
+from rapport.cli.pipeline.report import report
 from rapport.communication.arriving.answers import (
     AnswerData,
     answer_secret,

@@ -1,0 +1,1 @@
+"""Policies over history on Spark: `rapport backtest`."""

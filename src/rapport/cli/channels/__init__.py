@@ -1,0 +1,1 @@
+"""Commands about channels, and who may use them."""

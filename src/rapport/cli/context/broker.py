@@ -1,0 +1,115 @@
+"""`rapport context broker`: runs a broker until it is told to stop. [CX-3, CX-8, CX-9]
+
+SIGTERM and Ctrl-C leave the network in order; SIGKILL loses nothing that was acknowledged.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from rapport.cli.context.options import KeysOption, run_until_stopped
+from rapport.cli.terminal import stderr
+from rapport.context.serving import ContextBroker
+from rapport.context.settings import check_sealed
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.telemetry import configure_logs
+from rapport.transport.addresses import format_address, parse_address
+from rapport.transport.base import Address
+from rapport.transport.key_files import KeyFileWatch
+
+if TYPE_CHECKING:
+    from rapport.context.v0_door import V0Door
+
+_LOOK_AT_KEYS_MS = 2_000
+
+
+def broker(
+    *,
+    listen: Annotated[
+        str, Parameter(help="Where clients and other brokers reach it; port 0 takes a free one.")
+    ] = "127.0.0.1:7411",
+    join: Annotated[
+        list[str] | None, Parameter(negative="", help="A broker of the network; repeat it.")
+    ] = None,
+    keys: KeysOption = None,
+    directory: Annotated[
+        Path | None, Parameter(help="Keep updates here; without it, in memory only.")
+    ] = None,
+    v0: Annotated[
+        str | None, Parameter(help="Also speak the plain protocol v0 here; it proves nobody.")
+    ] = None,
+    log_json: Annotated[bool, Parameter(negative="", help="Logs as JSON lines.")] = False,
+) -> None:
+    """Run a context broker, alone or in a network.
+
+    rapport context broker --listen 127.0.0.1:7411 --join 127.0.0.1:7421
+    """
+    configure_logs(json=log_json)
+    others = [parse_address(text) for one in join or [] for text in one.split(",")]
+    address = parse_address(listen)
+    plain = parse_address(v0) if v0 else None
+    check_sealed([address, *others], has_keys=keys is not None)
+    watch = KeyFileWatch(keys) if keys is not None else None
+    run_until_stopped(_serve(address, others, watch, directory, plain))
+
+
+async def _serve(
+    listen: Address,
+    others: list[Address],
+    keys: KeyFileWatch | None,
+    directory: Path | None,
+    v0: Address | None,
+) -> None:
+    clock = SystemClock()
+    async with AsyncExitStack() as closing:
+        channels = None
+        if directory is not None:
+            from rapport.channel.backends.embedded import open_embedded
+
+            channels = open_embedded(directory, clock)
+            closing.push_async_callback(channels.close)
+        one = await ContextBroker.open(
+            listen,
+            clock=clock,
+            chance=Chance.from_machine(),
+            keys=keys.keys if keys is not None else None,
+            channels=channels,
+        )
+        closing.push_async_callback(one.close)
+        if v0 is not None:
+            closing.push_async_callback((await _open_plain_door(v0, one, clock)).close)
+        if others:
+            one.keep_joining(others)
+        _announce(one, directory)
+        await _look_at_keys(keys, clock)
+
+
+async def _open_plain_door(v0: Address, one: ContextBroker, clock: Clock) -> V0Door:
+    from rapport.context.v0_door import V0Door
+
+    door = await V0Door.open(
+        v0, one, clock=clock, chance=Chance.from_machine(), allows=one.rights.allows, audit=one.note
+    )
+    where = format_address(door.address)
+    stderr().print(f"protocol v0 is spoken at {where}, with this machine only", highlight=False)
+    return door
+
+
+def _announce(one: ContextBroker, directory: Path | None) -> None:
+    kept = f"updates are kept in {directory}" if directory else "updates are kept in memory only"
+    where = format_address(one.address)
+    text = f"context broker is up: {where}  ({kept}; stop with Ctrl-C)"
+    stderr().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+async def _look_at_keys(keys: KeyFileWatch | None, clock: Clock) -> None:
+    """Takes up keys that were added or retired, until cancelled."""
+    while True:
+        await clock.sleep(_LOOK_AT_KEYS_MS)
+        if keys is not None and keys.refresh():
+            stderr().print("took up the changed keys", highlight=False)

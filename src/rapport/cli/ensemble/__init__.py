@@ -1,0 +1,1 @@
+"""Components that form groups and gossip: `rapport ensemble`."""

@@ -1,0 +1,143 @@
+"""`rapport ensemble run`: runs the components of a file on a node until it is told to stop. [EN-10]
+
+SIGTERM and Ctrl-C say goodbye to the other nodes; after SIGKILL they find out by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from rapport.cli.context.options import run_until_stopped
+from rapport.cli.terminal import stderr, write_json
+from rapport.core.knowledge import Knowledge
+from rapport.ensemble.gossip.advice import advice
+from rapport.ensemble.runtime.program import Program, load_program
+from rapport.ensemble.runtime.serving import EnsembleNode
+from rapport.ensemble.runtime.settings import check_sealed
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.telemetry import configure_logs
+from rapport.transport.addresses import format_address, parse_address
+from rapport.transport.base import Address
+from rapport.transport.key_files import KeyFileWatch
+from rapport.transport.udp_broadcast import Group
+
+_LOOK_AT_KEYS_MS = 2_000
+
+KeysOption = Annotated[
+    Path | None,
+    Parameter(
+        name="--keys",
+        env_var="RAPPORT_ENSEMBLE_KEYS",
+        help="The file of keys; needed off this machine.",
+    ),
+]
+
+
+def run(
+    file: Annotated[Path, Parameter(help="A Python file with components and ensembles.")],
+    *,
+    node: Annotated[
+        str, Parameter(help="The node's name, which no other node has; a new one by default.")
+    ] = "",
+    listen: Annotated[
+        str, Parameter(help="Where other nodes reach it; port 0 takes a free one.")
+    ] = "127.0.0.1:0",
+    group: Annotated[
+        str, Parameter(help="Who is in range: a multicast group or broadcast address, HOST:PORT.")
+    ] = "",
+    interface: Annotated[str, Parameter(help="The network interface of an IPv6 group.")] = "",
+    join: Annotated[
+        list[str] | None, Parameter(negative="", help="A node of the network; repeat it.")
+    ] = None,
+    groupers: Annotated[
+        list[str] | None, Parameter(negative="", help="A well-known grouper; repeat it.")
+    ] = None,
+    grouper: Annotated[bool, Parameter(negative="", help="Be a grouper.")] = False,
+    keys: KeysOption = None,
+    follow: Annotated[
+        bool, Parameter(negative="", help="Print what comes from other nodes, a JSON line each.")
+    ] = False,
+    log_json: Annotated[bool, Parameter(negative="", help="Logs as JSON lines.")] = False,
+) -> None:
+    """Run the components of a Python file on a node; the file is trusted as your own code is.
+
+    rapport ensemble run cars.py --node car-7 --join 127.0.0.1:7511
+    """
+    configure_logs(json=log_json)
+    name = node or f"{file.stem}-{os.getpid()}"
+    place, others, known = parse_address(listen), _addresses(join), _addresses(groupers)
+    check_sealed([place, *others, *known], has_keys=keys is not None)
+    radio = Group(*parse_address(group), interface=interface) if group else None
+    watch = KeyFileWatch(keys) if keys is not None else None
+    program = load_program(file, name)
+    _tell_advice(program)
+    run_until_stopped(
+        _serve(name, program, place, radio, others, known, grouper, watch, follow=follow)
+    )
+
+
+def _addresses(texts: Sequence[str] | None) -> list[Address]:
+    return [parse_address(text) for one in texts or [] for text in one.split(",")]
+
+
+def _tell_advice(program: Program) -> None:
+    for problem in advice(program.settings.gossip):
+        text = f"{problem.severity}: {problem.message} ({problem.hint})"
+        stderr().print(text, markup=False, soft_wrap=True)
+
+
+async def _serve(
+    name: str,
+    program: Program,
+    listen: Address,
+    group: Group | None,
+    join: list[Address],
+    groupers: list[Address],
+    is_grouper: bool,
+    keys: KeyFileWatch | None,
+    *,
+    follow: bool,
+) -> None:
+    clock = SystemClock()
+    one = await EnsembleNode.open(
+        name,
+        program.components,
+        program.ensembles,
+        listen=listen,
+        clock=clock,
+        chance=Chance.from_machine(),
+        group=group,
+        join=join,
+        groupers=groupers,
+        is_grouper=is_grouper,
+        keys=keys.keys if keys is not None else None,
+        settings=program.settings,
+        on_changed=_print if follow else None,
+    )
+    try:
+        _announce(one, len(program.components), group)
+        while True:
+            await clock.sleep(_LOOK_AT_KEYS_MS)
+            if keys is not None and keys.refresh():
+                stderr().print("took up the changed keys", highlight=False)
+    finally:
+        await one.close()
+
+
+def _print(knowledge: Knowledge) -> None:
+    write_json(knowledge)
+
+
+def _announce(one: EnsembleNode, components: int, group: Group | None) -> None:
+    radio = f", broadcasts to {format_address((group.host, group.port))}" if group else ""
+    text = (
+        f"ensemble node is up: {format_address(one.address)}  "
+        f"({one.node}, {components} component(s){radio}; stop with Ctrl-C)"
+    )
+    stderr().print(text, highlight=False, markup=False, soft_wrap=True)

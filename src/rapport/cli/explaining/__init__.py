@@ -1,0 +1,1 @@
+"""What led to something, and why something did not happen."""

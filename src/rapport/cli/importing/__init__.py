@@ -1,0 +1,1 @@
+"""Files that are imported, or guessed about: `rapport import`."""

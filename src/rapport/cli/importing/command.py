@@ -1,0 +1,126 @@
+"""`rapport import`: a file of readings into a source, or a guess at what the file means.
+[ME-13, UX-3]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.importing.file import opened
+from rapport.cli.importing.format import format_of
+from rapport.cli.importing.proposal import propose_file
+from rapport.cli.importing.target import open_target
+from rapport.cli.remote import TokenFileOption, UrlOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_json
+from rapport.core.errors import InvalidInput
+from rapport.core.event import Event
+from rapport.kernel.clock import SystemClock
+
+_BATCH = 1_000
+
+
+def import_file(
+    file: Annotated[Path, Parameter(help="CSV, JSON, JSON lines, NGSI, SenML, XML, MessagePack.")],
+    *,
+    source: Annotated[str | None, Parameter(help="The source of the site it is from.")] = None,
+    guess: Annotated[bool, Parameter(help="Propose an interpretation; publish nothing.")] = False,
+    format: Annotated[str | None, Parameter(help="The format, where it is known.")] = None,
+    option: Annotated[
+        list[str] | None, Parameter(help="Of the format, as NAME=VALUE; may be repeated.")
+    ] = None,
+    out: Annotated[Path | None, Parameter(help="Write the proposal here, not to stdout.")] = None,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Publish the rows of a file as raw events of a source, or guess what they mean.
+
+    Through the node when it runs, else into the site's store. Rows that were imported before are
+    not stored again.
+    """
+    options = dict(map(_option, option or []))
+    if guess:
+        propose_file(file, format or "", options, name=source or file.stem, out=out, site=site)
+        return
+    if not source:
+        raise InvalidInput(
+            "say the --source, or --guess", code="cli.wrong_use", hint="rapport import FILE --guess"
+        )
+    directory = site_directory(site)
+    chosen, options = format_of(file, directory, source, format, options)
+    _check_rows(file, chosen, options)
+    events = _events(file, source, chosen, options)
+    with _progress(file) as told, open_target(directory, source, url, token_file) as send:
+        sent = duplicates = 0
+        while batch := list(islice(events, _BATCH)):
+            duplicates += send(batch)
+            sent += len(batch)
+            told(sent)
+    write_json({"published": sent - duplicates, "duplicates": duplicates})
+
+
+def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
+    """Reads all of it once: a file is imported as a whole or not at all. Once it is mended it is
+    another file, and its rows would be other events.
+    """
+    from rapport.mediation.formats.files import values_of
+
+    with opened(file) as stream:
+        for _value in values_of(stream, name, options):
+            pass
+
+
+def _events(file: Path, source: str, name: str, options: dict[str, Any]) -> Iterator[Event]:
+    """One event for each row, named by what the file holds and its place in it."""
+    from rapport.mediation.formats.files import values_of
+
+    with opened(file) as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    now_ms = SystemClock().now_ms()
+    with opened(file) as stream:
+        for number, value in enumerate(values_of(stream, name, options), start=1):
+            yield Event(
+                source=source,
+                id=f"{digest}:{number}",
+                type=f"{source}.raw",
+                subject="",
+                time=now_ms,
+                data=msgspec.json.encode(value),
+            )
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`metadata=8` as ("metadata", 8): a value of TOML, or else the text as it stands."""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise InvalidInput(
+            f"{text[:60]!r} is not NAME=VALUE", code="cli.wrong_use", hint='such as delimiter=";"'
+        )
+    try:
+        return name, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name, value
+
+
+@contextmanager
+def _progress(file: Path) -> Iterator[Any]:
+    """Says how many rows are done, on a terminal only."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = stderr()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"{file.name}: 0 rows")
+        yield lambda done: bar.update(task, description=f"{file.name}: {done:,} rows")

@@ -1,0 +1,1 @@
+"""Commands about interpretations, tables and what is held back."""

@@ -1,0 +1,165 @@
+"""`rapport mediate`: how sources are given their meaning, what is held back, and how it is
+released. [ME-8, ME-11, ME-16]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from rapport.cli.meaning.releasing import Door, carry_out
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
+from rapport.core.errors import UnknownName
+from rapport.core.release import Asked
+from rapport.core.times import format_time, parse_time
+
+if TYPE_CHECKING:
+    from rapport.channel.backends.readonly import ReadOnlyChannels
+    from rapport.mediation.holding.held_groups import HeldGroup
+
+app = App(name="mediate", help="Look at interpretations and what is held back; release it.")
+
+SourceOption = Annotated[str, Parameter(help="Only what this source sent.")]
+ReasonOption = Annotated[str, Parameter(help="Only what is held back for this reason.")]
+DryRunOption = Annotated[bool, Parameter(help="Say what would happen; change nothing.")]
+
+
+@app.command
+def show(source: str, *, site: SiteOption = None) -> None:
+    """Print the generated code that gives the events of a source their meaning.
+
+    By what is in force: the site's files and the changes on record, with a running node or without.
+    """
+    from rapport.cli.meaning.in_force import in_force_at
+    from rapport.kernel.clock import SystemClock
+    from rapport.mediation.conversions import WorkerConversions
+    from rapport.mediation.meaning import build_meaning
+    from rapport.site.site import load_site
+
+    directory = site_directory(site)
+    loaded = load_site(directory, policies=[])
+    bindings, in_force = in_force_at(directory, loaded)
+    if source not in bindings:
+        raise UnknownName("source", source, list(bindings))
+    meaning = build_meaning(
+        bindings[source],
+        in_force,
+        lookups=loaded.tables,
+        conversions=WorkerConversions(SystemClock()),  # shown, never called: no process is started
+    )
+    write_bytes(meaning.source_text().encode())
+
+
+@app.command
+def quarantine(
+    *,
+    source: SourceOption = "",
+    reason: ReasonOption = "",
+    since: Annotated[str, Parameter(help="Only what is held since this time (ISO 8601).")] = "",
+    site: SiteOption = None,
+    json: Annotated[bool, Parameter(help="As JSON.")] = False,
+) -> None:
+    """List what is held back, by source and reason, with what to do about it."""
+    from rapport.cli.local import read_channels
+    from rapport.mediation.holding.held import HeldBack, Wanted
+    from rapport.mediation.holding.held_groups import held_groups
+
+    wanted = Wanted(source=source, reason=reason, since_ms=parse_time(since) if since else 0)
+
+    async def groups(channels: ReadOnlyChannels) -> list[HeldGroup]:
+        held_back = HeldBack(channels)
+        await held_back.refresh()
+        return await held_groups(channels, held_back, wanted)
+
+    found = read_channels(site_directory(site), groups)
+    if json:
+        write_json(found)
+        return
+    columns = ("source", "reason", "count", "first", "last", "message", "hint")
+    write_table("held back", columns, [_row(group) for group in found])
+
+
+@app.command
+def release(
+    *ids: str,
+    source: SourceOption = "",
+    reason: ReasonOption = "",
+    dry_run: DryRunOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Give what is held back its meaning, by what is in force now, and look again for alarms.
+
+    Goes through the running node; where none runs, the site's log is used directly.
+    """
+    door = Door(site_directory(site), url, token_file)
+    _tell(carry_out(door, Asked(source=source, reason=reason, ids=ids), dry_run=dry_run))
+
+
+@app.command
+def again(
+    *,
+    source: Annotated[str, Parameter(help="The source that was wrongly understood.")],
+    since: Annotated[str, Parameter(help="Received at this time or later (ISO 8601).")] = "",
+    until: Annotated[str, Parameter(help="Received before this time (ISO 8601).")] = "",
+    dry_run: DryRunOption = False,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Mediate raw events again; readings that now say something else are corrected."""
+    asked = Asked(
+        what="again",
+        source=source,
+        since_ms=parse_time(since) if since else 0,
+        until_ms=parse_time(until) if until else 2**62,
+    )
+    _tell(carry_out(Door(site_directory(site), url, token_file), asked, dry_run=dry_run))
+
+
+@app.command
+def reload(
+    *,
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> None:
+    """Have the running node take its interpretations from the site's files anew.
+
+    Says who used an interpretation that is gone.
+    """
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    changed = remote.post("/interpretations/reload", b"{}")
+    write_json(changed)
+    names = [*changed["interpretations"], *changed["sources"]]
+    stderr().print(f"changed: {', '.join(names) or 'nothing'}", highlight=False)
+    for warning in changed["warnings"]:
+        stderr().print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(group: HeldGroup) -> tuple[str, ...]:
+    return (
+        group.source,
+        group.reason,
+        str(group.count),
+        format_time(group.first_ms),
+        format_time(group.last_ms),
+        group.message,
+        group.hint,
+    )
+
+
+def _tell(done: Any) -> None:
+    write_json(done)
+    told = msgspec.to_builtins(done)
+    counts = [f"{told[name]} {name}" for name in ("released", "corrected", "unchanged", "rejected")]
+    stderr().print(", ".join(counts), highlight=False)
+    look = told.get("second_look")
+    if look:
+        late, gone = look["late_detections"], look["unsupported"]
+        stderr().print(f"{late} late alarms, {gone} no longer supported", highlight=False)

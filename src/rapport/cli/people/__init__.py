@@ -1,0 +1,1 @@
+"""Commands about people and what is said to them."""

@@ -1,0 +1,231 @@
+"""`rapport ledger`: for every message and person what became of it. [CO-10, UX-3]
+
+Reads the log beside a running node or without one; with `--url` it asks another node.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, visible, write_bytes, write_json
+from rapport.core.errors import InvalidInput, StoreUnavailable
+from rapport.core.times import parse_duration, parse_time
+from rapport.kernel.clock import SystemClock
+
+if TYPE_CHECKING:
+    from rapport.channel.backends.readonly import ReadOnlyChannels
+    from rapport.communication.history.ledger import Ledger, LedgerRow, Question
+
+_MOST = 100_000
+_DURATION = re.compile(r"\s*\d+(\.\d+)?\s*[a-z]+\s*\Z")
+
+
+def ledger(
+    *,
+    site: SiteOption = None,
+    person: Annotated[str, Parameter(name=["--person", "--peer"], help="Only this person.")] = "",
+    message: Annotated[str, Parameter(help="Only this message: everything that happened.")] = "",
+    state: Annotated[str, Parameter(help="Only this state.")] = "",
+    policy: Annotated[str, Parameter(help="Only messages of this policy.")] = "",
+    conversation: Annotated[str, Parameter(help="Only this conversation.")] = "",
+    since: Annotated[str, Parameter(help="From this time on, or this long ago: 2h.")] = "",
+    until: Annotated[str, Parameter(help="Before this time, or this long ago.")] = "",
+    limit: Annotated[int, Parameter(help="Of more, those that changed last.")] = 1_000,
+    follow: Annotated[bool, Parameter(negative="", help="Go on as things happen.")] = False,
+    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+    csv: Annotated[bool, Parameter(negative="", help="As CSV, for a spreadsheet.")] = False,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+) -> int:
+    """Show who was told, how, when, and who answered."""
+    from rapport.communication.history.ledger import Question
+    from rapport.communication.history.message import known_state
+
+    if not 1 <= limit <= _MOST:
+        raise InvalidInput(f"--limit lies between 1 and {_MOST}", code="cli.wrong_use")
+    if (json and csv) or (follow and (csv or message)):
+        raise InvalidInput(
+            "--json, --csv, --follow: these do not go together", code="cli.wrong_use"
+        )
+    asked = Question(
+        message=message,
+        peer=person,
+        state=known_state(state),
+        policy=policy,
+        conversation=conversation,
+        since=_moment(since),
+        until=_moment(until),
+        limit=limit,
+    )
+    directory = site_directory(site)
+    if url is not None:
+        if follow:
+            raise InvalidInput("--follow reads the site's own log", code="cli.wrong_use")
+        _show_remote(Remote.of_site(directory, url, token_file), asked, json=json, csv=csv)
+    elif message:
+        _show_message(directory, message, json=json)
+    else:
+        _show_local(directory, asked, follow=follow, json=json, csv=csv)
+    return 0
+
+
+def _moment(text: str) -> int:
+    """A time, or how long ago."""
+    if not text:
+        return 0
+    if _DURATION.match(text):
+        return SystemClock().now_ms() - parse_duration(text)
+    return parse_time(text)
+
+
+# --- the site's own log ---
+
+
+def open_ledger(directory: Path, channels: ReadOnlyChannels) -> Ledger:
+    """The ledger over the index that the site's node keeps; in memory where that cannot be
+    written.
+    """
+    from rapport.cli.local import data_directory
+    from rapport.communication.history.index import LEDGER_FILE, LedgerIndex
+    from rapport.communication.history.ledger import Ledger
+
+    try:
+        index = LedgerIndex(data_directory(directory) / "log" / LEDGER_FILE)
+    except StoreUnavailable:
+        index = LedgerIndex()
+    return Ledger(channels, index)
+
+
+def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, csv: bool) -> None:
+    from rapport.cli.local import read_channels
+
+    async def work(channels: ReadOnlyChannels) -> None:
+        kept = open_ledger(directory, channels)
+        try:
+            await kept.refresh()
+            before = kept.position()
+            page = await kept.find(asked)
+            texts = {name: _text(kept, name) for name in {row.message for row in page.rows}}
+            _write(page.rows, texts, more=bool(page.next), json=json and not follow, csv=csv)
+            if follow:
+                shown = {row.position for row in page.rows}
+                await _follow(channels, kept, asked, before, shown, as_json=json)
+        finally:
+            kept.close()
+
+    try:
+        read_channels(directory, work)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+
+
+def _text(kept: Ledger, message: str) -> str:
+    row = kept.message(message)
+    return row.text if row is not None else ""
+
+
+async def _follow(
+    channels: ReadOnlyChannels,
+    kept: Ledger,
+    asked: Question,
+    position: int,
+    shown: set[int],
+    *,
+    as_json: bool,
+) -> None:
+    """Prints each line of the ledger after a position as it is written, until interrupted; not
+    those that were shown.
+    """
+    from rapport.cli.people.ledger_text import cells
+    from rapport.communication.history.rows import read_line
+
+    log = channels.channel("log")
+    while await log.wait_after(position):
+        for stored in await log.read_after(position):
+            position = stored.position
+            row = read_line(stored)
+            if row is None or position in shown or not _fits(row, asked):
+                continue
+            await kept.refresh()
+            said = cells(row, _text(kept, row.message))
+            line = msgspec.json.encode(row) if as_json else "\t".join(said).encode()
+            write_bytes(line + b"\n")
+
+
+def _fits(row: LedgerRow, asked: Question) -> bool:
+    return (
+        asked.peer in ("", row.peer)
+        and asked.state in ("", row.state)
+        and asked.policy in ("", row.policy)
+    )
+
+
+def _show_message(directory: Path, message: str, *, json: bool) -> None:
+    from rapport.cli.local import read_channels
+    from rapport.cli.people.ledger_text import write_message
+    from rapport.communication.history.message import MessageShown, show_message
+
+    async def work(channels: ReadOnlyChannels) -> MessageShown:
+        kept = open_ledger(directory, channels)
+        try:
+            return await show_message(kept, message)
+        finally:
+            kept.close()
+
+    shown = read_channels(directory, work)
+    if json:
+        write_json(shown)
+    else:
+        write_message(shown)
+
+
+# --- another node ---
+
+
+def _show_remote(remote: Remote, asked: Question, *, json: bool, csv: bool) -> None:
+    from rapport.cli.people.ledger_text import write_message
+    from rapport.communication.history.ledger import LedgerRow
+    from rapport.communication.history.message import MessageShown
+
+    if asked.message:
+        found = remote.get(f"/ledger/messages/{quote(asked.message, safe='')}")
+        if json:
+            write_json(found)
+        else:
+            write_message(msgspec.convert(found, MessageShown))
+        return
+    given = msgspec.structs.asdict(asked)
+    given["person"] = given.pop("peer")
+    limit = min(asked.limit, 10_000)
+    wanted = urlencode({key: value for key, value in given.items() if value} | {"limit": limit})
+    rows = msgspec.convert(remote.get(f"/ledger?{wanted}"), list[LedgerRow])
+    _write(rows, {}, more=len(rows) == limit, json=json, csv=csv)
+
+
+def _write(
+    rows: list[LedgerRow], texts: dict[str, str], *, more: bool, json: bool, csv: bool
+) -> None:
+    from rapport.cli.people.ledger_text import write_csv, write_rows
+    from rapport.communication.history.summary import summarise
+
+    shown: list[Any] = sorted(rows, key=lambda row: row.first)
+    if json:
+        write_json(shown)
+    elif csv:
+        write_csv(shown, texts)
+    else:
+        write_rows(shown, texts)
+    if rows:
+        said = visible(summarise(shown).sentence())
+        stderr().print(said, soft_wrap=True, markup=False)
+    if more:
+        stderr().print(f"only the {len(rows)} that changed last; more with --limit")

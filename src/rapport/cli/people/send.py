@@ -1,0 +1,162 @@
+"""`rapport send`: a message to a person, a collective or a component, and who it reached. [CO-1,
+CO-10, UX-3]
+
+Goes through the running node's door; with `--wait` it shows how far it got until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from cyclopts import Parameter
+
+from rapport.cli.people.send_progress import Progress, is_over, outcome_of
+from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.terminal import stderr, write_json
+from rapport.core.errors import InvalidInput
+from rapport.core.message import Identifier, Message
+from rapport.core.times import format_duration, parse_duration
+from rapport.kernel.clock import SystemClock
+
+if TYPE_CHECKING:
+    from rapport.communication.history.message import MessageShown
+
+_LOOK_EVERY_MS = 300
+_NS_PER_MS = 1_000_000
+
+
+def send(
+    text: Annotated[str, Parameter(name=["--text"], help="What it says; - for standard input.")],
+    *,
+    to: Annotated[str, Parameter(help="peer:NAME, collective:NAME or component:NAME.")],
+    type: Annotated[str, Parameter(help="What kind of message it is.")] = "NOTIFICATION",
+    subtype: Annotated[str, Parameter(help="And which of that kind.")] = "MESSAGE",
+    urgent: Annotated[bool, Parameter(negative="", help="Breaks through quiet hours.")] = False,
+    ttl: Annotated[str, Parameter(help="Nobody needs it after this long, such as 10min.")] = "",
+    conversation: Annotated[str, Parameter(help="What it belongs to.")] = "",
+    sender: Annotated[str, Parameter(name="--from", help="Who says it.")] = "component:cli",
+    least: Annotated[int, Parameter(help="Of a collective so many have to answer.")] = 0,
+    answer_within: Annotated[str, Parameter(help="Who has not answered by then is late.")] = "",
+    then: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", help="Who is asked when nobody answered: collective:b, peer:c=10min."
+        ),
+    ] = None,
+    repeat: Annotated[str, Parameter(help="Say it again this often until answered.")] = "",
+    repeat_most: Annotated[int, Parameter(help="But at most so often.")] = 0,
+    wait: Annotated[str, Parameter(help="Show who was told and who answered, so long.")] = "",
+    site: SiteOption = None,
+    url: UrlOption = None,
+    token_file: TokenFileOption = None,
+    json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
+) -> int:
+    """Send a message; prints its id. With --wait ends with 0 when it was done, 1 when it failed or
+    nothing was decided in time.
+    """
+    message = Message(
+        type=type,
+        subtype=subtype,
+        sender=Identifier.parse(sender),
+        receiver=Identifier.parse(to),
+        content=sys.stdin.read() if text == "-" else text,
+        ttl=parse_duration(ttl) if ttl else 0,
+        conversation=conversation,
+        urgent=urgent,
+    )
+    wait_ms = parse_duration(wait) if wait else 0
+    if least < 0 or (least and message.receiver and message.receiver.kind != "collective"):
+        raise InvalidInput("--least is of a collective, from 1 on", code="cli.wrong_use")
+    if not message.content.strip():
+        raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
+    remote = Remote.of_site(site_directory(site), url, token_file)
+    wishes = {
+        "least": least,
+        "answer_within": parse_duration(answer_within or "0s"),
+        "escalate": _steps(then or [], answer_within),
+        "repeat_every": parse_duration(repeat or "0s"),
+        "repeat_most": repeat_most,
+    }
+    (name,) = remote.post("/messages", _body(message, wishes))["ids"]
+    if not wait_ms:
+        write_json({"id": name}) if json else print(name)
+        return 0
+    shown = _wait(remote, name, wait_ms, quiet=json)
+    return _tell(name, shown, wait_ms, json=json)
+
+
+def _steps(then: list[str], answer_within: str) -> list[dict[str, Any]]:
+    """Who is asked next, each with a time to answer: its own or that of the first."""
+    if then and not answer_within:
+        raise InvalidInput(
+            "--then needs --answer-within: without it nobody is ever late",
+            code="cli.wrong_use",
+            hint="--answer-within 10min --then collective:next-town",
+        )
+    steps = []
+    for step in then:
+        receiver, _, within = step.partition("=")
+        Identifier.parse(receiver)
+        own_ms = parse_duration(within or answer_within)
+        steps.append({"receiver": receiver, "answer_within": own_ms})
+    return steps
+
+
+def _body(message: Message, wishes: dict[str, Any]) -> bytes:
+    """The message as the door takes it."""
+    asked = {key: value for key, value in wishes.items() if value}
+    written = msgspec.json.decode(message.to_json(), type=dict[str, Any])
+    return msgspec.json.encode(written | ({"wishes": asked} if asked else {}))
+
+
+def _wait(remote: Remote, message: str, wait_ms: int, *, quiet: bool) -> MessageShown | None:
+    """Looks until the message is decided or the time is up; shows every change meanwhile."""
+    clock = SystemClock()
+    end_ns = clock.steady_ns() + wait_ms * _NS_PER_MS
+    progress: Any = nullcontext() if quiet else Progress(message)
+    shown = None
+    with progress:
+        while True:
+            shown = _look(remote, message) or shown
+            if shown is not None and not quiet:
+                progress.show(shown)
+            left_ms = (end_ns - clock.steady_ns()) / _NS_PER_MS
+            if left_ms <= 0 or (shown is not None and is_over(shown)):
+                return shown
+            asyncio.run(clock.sleep(min(_LOOK_EVERY_MS, left_ms)))
+
+
+def _look(remote: Remote, message: str) -> MessageShown | None:
+    """How far it got; None while the node has not come to it."""
+    from rapport.communication.history.message import MessageShown
+
+    try:
+        found = remote.get(f"/ledger/messages/{quote(message, safe='')}?timeline=false")
+    except InvalidInput as error:
+        if error.code == "message.unknown":
+            return None
+        raise
+    return msgspec.convert(found, MessageShown)
+
+
+def _tell(name: str, shown: MessageShown | None, wait_ms: int, *, json: bool) -> int:
+    if json:
+        write_json({"id": name, "outcome": outcome_of(shown), "progress": shown})
+    else:
+        print(name)
+        said = shown.sentence if shown is not None else "the node has not come to it yet"
+        stderr().print(f"{outcome_of(shown)}: {said}", markup=False, soft_wrap=True)
+        if outcome_of(shown) == "undecided":
+            stderr().print(
+                f"nothing was decided within {format_duration(wait_ms)}; "
+                f"rapport ledger --message {name} tells more",
+                markup=False,
+                soft_wrap=True,
+            )
+    return 0 if outcome_of(shown) == "done" else 1

@@ -1,0 +1,1 @@
+"""History on Spark: `rapport pipeline`."""

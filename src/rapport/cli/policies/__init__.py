@@ -1,0 +1,1 @@
+"""Commands about policies, as the compiler and a node see them."""

@@ -1,0 +1,1 @@
+"""Policies over recorded events: `rapport replay`."""
