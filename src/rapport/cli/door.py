@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rapport.cli.remote import Remote
 from rapport.cli.resting import with_resting_node
-from rapport.cli.sites import site_directory
+from rapport.cli.where import Where
 from rapport.core.errors import StoreUnavailable, Unavailable
 
 if TYPE_CHECKING:
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 class NodeDoor:
     """Asks the running node; where none runs, opens the site's own for the one question."""
 
-    def __init__(self, site: Path | None, url: str | None, token_file: Path | None) -> None:
-        self._site, self._url = site_directory(site), url
-        self._remote = Remote.of_site(self._site, url, token_file)
+    def __init__(self, where: Where) -> None:
+        self._where, self._remote = where, where.remote()
         self.is_resting = False
         """Whether the last answer came from here, since no node runs."""
 
@@ -37,11 +35,11 @@ class NodeDoor:
         try:
             return ask(self._remote)
         except Unavailable as error:
-            if self._url is not None or error.code != "node.unreachable":
+            if self._where.url is not None or error.code != "node.unreachable":
                 raise
         self.is_resting = True
         try:
-            found = with_resting_node(self._site, local, record=record)
+            found = with_resting_node(self._where.directory, local, record=record)
         except StoreUnavailable as error:
             if error.code == "store.locked":
                 error.hint = "its node runs, but not where its site.toml says: name it with --url"

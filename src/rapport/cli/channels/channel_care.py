@@ -8,9 +8,9 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import Remote
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_duration
 
@@ -22,13 +22,11 @@ intercept = App(name="intercept", help="What happens around append and around de
 def state(
     channel: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show what a channel holds, how long, and where its readers stand."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     found = remote.get(f"/channels/{_part(channel)}/state")
     if json:
         write_json(found)
@@ -48,12 +46,10 @@ def forget_reader(
     channel: str,
     reader: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Forget the place of a reader that will not come back: retention waits for it no more."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     remote.delete(f"/channels/{_part(channel)}/readers/{_part(reader)}")
     stderr().print(f"{channel} waits for {reader} no more", highlight=False)
 
@@ -66,9 +62,7 @@ def add(
     *settings: Annotated[str, Parameter(help="KEY=VALUE, as the kind has them.")],
     at: Annotated[Literal["append", "delivery"], Parameter(help="Where.")] = "append",
     before: Annotated[str, Parameter(help="Put it before this one; else at the end.")] = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Add an interceptor to a running node, for good."""
     new = {
@@ -78,7 +72,7 @@ def add(
         "at": at,
         "before": before,
     }
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     remote.post(f"/channels/{_part(channel)}/interceptors", msgspec.json.encode(new))
     stderr().print(f"{name} works on {channel}", highlight=False)
 
@@ -87,12 +81,10 @@ def add(
 def remove(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Take an interceptor out; one that follows the log finishes what was appended by now."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     remote.delete(f"/channels/{_part(_channels_of(remote, name))}/interceptors/{_part(name)}")
     stderr().print(f"{name} is out", highlight=False)
 
@@ -101,12 +93,10 @@ def remove(
 def on(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Let an interceptor work again that was switched off after faults."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     channel = _channels_of(remote, name)
     remote.post(f"/channels/{_part(channel)}/interceptors/{_part(name)}/on", b"")
     stderr().print(f"{name} works on {channel}", highlight=False)
@@ -116,13 +106,11 @@ def on(
 def list_interceptors(
     channel: Annotated[str, Parameter(help="Only those that work on this channel.")] = "*",
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show interceptors in their order, and how they fare."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     found = remote.get(f"/channels/{_part(channel)}/interceptors")
     if json:
         write_json(found)

@@ -8,9 +8,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.times import format_time, parse_time
 
 app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
@@ -30,15 +29,13 @@ def list_letters(
     until: UntilOption = "",
     state: Annotated[str, Parameter(help="open, waiting, replayed, forgotten or all.")] = "open",
     limit: Annotated[int, Parameter(help="At most this many, oldest first.")] = 100,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
     """List dead letters with the error of each."""
     asked = {"channel": channel, "reader": reader, "since": since, "until": until}
     query = urlencode({**asked, "state": state, "limit": limit})
-    found = Remote.of_site(site_directory(site), url, token_file).get(f"/dead-letters?{query}")
+    found = where.remote().get(f"/dead-letters?{query}")
     if json:
         write_json(found)
         return
@@ -47,11 +44,9 @@ def list_letters(
 
 
 @app.command
-def show(
-    id: str, *, site: SiteOption = None, url: UrlOption = None, token_file: TokenFileOption = None
-) -> None:
+def show(id: str, *, where: Where = HERE) -> None:
     """Show one dead letter with its event and the error."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     write_json(remote.get(f"/dead-letters/{quote(id, safe='')}"))
 
 
@@ -65,13 +60,11 @@ def replay(
     republish: Annotated[
         bool, Parameter(help="Append the events anew, for all readers of their channel.")
     ] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Send dead letters back to the readers that failed: handled again in order, once."""
     wanted = _wanted(ids, channel, reader, since, until)
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     body = msgspec.json.encode({**wanted, "republish": republish})
     _tell(remote.post("/dead-letters/replay", body), "go back")
 
@@ -83,13 +76,11 @@ def forget(
     reader: ReaderOption = "",
     since: SinceOption = "",
     until: UntilOption = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Strike dead letters off the list."""
     wanted = _wanted(ids, channel, reader, since, until)
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     _tell(remote.post("/dead-letters/forget", msgspec.json.encode(wanted)), "are forgotten")
 
 

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_json, write_table
+from rapport.cli.where import HERE, Where
 
 _COUNTS = ("stored", "known", "forwarded", "refused", "gone")
 _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
@@ -16,13 +15,11 @@ _COLUMNS = ("link", "way", "channel", *_COUNTS, "trouble")
 
 def links(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
     """Show the links of a running node to others, and what went over them since it started."""
-    rows = Remote.of_site(site_directory(site), url, token_file).get("/federation/links")
+    rows = where.remote().get("/federation/links")
     if json:
         write_json(rows)
         return

@@ -11,9 +11,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 
 _BATCH = 1_000
@@ -24,15 +23,13 @@ def publish(
     *,
     source: Annotated[str | None, Parameter(help="Send as readings of this source.")] = None,
     channel: Annotated[str | None, Parameter(help="Send CloudEvents to this channel.")] = None,
-    site: SiteOption = None,
-    url: Annotated[str | None, Parameter(help="The node's address.")] = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Send events to a running node; each line of the file is one JSON object."""
     if (source is None) == (channel is None):
         raise InvalidInput("say either --source or --channel", code="cli.wrong_use")
     lines = _read_lines(file)
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     path = f"/sources/{source}" if source else f"/channels/{channel}/events"
     sent = duplicates = 0
     for start in range(0, len(lines), _BATCH):

@@ -7,9 +7,8 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 
 app = App(name="push", help="Look at what a node pushes to others, and end it.")
 
@@ -17,13 +16,11 @@ app = App(name="push", help="Look at what a node pushes to others, and end it.")
 @app.command(name="list")
 def list_pushes(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
     """Show push subscriptions: where to, until when, how many messages, and what is wrong."""
-    found = Remote.of_site(site_directory(site), url, token_file).get("/pushes")
+    found = where.remote().get("/pushes")
     if json:
         write_json(found)
         return
@@ -35,11 +32,9 @@ def list_pushes(
 def cancel(
     session: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """End a push subscription; what was not sent yet stays in its channel."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     remote.post(f"/pushes/{quote(session, safe='')}/cancel", b"")
     stderr().print(f"{session} is pushed no more", highlight=False)

@@ -10,9 +10,8 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.explaining.reading import LakeOption
-from rapport.cli.remote import TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stdout, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time
 
@@ -48,11 +47,9 @@ def explain(
         list[str] | None, Parameter(help="With --policy: recorded files, or SOURCE=FILE.")
     ] = None,
     lake: LakeOption = None,
-    site: SiteOption = None,
     json: Annotated[bool, Parameter(help="The tree as JSON.")] = False,
     text: Annotated[bool, Parameter(help="With the policy's text.", negative="")] = False,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> int:
     """Show what a message or detection follows from, back to what was received; of an id its
     beginning is enough. With --policy and --at: a detection that only a back-test or a replay has
@@ -70,18 +67,13 @@ def explain(
             events=recorded,
             lake=lake,
             json=json,
-            site=site,
-            url=url,
-            token_file=token_file,
+            where=where,
         )
     event_id = _only_id(what)
-    directory = site_directory(site)
-    if url is not None:
-        from rapport.cli.remote import Remote
-
-        remote = Remote.of_site(directory, url, token_file)
-        tree, found, said = _explained_there(remote, event_id)
+    if where.url is not None:
+        tree, found, said = _explained_there(where.remote(), event_id)
     else:
+        directory = where.directory
         from rapport.cli.explaining.reading import read_history
 
         (tree, found), said = read_history(

@@ -13,9 +13,9 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.explaining.reading import LakeOption
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import Remote
 from rapport.cli.terminal import stdout, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time, parse_duration, parse_time
 
@@ -39,9 +39,7 @@ def why_not(
     ] = False,
     lake: LakeOption = None,
     json: Annotated[bool, Parameter(help="The answer as JSON.", negative="")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     within: Annotated[
         str, Parameter(help="With --url: how long the node may look; else 30 s, at most 5 min.")
     ] = "",
@@ -55,8 +53,8 @@ def why_not(
     given = given_in(who)
     at_ms = moment(at)
     question = Question(at=at_ms, given=given, within_ms=parse_duration(window) if window else None)
-    if url is not None:
-        remote = Remote.of_site(site_directory(site), url, token_file)
+    if where.url is not None:
+        remote = where.remote()
         answer = _ask_there(remote, policy, question, parse_duration(within) if within else 0)
     elif within:
         raise InvalidInput(
@@ -66,7 +64,7 @@ def why_not(
         )
     else:
         files = [*(events or ())] if recorded or events is not None else None
-        answer = answer_here(site_directory(site), policy, question, files, lake=lake)
+        answer = answer_here(where.directory, policy, question, files, lake=lake)
     if json:
         write_json(answer)
     else:

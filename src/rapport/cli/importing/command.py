@@ -19,9 +19,8 @@ from rapport.cli.importing.file import opened
 from rapport.cli.importing.format import format_of
 from rapport.cli.importing.proposal import propose_file
 from rapport.cli.importing.target import open_target
-from rapport.cli.remote import TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
@@ -39,9 +38,7 @@ def import_file(
         list[str] | None, Parameter(help="Of the format, as NAME=VALUE; may be repeated.")
     ] = None,
     out: Annotated[Path | None, Parameter(help="Write the proposal here, not to stdout.")] = None,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Publish the rows of a file as raw events of a source, or guess what they mean.
 
@@ -50,17 +47,19 @@ def import_file(
     """
     options = dict(map(_option, option or []))
     if guess:
-        propose_file(file, format or "", options, name=source or file.stem, out=out, site=site)
+        propose_file(
+            file, format or "", options, name=source or file.stem, out=out, site=where.site
+        )
         return
     if not source:
         raise InvalidInput(
             "say the --source, or --guess", code="cli.wrong_use", hint="rapport import FILE --guess"
         )
-    directory = site_directory(site)
+    directory = where.directory
     chosen, options = format_of(file, directory, source, format, options)
     _check_rows(file, chosen, options)
     events = _events(file, source, chosen, options)
-    with _progress(file) as told, open_target(directory, source, url, token_file) as send:
+    with _progress(file) as told, open_target(where, source) as send:
         sent = duplicates = 0
         while batch := list(islice(events, _BATCH)):
             duplicates += send(batch)

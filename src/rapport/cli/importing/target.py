@@ -13,6 +13,7 @@ from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import channels_from_site
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.cli.remote import Remote
+from rapport.cli.where import Where
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import SiteError, StoreUnavailable
 from rapport.core.event import Event
@@ -25,16 +26,14 @@ Send = Callable[[list[Event]], int]
 
 
 @contextmanager
-def open_target(
-    site: Path, source: str, url: str | None, token_file: Path | None
-) -> Iterator[Send]:
+def open_target(where: Where, source: str) -> Iterator[Send]:
     """A way to store events of a source. The lock of the store tells whether a node runs; with
-    `url` it is that node in any case.
+    `--url` it is that node in any case.
     """
     with asyncio.Runner() as runner:
-        channels = None if url else _open_store(site, runner)
+        channels = None if where.url else _open_store(where.directory, runner)
         if channels is None:
-            yield _through_node(Remote.of_site(site, url, token_file), source)
+            yield _through_node(where.remote(), source)
             return
         try:
             yield lambda events: runner.run(_append(channels, source, events))

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import RefusedThere, Remote, TokenFileOption, UrlOption
-from rapport.cli.resting import with_resting_node
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.door import NodeDoor
+from rapport.cli.remote import RefusedThere, Remote
 from rapport.cli.terminal import show_problem, stderr, write_bytes, write_json, write_table
-from rapport.core.errors import InterpretationError, InvalidInput, Problem, Unavailable
+from rapport.cli.where import HERE, Where
+from rapport.core.errors import InterpretationError, InvalidInput, Problem
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ _MEDIA = {
 def list_all(
     *,
     json: JsonOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """List what is in force with parents and versions, and what is refused."""
 
@@ -59,7 +57,7 @@ def list_all(
         outcomes = [outcome for _, outcome in updating.history()]
         return await updating.look(lambda standing: overview(standing, outcomes))
 
-    found = _Door(site, url, token_file).look("/interpretations", local)
+    found = _Door(where).look("/interpretations", local)
     if json:
         write_json(found)
         return
@@ -79,9 +77,7 @@ def show(
     *,
     type: Annotated[str, Parameter(help="Print the generated Python for this type.")] = "",
     direction: Annotated[Literal["in", "out"], Parameter(help="Received or sent.")] = "in",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Show one interpretation as JSON: what it says and what it inherits."""
 
@@ -102,7 +98,7 @@ def show(
     path = f"/interpretations/{quote(name, safe='/@')}"
     if type:
         path += f"/transformers/{quote(type, safe='/')}?direction={direction}"
-    found = _Door(site, url, token_file).look(path, local, text=bool(type))
+    found = _Door(where).look(path, local, text=bool(type))
     if isinstance(found, str):
         write_bytes(found.encode())
     else:
@@ -117,36 +113,30 @@ def check(
         Literal["declare", "augment", "replace"], Parameter(help="As what.")
     ] = "declare",
     old: Annotated[str, Parameter(help="The type of root to be replaced.")] = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Say what a change would do; nothing is changed."""
-    _change(_Door(site, url, token_file), _from_file(file), how, old, do=False)
+    _change(_Door(where), _from_file(file), how, old, do=False)
 
 
 @app.command
 def declare(
     file: FileArgument,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Declare interpretations, new ones or known ones anew; all of the file or none."""
-    _change(_Door(site, url, token_file), _from_file(file), "declare")
+    _change(_Door(where), _from_file(file), "declare")
 
 
 @app.command
 def augment(
     file: FileArgument,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Add what the file says to interpretations (often root); those below inherit it."""
-    _change(_Door(site, url, token_file), _from_file(file), "augment")
+    _change(_Door(where), _from_file(file), "augment")
 
 
 @app.command
@@ -154,34 +144,28 @@ def replace(
     old: Annotated[str, Parameter(help="The type of root that gives way.")],
     file: FileArgument,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Replace a type of root by the one in the file; its conversions are named forth and back."""
-    _change(_Door(site, url, token_file), _from_file(file), "replace", old)
+    _change(_Door(where), _from_file(file), "replace", old)
 
 
 @app.command
 def remove(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Take an interpretation away that no source speaks and none descends from."""
     body = msgspec.json.encode({"type": "remove", "name": name})
-    _change(_Door(site, url, token_file), _Said("remove", body, ".json"), "declare")
+    _change(_Door(where), _Said("remove", body, ".json"), "declare")
 
 
 @app.command
 def history(
     *,
     json: JsonOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """List all changes, oldest first, and what became of each."""
 
@@ -190,7 +174,7 @@ def history(
 
         return [shown_change(*each) for each in node.meanings.updating.history()]
 
-    found = _Door(site, url, token_file).look("/interpretations/changes", local)
+    found = _Door(where).look("/interpretations/changes", local)
     if json:
         write_json(found)
         return
@@ -205,16 +189,14 @@ def history(
 def shared(
     *,
     json: JsonOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """List what is shared by gossip: in force, wanted or refused, and where it arose."""
 
     async def local(node: Node) -> Any:
         return node.ensemble.status() if node.ensemble is not None else {"interpretations": []}
 
-    found = _Door(site, url, token_file).look("/ensemble", local)["interpretations"]
+    found = _Door(where).look("/ensemble", local)["interpretations"]
     if json:
         write_json(found)
         return
@@ -250,39 +232,30 @@ def _from_file(file: Path) -> _Said:
 class _Door:
     """The node of a site: the running one over HTTP, else opened here."""
 
-    def __init__(self, site: Path | None, url: str | None, token_file: Path | None) -> None:
-        self._site, self._url = site_directory(site), url
-        self._remote = Remote.of_site(self._site, url, token_file)
+    def __init__(self, where: Where) -> None:
+        self._node = NodeDoor(where)
 
     def look(
         self, path: str, local: Callable[[Node], Awaitable[Any]], *, text: bool = False
     ) -> Any:
         """What a door says, or what is found here."""
-        ask = self._remote.text if text else self._remote.get
-        return self._reached(lambda: ask(path), local, record=False)
+
+        def ask(remote: Remote) -> Any:
+            return remote.text(path) if text else remote.get(path)
+
+        return self._node.ask(ask, local, record=False)
 
     def post(self, path: str, said: _Said, local: Callable[[Node], Awaitable[Any]]) -> Any:
         """What came of a change."""
         media = _MEDIA[said.suffix]
         try:
-            return self._reached(
-                lambda: self._remote.post(path, said.body, media), local, record=True
+            return self._node.ask(
+                lambda remote: remote.post(path, said.body, media), local, record=True
             )
         except RefusedThere as refused:
             if refused.status not in _CHECKED:
                 raise
             raise InterpretationError(refused.problems) from None
-
-    def _reached(
-        self, ask: Callable[[], Any], local: Callable[[Node], Awaitable[Any]], *, record: bool
-    ) -> Any:
-        try:
-            return ask()
-        except Unavailable as error:
-            if self._url is not None or error.code != "node.unreachable":
-                raise
-        found = with_resting_node(self._site, local, record=record)
-        return msgspec.json.decode(msgspec.json.encode(found))
 
 
 def _change(door: _Door, said: _Said, how: How, old: str = "", *, do: bool = True) -> None:

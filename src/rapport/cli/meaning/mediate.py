@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.meaning.releasing import Door, carry_out
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
+from rapport.cli.meaning.releasing import carry_out
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import UnknownName
 from rapport.core.release import Asked
 from rapport.core.times import format_time, parse_time
@@ -89,15 +89,13 @@ def release(
     source: SourceOption = "",
     reason: ReasonOption = "",
     dry_run: DryRunOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Give what is held back its meaning, by what is in force now, and look again for alarms.
 
     Goes through the running node; where none runs, the site's log is used directly.
     """
-    door = Door(site_directory(site), url, token_file)
+    door = where
     _tell(carry_out(door, Asked(source=source, reason=reason, ids=ids), dry_run=dry_run))
 
 
@@ -108,9 +106,7 @@ def again(
     since: Annotated[str, Parameter(help="Received at this time or later (ISO 8601).")] = "",
     until: Annotated[str, Parameter(help="Received before this time (ISO 8601).")] = "",
     dry_run: DryRunOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Mediate raw events again; readings that now say something else are corrected."""
     asked = Asked(
@@ -119,21 +115,19 @@ def again(
         since_ms=parse_time(since) if since else 0,
         until_ms=parse_time(until) if until else 2**62,
     )
-    _tell(carry_out(Door(site_directory(site), url, token_file), asked, dry_run=dry_run))
+    _tell(carry_out(where, asked, dry_run=dry_run))
 
 
 @app.command
 def reload(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Have the running node take its interpretations from the site's files anew.
 
     Says who used an interpretation that is gone.
     """
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     changed = remote.post("/interpretations/reload", b"{}")
     write_json(changed)
     names = [*changed["interpretations"], *changed["sources"]]

@@ -5,7 +5,6 @@ ME-16]
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ import msgspec
 from rapport.cli.remote import Remote
 from rapport.cli.resting import with_resting_node
 from rapport.cli.terminal import stderr
+from rapport.cli.where import Where
 from rapport.core.errors import Unavailable
 from rapport.core.release import Asked
 from rapport.kernel.clock import SystemClock
@@ -25,24 +25,18 @@ _LOOK_EVERY_MS = 200
 _TOLD = ("released", "corrected", "rejected", "unchanged")
 
 
-class Door(msgspec.Struct, frozen=True):
-    """How a site's node is reached."""
-
-    site: Path
-    url: str | None
-    token_file: Path | None
-
-
-def carry_out(door: Door, asked: Asked, *, dry_run: bool) -> Any:
+def carry_out(where: Where, asked: Asked, *, dry_run: bool) -> Any:
     """What came of it, with the second look; waits until all is done."""
-    remote = Remote.of_site(door.site, door.url, door.token_file)
+    remote = where.remote()
     path, body = _request(asked, dry_run)
     try:
         answer = remote.post(path, body)
     except Unavailable as error:
-        if door.url is not None or error.code != "node.unreachable":
+        if where.url is not None or error.code != "node.unreachable":
             raise
-        return with_resting_node(door.site, lambda node: _without_a_node(node, asked, dry_run))
+        return with_resting_node(
+            where.directory, lambda node: _without_a_node(node, asked, dry_run)
+        )
     return answer if dry_run else _wait(remote, answer["release"])
 
 

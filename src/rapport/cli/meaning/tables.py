@@ -7,9 +7,8 @@ from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 
 app = App(name="tables", help="Tables of a running node: how fresh they are, asking a source now.")
 
@@ -17,13 +16,11 @@ app = App(name="tables", help="Tables of a running node: how fresh they are, ask
 @app.command(name="list")
 def list_tables(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
     """List tables with rows, age, and why a source failed."""
-    found = Remote.of_site(site_directory(site), url, token_file).get("/tables")
+    found = where.remote().get("/tables")
     if json:
         write_json(found)
         return
@@ -35,12 +32,10 @@ def list_tables(
 def refresh(
     table: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Ask the source of a table now."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     done = remote.post(f"/tables/{quote(table, safe='')}/refresh", b"{}")
     write_json(done)
     stderr().print("its rows changed" if done["changed"] else "its rows are the same")

@@ -7,9 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from rapport.cli.people.peers_asking import in_path
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 
 _LONGEST_DAYS = 365
@@ -19,9 +18,7 @@ def inbox_link(
     name: Annotated[str, Parameter(help="The peer.")],
     *,
     days: Annotated[int, Parameter(help="How long it opens the inbox.")] = 30,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
 ) -> None:
     """Make a link that opens a peer's inbox without a password; prints it. Who has it reads and
@@ -29,7 +26,7 @@ def inbox_link(
     """
     if not 1 <= days <= _LONGEST_DAYS:
         raise InvalidInput(f"--days is from 1 to {_LONGEST_DAYS}", code="cli.wrong_use")
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     made = remote.post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
     if json:
         write_json(made)

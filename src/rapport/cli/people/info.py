@@ -9,9 +9,8 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 
 app = App(name="info", help="What types of messages mean on a running node; change it.")
@@ -22,13 +21,11 @@ JsonOption = Annotated[bool, Parameter(negative="", help="As JSON.")]
 @app.command(name="list")
 def list_info(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
     """List the types of messages that something is told of."""
-    found = Remote.of_site(site_directory(site), url, token_file).get("/messages/info")
+    found = where.remote().get("/messages/info")
     if json:
         write_json(found)
         return
@@ -41,15 +38,13 @@ def show(
     type: str,
     subtype: str = "",
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
     """Show what a type of message means, what its content looks like and how to answer it."""
     from rapport.communication.services.info import InformationFound, MessageInformation, as_text
 
-    found = Remote.of_site(site_directory(site), url, token_file).get(_path(type, subtype))
+    found = where.remote().get(_path(type, subtype))
     if json:
         write_json(found)
         return
@@ -64,16 +59,14 @@ def set_info(
     type: str,
     subtype: str = "",
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Tell something else of a type of message, from now on and for good."""
     try:
         body = file.read_bytes()
     except OSError as error:
         raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     write_json(remote.put(_path(type, subtype), body))
 
 
@@ -82,12 +75,10 @@ def remove(
     type: str,
     subtype: str = "",
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Take back what was set; what the site file says, or what is shipped, is told again."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     gone: dict[str, Any] = remote.delete(_path(type, subtype))
     write_json(gone)
     stderr().print("taken back")

@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import Remote
 from rapport.cli.terminal import stderr, visible, write_bytes, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.times import parse_duration, parse_time
 from rapport.kernel.clock import SystemClock
@@ -30,7 +30,6 @@ _DURATION = re.compile(r"\s*\d+(\.\d+)?\s*[a-z]+\s*\Z")
 
 def ledger(
     *,
-    site: SiteOption = None,
     person: Annotated[str, Parameter(name=["--person", "--peer"], help="Only this person.")] = "",
     message: Annotated[str, Parameter(help="Only this message: everything that happened.")] = "",
     state: Annotated[str, Parameter(help="Only this state.")] = "",
@@ -42,8 +41,7 @@ def ledger(
     follow: Annotated[bool, Parameter(negative="", help="Go on as things happen.")] = False,
     json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
     csv: Annotated[bool, Parameter(negative="", help="As CSV, for a spreadsheet.")] = False,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> int:
     """Show who was told, how, when, and who answered."""
     from rapport.communication.history.ledger import Question
@@ -65,11 +63,11 @@ def ledger(
         until=_moment(until),
         limit=limit,
     )
-    directory = site_directory(site)
-    if url is not None:
+    directory = where.directory
+    if where.url is not None:
         if follow:
             raise InvalidInput("--follow reads the site's own log", code="cli.wrong_use")
-        _show_remote(Remote.of_site(directory, url, token_file), asked, json=json, csv=csv)
+        _show_remote(where.remote(), asked, json=json, csv=csv)
     elif message:
         _show_message(directory, message, json=json)
     else:

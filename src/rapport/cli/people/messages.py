@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 from cyclopts import Parameter
 
 from rapport.cli.moments import moment
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import Remote
 from rapport.cli.terminal import write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.times import format_time
 
@@ -31,7 +31,6 @@ _SHOWN = 60
 
 def messages(
     *,
-    site: SiteOption = None,
     id: Annotated[str, Parameter(help="The message with this id.")] = "",
     type: Annotated[str, Parameter(help="Only this type.")] = "",
     subtype: Annotated[str, Parameter(help="Only this subtype.")] = "",
@@ -46,8 +45,7 @@ def messages(
     oldest: Annotated[bool, Parameter(negative="", help="The oldest first.")] = False,
     limit: Annotated[int, Parameter(help="At most so many.")] = 50,
     json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Show the messages that were handled, the newest first, and what became of them."""
     from rapport.communication.services.query_criteria import Criteria
@@ -69,11 +67,11 @@ def messages(
         newest_first=not oldest,
         limit=min(limit, _PER_PAGE),
     )
-    directory = site_directory(site)
-    if url is None:
+    directory = where.directory
+    if where.url is None:
         found = _local(directory, criteria, limit)
     else:
-        found = _remote(Remote.of_site(directory, url, token_file), criteria, limit)
+        found = _remote(where.remote(), criteria, limit)
     if json:
         write_json(found)
     else:

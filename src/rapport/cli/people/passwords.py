@@ -15,9 +15,9 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.door import NodeDoor
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption
+from rapport.cli.remote import Remote
 from rapport.cli.terminal import stderr
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,13 +30,11 @@ def password(
     name: Annotated[str, Parameter(help="The peer.")],
     *,
     remove: Annotated[bool, Parameter(help="It can log in no more.")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Set the password a peer logs in with, typed or from standard input; ends its sessions."""
     given = None if remove else read_password(name)
-    ended = change_password(NodeDoor(site, url, token_file), name, given)
+    ended = change_password(NodeDoor(where), name, given)
     done = "has no password any more" if remove else "has a new password"
     stderr().print(f"{name} {done}; {ended} sessions ended", markup=False, soft_wrap=True)
 

@@ -20,9 +20,8 @@ from rapport.cli.people.peers_asking import (
     settings_of,
     tell_changed,
 )
-from rapport.cli.remote import TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -56,13 +55,11 @@ OnQuietOption = Annotated[str, Parameter(help="hold (the default) or refuse.")]
 def list_peers(
     *,
     collectives: Annotated[bool, Parameter(negative="", help="Collectives instead.")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
     """List peers with their addresses."""
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     found = pages(door, "collectives" if collectives else "peers")
     if json:
         write_json(found)
@@ -75,16 +72,14 @@ def list_peers(
 def show(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Show a peer and the collectives it is in."""
 
     async def local(node: Node) -> Any:
         return node.directory.show_peer(name)
 
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     write_json(door.ask(lambda remote: remote.get(f"/peers/{in_path(name)}"), local, record=False))
 
 
@@ -97,9 +92,7 @@ def add(
     zone: ZoneOption = "",
     quiet: QuietOption = "",
     on_quiet: OnQuietOption = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Add a peer, or replace all that was said of it: rapport peers add ana mail:ana@example.org"""
     settings = settings_of(addresses, delivery, fallback, zone, quiet, on_quiet)
@@ -108,7 +101,7 @@ def add(
         warnings = await node.people.put_peer(name, settings, by=BY)
         return {"entry": node.directory.show_peer(name), "warnings": warnings}
 
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     body = msgspec.json.encode(settings)
     tell_changed(
         door.ask(lambda remote: remote.put(f"/peers/{in_path(name)}", body), local, record=True)
@@ -130,9 +123,7 @@ def change(
     without: Annotated[
         tuple[str, ...], Parameter(help="A setting to take away, such as quiet.")
     ] = (),
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Change some settings of a peer; the others stay."""
     settings = settings_of(address, delivery, fallback, zone, quiet, on_quiet)
@@ -144,7 +135,7 @@ def change(
         warnings = await node.people.change_peer(name, settings, by=BY)
         return {"entry": node.directory.show_peer(name), "warnings": warnings}
 
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     body = msgspec.json.encode(settings)
     tell_changed(
         door.ask(lambda remote: remote.patch(f"/peers/{in_path(name)}", body), local, record=True)
@@ -156,9 +147,7 @@ def remove(
     name: str,
     *,
     collective: Annotated[bool, Parameter(negative="", help="A collective of that name.")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Remove a peer, or a collective; its members stay."""
 
@@ -167,7 +156,7 @@ def remove(
         await gone(name, by=BY)
 
     kind = "collectives" if collective else "peers"
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     door.ask(lambda remote: remote.delete(f"/{kind}/{in_path(name)}"), local, record=True)
     stderr().print(f"{name} was removed", markup=False)
 
@@ -179,9 +168,7 @@ def make(
     delivery: Annotated[
         str, Parameter(help="to-any (the default), to-all-members, or such as 'at-least 3'.")
     ] = "to-any",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Make a collective, or say anew what it is; members that are named replace those before."""
     settings: dict[str, Any] = {"delivery": delivery}
@@ -193,7 +180,7 @@ def make(
 
     body = msgspec.json.encode(settings | ({"members": named} if named else {}))
     path = f"/collectives/{in_path(collective)}"
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     tell_changed(door.ask(lambda remote: remote.put(path, body), local, record=True))
 
 
@@ -201,13 +188,11 @@ def make(
 def list_members(
     collective: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: JsonOption = False,
 ) -> None:
     """List who is in a collective."""
-    found = pages(NodeDoor(site, url, token_file), f"collectives/{in_path(collective)}/members")
+    found = pages(NodeDoor(where), f"collectives/{in_path(collective)}/members")
     if json:
         write_json(found)
     else:
@@ -218,12 +203,10 @@ def list_members(
 def join(
     collective: str,
     *peers: str,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Let peers join a collective."""
-    moved = move(NodeDoor(site, url, token_file), collective, {"join": list(peers)})
+    moved = move(NodeDoor(where), collective, {"join": list(peers)})
     stderr().print(f"{moved['joined']} joined {collective}", markup=False)
 
 
@@ -231,10 +214,8 @@ def join(
 def leave(
     collective: str,
     *peers: str,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Let peers leave a collective."""
-    moved = move(NodeDoor(site, url, token_file), collective, {"leave": list(peers)})
+    moved = move(NodeDoor(where), collective, {"leave": list(peers)})
     stderr().print(f"{moved['left']} left {collective}", markup=False)

@@ -8,9 +8,8 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json, write_table
+from rapport.cli.where import HERE, Where
 
 app = App(name="routing", help="Routing rules of a running node: who else gets a message.")
 
@@ -20,13 +19,11 @@ _COLUMNS = ("id", "type", "subtype", "receiver", "sender", "to", "origin")
 @app.command(name="list")
 def list_rules(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
 ) -> None:
     """Show the rules in force, in the order in which they count."""
-    rules = Remote.of_site(site_directory(site), url, token_file).get("/routing")
+    rules = where.remote().get("/routing")
     if json:
         write_json(rules)
         return
@@ -43,14 +40,12 @@ def add(
     receiver: Annotated[str, Parameter(help="Of messages to this receiver.")] = "",
     sender: Annotated[str, Parameter(help="Of messages of this sender.")] = "",
     id: Annotated[str, Parameter(help="A name of your own for the rule.")] = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Add a rule for good; it is in force when this returns. Prints its id."""
     said = {"type": type, "subtype": subtype, "receiver": receiver, "sender": sender, "id": id}
     body = msgspec.json.encode({"to": to} | {key: value for key, value in said.items() if value})
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     print(remote.post("/routing", body)["id"])
 
 
@@ -58,11 +53,9 @@ def add(
 def remove(
     rule: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Take a rule out for good."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     write_json(remote.delete(f"/routing/{quote(rule, safe='')}"))
     stderr().print("it is not applied any more")

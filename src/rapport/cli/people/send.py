@@ -16,9 +16,9 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.people.send_progress import Progress, is_over, outcome_of
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import Remote
 from rapport.cli.terminal import stderr, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier, Message
 from rapport.core.times import format_duration, parse_duration
@@ -52,9 +52,7 @@ def send(
     repeat: Annotated[str, Parameter(help="Say it again this often until answered.")] = "",
     repeat_most: Annotated[int, Parameter(help="But at most so often.")] = 0,
     wait: Annotated[str, Parameter(help="Show who was told and who answered, so long.")] = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
     json: Annotated[bool, Parameter(negative="", help="As JSON.")] = False,
 ) -> int:
     """Send a message; prints its id. With --wait ends with 0 when it was done, 1 when it failed or
@@ -75,7 +73,7 @@ def send(
         raise InvalidInput("--least is of a collective, from 1 on", code="cli.wrong_use")
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     wishes = {
         "least": least,
         "answer_within": parse_duration(answer_within or "0s"),

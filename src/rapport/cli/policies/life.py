@@ -24,9 +24,9 @@ from rapport.cli.policies.told import (
     write_data,
     write_rows,
 )
-from rapport.cli.remote import RefusedThere, Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import RefusedThere, Remote
 from rapport.cli.terminal import write_bytes, write_json
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput, PolicyError
 from rapport.core.times import format_time
 
@@ -54,9 +54,7 @@ def add_to(app: App) -> None:
 def list_all(
     *,
     json: JsonOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """List policies with state, version, and what each did since the node started: readings it
     looked at, situations found, those left undecided because a source was silent, those suppressed
@@ -66,7 +64,7 @@ def list_all(
     async def local(life: PolicyLife) -> Any:
         return life.policies()
 
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     found = _look(door, "/policies", local)
     if json:
         write_json(found)
@@ -82,12 +80,10 @@ def register(
     file: FileArgument,
     *,
     name: NameOption = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Start a policy that is not there yet; it sees what comes from now on."""
-    _bring(NodeDoor(site, url, token_file), "register", file, name)
+    _bring(NodeDoor(where), "register", file, name)
 
 
 def replace(
@@ -95,49 +91,39 @@ def replace(
     *,
     name: NameOption = "",
     expects: Annotated[str, Parameter(help="The version that must be in force.")] = "",
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Put another version in the place of a policy; it begins anew."""
-    _bring(NodeDoor(site, url, token_file), "replace", file, name, expects)
+    _bring(NodeDoor(where), "replace", file, name, expects)
 
 
 def pause(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Let a policy see nothing, and forget what it waits for, until it is resumed."""
-    _act(NodeDoor(site, url, token_file), name, "pause", lambda life: life.pause(name, by="local"))
+    _act(NodeDoor(where), name, "pause", lambda life: life.pause(name, by="local"))
 
 
 def resume(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Let a paused policy begin anew."""
-    _act(
-        NodeDoor(site, url, token_file), name, "resume", lambda life: life.resume(name, by="local")
-    )
+    _act(NodeDoor(where), name, "resume", lambda life: life.resume(name, by="local"))
 
 
 def delete(
     name: str,
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """End a policy; its history stays."""
     path = f"/policies/{quote(name, safe='')}"
     _change(
-        NodeDoor(site, url, token_file),
+        NodeDoor(where),
         lambda remote: remote.delete(path),
         lambda life: life.delete(name, by="local"),
     )
@@ -148,9 +134,7 @@ def history(
     *,
     diff: Annotated[bool, Parameter(help="With what each version changed.", negative="")] = False,
     json: JsonOption = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """List the changes of a policy, oldest first: who, when, from which event on."""
 
@@ -158,7 +142,7 @@ def history(
         return life.history(name)
 
     path = f"/policies/{quote(name, safe='')}/history"
-    found = _look(NodeDoor(site, url, token_file), path, local)
+    found = _look(NodeDoor(where), path, local)
     if json:
         write_json(found)
     elif diff:
@@ -185,14 +169,12 @@ def shadow(
     name: NameOption = "",
     promote: Annotated[bool, Parameter(help="Make it the policy.", negative="")] = False,
     drop: Annotated[bool, Parameter(help="End it.", negative="")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Run a new version beside a policy; only what one of them finds alone is told, in
     `detections`. Then promote or drop it.
     """
-    door = NodeDoor(site, url, token_file)
+    door = NodeDoor(where)
     if file is not None and not (promote or drop):
         _bring(door, "shadow", file, name)
     elif promote != drop and (name or file is not None):
@@ -211,12 +193,10 @@ def shadow(
 
 def reload(
     *,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Have the running node take ontology, tables and policies from the site's files anew."""
-    remote = Remote.of_site(site_directory(site), url, token_file)
+    remote = where.remote()
     done = remote.post("/policies", b"{}")
     write_data(done)
     for one in done:

@@ -13,9 +13,9 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.policies.load_nodes import Nodes
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption, read_token
-from rapport.cli.sites import SiteOption, site_directory
+from rapport.cli.remote import Remote, read_token
 from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
+from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
 from rapport.kernel.approximate_sums import How
 
@@ -36,20 +36,18 @@ def load(
     total: Annotated[How, Parameter(help="Of several nodes: sum, average or max.")] = "average",
     count: Annotated[int | None, Parameter(help="End after this many reports.")] = None,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> int:
     """Show the load of the last minute, or follow one value of it until Ctrl-C."""
     if count is not None and count < 1:
         raise InvalidInput(f"cannot wait for {count} reports", code="cli.wrong_use")
     if node:
-        token = read_token(token_file)
+        token = read_token(where.token_file)
         remotes = {address: Remote(address, token) for address in node}
         nodes = Nodes(remotes, total, 5.0 if imprecision is None else imprecision)
         reports: Iterator[Any] = nodes.reports(of, how)
     else:
-        remote = Remote.of_site(site_directory(site), url, token_file)
+        remote = where.remote()
         if imprecision is None:
             _show(remote.get("/load"), as_json=json)
             return 0

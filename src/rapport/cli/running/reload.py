@@ -7,22 +7,19 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from rapport.cli.remote import Remote, TokenFileOption, UrlOption
-from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, stdout, write_json
+from rapport.cli.where import HERE, Where
 
 
 def reload(
     *,
     json: Annotated[bool, Parameter(help="As JSON.", negative="")] = False,
-    site: SiteOption = None,
-    url: UrlOption = None,
-    token_file: TokenFileOption = None,
+    where: Where = HERE,
 ) -> None:
     """Have the running node take people, actions, sources, interpretations, tables, ontology and
     policies from the site's files anew; with a fault anywhere nothing changes.
     """
-    done = Remote.of_site(site_directory(site), url, token_file).post("/reload", b"{}")
+    done = where.remote().post("/reload", b"{}")
     if json:
         write_json(done)
         return
