@@ -20,11 +20,9 @@ from rapport.core.detection import DETECTED
 from rapport.core.event import Event, StoredEvent, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
-from rapport.site.site import load_site
+from rapport.testing.running import play
 
 pytestmark = pytest.mark.slow
 
@@ -95,19 +93,6 @@ def site(tmp_path: Path) -> Path:
     (tmp_path / "rooms.csv").write_text("id,x1,y1,x2,y2\nr1,0,0,1,1\nr2,1,1,2,2\n")
     (tmp_path / "closed.dpl").write_text(POLICY)
     return tmp_path
-
-
-def running(site: Path, scenario: Callable[[Node], Awaitable[None]]) -> None:
-    async def run() -> None:
-        node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-        try:
-            await node.start()
-            async with asyncio.timeout(60):
-                await scenario(node)
-        finally:
-            await node.stop()
-
-    asyncio.run(run())
 
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
@@ -195,7 +180,7 @@ def test_a_policy_fires_while_a_record_is_valid_and_no_longer(site: Path) -> Non
         await decided(node)
         assert len(await detections(node)) == 1
 
-    running(site, scenario)
+    play(site, scenario)
 
 
 def test_a_row_goes_at_the_moment_its_record_ends_although_nobody_is_asked(site: Path) -> None:
@@ -209,7 +194,7 @@ def test_a_row_goes_at_the_moment_its_record_ends_although_nobody_is_asked(site:
         await until_status(node, "r1", None)
         assert 0 <= CLOCK.now_ms() - record.valid_until < 500
 
-    running(site, scenario)
+    play(site, scenario)
 
 
 def test_an_action_says_what_is_true_once_and_it_leads_back_to_the_detection(site: Path) -> None:
@@ -242,8 +227,8 @@ def test_an_action_says_what_is_true_once_and_it_leads_back_to_the_detection(sit
         found = await node.context.broker.ask(EntityRef("room", "r1"), "lock")
         assert found.record.values["by"] == "ann"
 
-    running(site, acted)
-    running(site, again)
+    play(site, acted)
+    play(site, again)
 
 
 async def locks(node: Node) -> list[StoredEvent]:
@@ -271,7 +256,7 @@ def test_a_wish_that_nobody_can_read_is_a_dead_letter_and_stops_no_other(site: P
         buried = await node.channels.channel("dead_letters").read_after(0)
         assert len(buried) == 1
 
-    running(site, scenario)
+    play(site, scenario)
 
 
 def test_what_the_broker_knows_survives_a_restart_and_reaches_the_lake(
@@ -286,8 +271,8 @@ def test_what_the_broker_knows_survives_a_restart_and_reaches_the_lake(
         await until_status(node, "r1", "closed")
         await export_channels(node.channels, lake, names=["context", "context.found"])
 
-    running(site, first)
-    running(site, second)
+    play(site, first)
+    play(site, second)
     files = list(lake.rglob("*.parquet"))
     rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
     kinds = {(row["type"], row["subject"]) for row in rows}
@@ -305,7 +290,7 @@ def test_a_reload_of_the_site_loses_nothing_that_is_valid(site: Path) -> None:
         await tell(node, "room/r3", "status", status="open")
         await until_status(node, "r3", "open")
 
-    running(site, scenario)
+    play(site, scenario)
 
 
 def test_the_broker_has_a_status_and_metrics(site: Path) -> None:
@@ -321,4 +306,4 @@ def test_the_broker_has_a_status_and_metrics(site: Path) -> None:
         with pytest.raises(ContextNotFound):
             await node.context.broker.ask(EntityRef("room", "r9"), "status", within_ms=50)
 
-    running(site, scenario)
+    play(site, scenario)

@@ -16,10 +16,8 @@ from rapport.context.clients.provider import ContextProvider
 from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput, NotAllowed, Unavailable
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
-from rapport.site.site import load_site
+from rapport.testing.running import play
 from rapport.testing.servers.nats import free_port
 from rapport.transport.base import Address
 from rapport.transport.key_files import add_key, load_keys, share_keys
@@ -48,17 +46,7 @@ read = ["room/* status"]
 
 def running(site: Path, text: str, scenario: Callable[[Node], Awaitable[None]]) -> None:
     (site / "site.toml").write_text(text)
-
-    async def run() -> None:
-        node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-        try:
-            await node.start()
-            async with asyncio.timeout(30):
-                await scenario(node)
-        finally:
-            await node.stop()
-
-    asyncio.run(run())
+    play(site, scenario, within_seconds=30)
 
 
 def address_of(node: Node) -> Address:

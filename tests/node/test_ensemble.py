@@ -34,6 +34,7 @@ from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.site import load_site
+from rapport.testing.running import running
 from rapport.transport.key_files import add_key, load_keys
 from rapport.transport.keys import DatagramKeys, make_key
 from rapport.web.app import serving
@@ -158,16 +159,6 @@ def site(tmp_path: Path) -> Path:
     (tmp_path / "inside.dpl").write_text(POLICY)
     (tmp_path / "hall.py").write_text(HALL)
     return tmp_path
-
-
-@asynccontextmanager
-async def running(site: Path) -> AsyncIterator[Node]:
-    node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
 
 
 @asynccontextmanager

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,10 @@ from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
 from rapport.overlay.swim_settings import SwimSettings
-from rapport.site.site import load_site
 from rapport.testing.faults.lossy import LossyEndpoint
+from rapport.testing.running import running
 from rapport.transport.base import Address, Endpoint
 from rapport.transport.udp_broadcast import Group
 
@@ -100,16 +97,6 @@ def site(tmp_path: Path, port: int) -> Path:
     (folder / "rooms.csv").write_text("id,x1,y1,x2,y2\nlab,0,0,10,10\n")
     (folder / "inside.dpl").write_text(POLICY)
     return folder
-
-
-@asynccontextmanager
-async def running(site: Path) -> AsyncIterator[Node]:
-    node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
 
 
 class Radio:

@@ -13,13 +13,11 @@ import pytest
 
 from rapport.core.errors import Problem
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.mediation.changing.shown import shown_change
 from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
 from rapport.node.ensemble_interpretations import SharedMeaning
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
-from rapport.site.site import load_site
+from rapport.testing.running import running
 from rapport.transport.base import Address
 
 pytestmark = pytest.mark.slow
@@ -89,16 +87,6 @@ class Town:
         ensemble = self.nodes[name].ensemble
         assert ensemble is not None
         return {one.name: one for one in ensemble.status().interpretations}
-
-
-@asynccontextmanager
-async def running(site: Path) -> AsyncIterator[Node]:
-    node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
 
 
 @asynccontextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,10 @@ from rapport.core.errors import SiteError
 from rapport.core.event import Event, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
+from rapport.testing.running import play
 from rapport.testing.servers.rows import RowsServer, rows_server
 
 __all__ = ["rows_server"]
@@ -47,19 +44,6 @@ def badge(id: str, tag: str) -> Event:
     now = SystemClock().now_ms()
     seen = {"reader": "r1", "tag": tag, "dx": 0, "dy": 0, "t": format_time(now)}
     return make_event(source="readers", id=id, type="readers.raw", time=now, data=seen)
-
-
-def running(site: Path, scenario: Callable[[Node], object]) -> None:
-    async def run() -> None:
-        node = make_node(load_site(site), NodeSettings(port=0), SystemClock())
-        await node.start()
-        try:
-            async with asyncio.timeout(60):
-                await scenario(node)
-        finally:
-            await node.stop()
-
-    asyncio.run(run())
 
 
 async def until_found(node: Node, wanted: str) -> list[str]:
@@ -95,7 +79,7 @@ def test_rows_whose_lifetime_is_over_reach_policies_and_look_ups(site: Path) -> 
         await node.append("raw.readers", [badge("by-new-tag", "NEW-TAG")])
         assert "p01" in await until_found(node, "by-new-tag")
 
-    running(site, scenario)
+    play(site, scenario)
 
 
 def test_a_node_starts_with_the_rows_of_before_when_a_server_is_down(
@@ -115,12 +99,12 @@ def test_a_node_starts_with_the_rows_of_before_when_a_server_is_down(
         (persons,) = [one for one in node.fresh_tables.status() if one.table == "persons"]
         assert persons.failures >= 1
 
-    running(site, let_it_keep)
+    play(site, let_it_keep)
     rows_server.status = 503
     # There is more to say, such as that the server names no employee.
     found = [one for one in load_site(site).problems if one.code.startswith("source.")]
     assert [(one.code, one.severity) for one in found] == [("source.bad_status", "warning")]
-    running(site, look)
+    play(site, look)
 
 
 def test_a_reload_brings_new_rows_and_tables_to_policies(site: Path) -> None:
@@ -145,4 +129,4 @@ def test_a_reload_brings_new_rows_and_tables_to_policies(site: Path) -> None:
         assert [problem.code for problem in caught.value.problems] == ["reload.attribute_gone"]
         assert node.site.tables.gives("person", "status")
 
-    running(site, scenario)
+    play(site, scenario)

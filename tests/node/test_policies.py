@@ -23,6 +23,7 @@ from rapport.node.wiring import make_node
 from rapport.policy.plan import Plan
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
+from rapport.testing import running
 
 pytestmark = pytest.mark.slow
 
@@ -79,17 +80,7 @@ def change(site: Path, name: str, old: str, new: str) -> None:
 
 
 def play(site: Path, story: Story) -> None:
-    async def run() -> None:
-        loaded = load_site(site, refusing_policies=False)
-        node = make_node(loaded, NodeSettings(port=0), SystemClock())
-        await node.start()
-        try:
-            async with asyncio.timeout(60):
-                await story(node)
-        finally:
-            await node.stop()
-
-    asyncio.run(run())
+    running.play(site, story, refusing_policies=False)
 
 
 def states(node: Node) -> dict[str, str]:

@@ -10,8 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from rapport.communication.history.ledger import MessageRow
 from rapport.core.event import make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
-from rapport.site.site import load_site
+from rapport.testing.running import running
 from rapport.testing.servers.webhook import WebhookSink
 
 pytestmark = pytest.mark.slow
@@ -103,16 +100,6 @@ def make_site(directory: Path, phone: str, channels: str) -> Path:
     (directory / "telling.dpl").write_text(TELLING)
     (directory / "writing.dpl").write_text(WRITING)
     return directory
-
-
-@asynccontextmanager
-async def running(site: Path) -> AsyncIterator[Node]:
-    node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
 
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:

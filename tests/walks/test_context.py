@@ -10,8 +10,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,8 @@ from rapport.core.detection import DETECTED
 from rapport.core.event import StoredEvent, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
-from rapport.node.wiring import make_node
-from rapport.site.site import load_site
+from rapport.testing.running import running
 from rapport.transport.addresses import parse_address
 
 pytestmark = pytest.mark.slow
@@ -110,16 +108,6 @@ def brokers(count: int) -> Iterator[list[str]]:
             process.wait()
             assert process.stdout is not None
             process.stdout.close()
-
-
-@asynccontextmanager
-async def running(site: Path) -> AsyncIterator[Node]:
-    node = make_node(load_site(site), NodeSettings(port=0), CLOCK)
-    try:
-        await node.start()
-        yield node
-    finally:
-        await node.stop()
 
 
 def make_site(directory: Path, neighbour: str, channels: str) -> Path:
