@@ -34,7 +34,8 @@ class SqliteRecordStore:
     many keys it has.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
+        """Without a path: in a file that has no name and is gone with the store, or the process."""
         self._database = SqliteFile(path, _SCHEMA, synchronous="FULL")
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -91,13 +92,16 @@ def _get(connection: sqlite3.Connection, table: str, key: str) -> bytes | None:
 class SqliteFile:
     """One SQLite connection for all threads, one at a time; errors come out as Rapport's."""
 
-    def __init__(self, path: Path, schema: str, *, synchronous: str) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, schema: str, *, synchronous: str) -> None:
+        self._shown = "a temporary file" if path is None else str(path)
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         with self._translated():
             connection = sqlite3.connect(
-                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                "" if path is None else path,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
             )
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -141,12 +145,12 @@ class SqliteFile:
         try:
             yield
         except sqlite3.Error as error:
-            raise _translate(error, self._path) from error
+            raise _translate(error, self._shown) from error
         except (UnicodeEncodeError, OverflowError) as error:
             raise InvalidInput(f"a key cannot be kept: {error}", code="store.bad_key") from error
 
 
-def _translate(error: sqlite3.Error, path: Path) -> RapportError:
+def _translate(error: sqlite3.Error, path: str) -> RapportError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return Corrupt(

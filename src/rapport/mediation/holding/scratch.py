@@ -4,11 +4,7 @@ that nobody else sees. [ME-11]
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
 
 from rapport.store.base import Change, Put, RecordStore
 from rapport.store.memory import MemoryRecordStore
@@ -19,21 +15,16 @@ _PAGE = 1_000
 
 class Scratch:
     """Tables of key to bytes, keys in order; holds memory for `most` records, however many there
-    are. Beyond that a look costs some microseconds, and a change of many one write to disk. The
-    file is gone when this is closed, forgotten, or the process ends; a kill leaves it behind, in
-    a directory that only its owner can read.
+    are. Beyond that a look costs some microseconds. The file has no name: it is gone when this is
+    closed or forgotten, or the process ends, also by a kill.
     """
 
     def __init__(self, most: int = MOST_IN_MEMORY) -> None:
         self._most, self._count = most, 0
         self._tables: dict[str, None] = {}
         self._store: RecordStore = MemoryRecordStore()
-        self._let_go: weakref.finalize[[RecordStore, Path], Scratch] | None = None
-
-    @property
-    def is_in_file(self) -> bool:
+        self.is_in_file = False
         """Whether there are, or were, too many for memory."""
-        return self._let_go is not None
 
     def get(self, table: str, key: str) -> bytes | None:
         """The value, or None."""
@@ -56,24 +47,16 @@ class Scratch:
     def close(self) -> None:
         """Forgets everything."""
         self._store.close()
-        if self._let_go is not None:
-            self._let_go()
 
     def _move_to_file(self) -> None:
         # Here, since who has little to hold needs no database.
         from rapport.store.sqlite import SqliteRecordStore
 
-        directory = Path(tempfile.mkdtemp(prefix="rapport-held-"))
-        in_memory, self._store = self._store, SqliteRecordStore(directory / "held.sqlite")
-        self._let_go = weakref.finalize(self, _remove, self._store, directory)
+        in_memory, self._store = self._store, SqliteRecordStore(None)
+        self.is_in_file = True
         for table in self._tables:
             after = ""
             while found := in_memory.find(table, after=after, limit=_PAGE):
                 self._store.apply([Put(table, key, value) for key, value in found])
                 after = found[-1][0]
         in_memory.close()
-
-
-def _remove(store: RecordStore, directory: Path) -> None:
-    store.close()
-    shutil.rmtree(directory, ignore_errors=True)
