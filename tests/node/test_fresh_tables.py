@@ -130,3 +130,54 @@ def test_a_reload_brings_new_rows_and_tables_to_policies(site: Path) -> None:
         assert node.site.tables.gives("person", "status")
 
     play(site, scenario)
+
+
+SHOP = """[site]
+name = "shop"
+[concepts.shop.attributes]
+name = "text"
+[tables.rates]
+csv = "rates.csv"
+key = ["currency", "valid_from"]
+lifetime = "100ms"
+[interpretations.root.types]
+Euro = { kind = "number" }
+Offer = { price = "Euro" }
+[interpretations.desk.types]
+Dollar = { kind = "number" }
+Said = { price = "Dollar" }
+[[interpretations.desk.mappings]]
+from = "Offer"
+to = "Said"
+direction = "out"
+[interpretations.desk.conversions.dollars]
+from = "Euro"
+to = "Dollar"
+currency = { from_currency = "EUR", to = "USD", rates = { kind = "table", table = "rates", base = "EUR" } }
+[[interpretations.desk.rules]]
+match = "Euro"
+convert = "dollars"
+"""  # noqa: E501
+
+
+def test_new_rates_reach_who_reads_in_another_currency(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SHOP)
+    rates = tmp_path / "rates.csv"
+    rates.write_text("currency,rate,valid_from\nUSD,1.25,2026-01-01T00:00:00Z\n")
+
+    async def scenario(node: Node) -> None:
+        async def told(id: str) -> float:
+            now = SystemClock().now_ms()
+            offer = make_event(source="shop", id=id, type="Offer", time=now, data={"price": 100})
+            await node.append("events", [offer])
+            stored = await node.channels.channel("events").read_after(0)
+            said = await node.outgoing.view("events", stored[-1:], "desk")
+            found: float = said[0].event.payload()["price"]
+            return found
+
+        assert await told("before") == 125.0
+        rates.write_text("currency,rate,valid_from\nUSD,1.5,2026-01-01T00:00:00Z\n")
+        await until_changed(node, "rates")
+        assert await told("after") == 150.0
+
+    play(tmp_path, scenario)

@@ -61,7 +61,7 @@ class MediationReader:
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
         self._lookups: Lookups = lookups or NoTables()
-        self._tables_generation = 0
+        self.tables_generation = 0
         self._import_paths = import_paths
         self._tasks = Tasks(clock)
         self._lanes: dict[str, Lane] = {}
@@ -135,14 +135,14 @@ class MediationReader:
     def use_tables(self, lookups: Lookups) -> None:
         """Looks things up in these tables from the next batch on."""
         self._lookups = lookups
-        self._tables_generation += 1
+        self.tables_generation += 1
 
     def transformer(self, source: str) -> GivesMeaning:
         """What gives the source's events their meaning now; rebuilt after a change.
 
         A changed interpretation that does not fit its source leaves the one before it in force.
         """
-        now = (self._repository.generation, self._tables_generation)
+        now = (self._repository.generation, self.tables_generation)
         known = self._in_use.get(source)
         if known is not None and known[0] == now:
             return known[1]
@@ -180,9 +180,9 @@ class MediationReader:
         repository.
         """
         if lookups is not self._lookups or bindings != self._bindings:
-            self._tables_generation += 1
+            self.tables_generation += 1
         self._bindings, self._lookups = dict(bindings), lookups
-        now = (self._repository.generation, self._tables_generation)
+        now = (self._repository.generation, self.tables_generation)
         for source, built in prepared.items():
             former = self._in_use[source][1]
             kept = isinstance(built, RejectsAll) and not isinstance(former, RejectsAll)

@@ -44,7 +44,7 @@ class Outgoing:
 
     Positions stay those of the channel, so places and tokens mean the same in every interpretation.
     What cannot be said is left out, counted, logged once per reason and listed (`told`). Everything
-    made is forgotten when the repository changes.
+    made is forgotten when the repository or a table changes.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class Outgoing:
         rights: Rights | None = None,
         sources: RawSources | None = None,
         tables: Callable[[], SiteTables | None] | None = None,
+        tables_generation: Callable[[], int] = lambda: 0,
         functions: Callable[[Iterable[str]], SiteFunctions] | None = None,
         cache_bytes: int = MOST_BYTES,
     ) -> None:
         """`rights`: an original goes only to who may read its raw channel (without: to all);
-        `sources`: gives raw channels their meaning; `functions`: opens functions of the site.
+        `sources`: gives raw channels their meaning; `tables_generation`: grows when rows of tables
+        change; `functions`: opens functions of the site.
         """
         self.repository, self._channels, self._rights = repository, channels, rights
         self._clock: Clock = clock or SystemClock()
@@ -70,7 +72,8 @@ class Outgoing:
         """
         self._sources, self._tables, self._open_functions = sources, tables, functions
         self._cache, self.told = Outcomes(cache_bytes), Told()
-        self._generation = repository.generation
+        self._tables_generation = tables_generation
+        self._generation = self._now()
         self._speeches: dict[str, Speech] = {}
         self._late: dict[tuple[str, str], LateSpeech] = {}
         self._views: dict[str, View] = {}
@@ -79,7 +82,7 @@ class Outgoing:
 
     def speech(self, interpretation: str) -> Speech:
         """How the interpretation says root now; raises UnknownName, InterpretationError."""
-        if self._generation != self.repository.generation:
+        if self._generation != self._now():
             self._forget()
         if interpretation not in self._speeches:
             self._speeches[interpretation] = self._begin(interpretation)
@@ -320,8 +323,12 @@ class Outgoing:
         tables = self._tables() if self._tables is not None else None
         return Speech(in_force, interpretation, functions, Surroundings(tables))
 
+    def _now(self) -> tuple[int, int]:
+        """Conversions may have read tables when they were made, such as rates of currencies."""
+        return self.repository.generation, self._tables_generation()
+
     def _forget(self) -> None:
-        self._generation = self.repository.generation
+        self._generation = self._now()
         self._speeches, self._late, self._views = {}, {}, {}
         self._cache.clear()
         opened, self._opened = self._opened, []

@@ -1,0 +1,86 @@
+"""What consumers are told by a table of the site follows the table. [ME-4, ME-9]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rapport.channel.backends.memory import open_memory
+from rapport.core.event import Event, StoredEvent
+from rapport.kernel.clock import ManualClock
+from rapport.mediation.in_force import take_in
+from rapport.mediation.model.conversions import converts
+from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
+from rapport.mediation.model.money import ChangeCurrency, RateTable
+from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
+from rapport.mediation.outgoing.outgoing import Outgoing
+from rapport.mediation.reader import MediationReader
+from rapport.mediation.repository import Repository
+
+ROOT = Interpretation(
+    name="root",
+    parent="",
+    types=(PrimitiveType("Euro", "number"), ComplexType("Offer", (Attribute("price", "Euro"),))),
+)
+SHOP = Interpretation(
+    name="shop",
+    types=(PrimitiveType("Dollar", "number"), ComplexType("Said", (Attribute("price", "Dollar"),))),
+    mappings=(Mapping("Offer", "Said", "out"),),
+    rules=(Rule("Euro", "dollars", "out"),),
+    conversions=(
+        converts(
+            "dollars",
+            "Euro",
+            "Dollar",
+            ChangeCurrency("USD", RateTable("rates", "EUR"), from_currency="EUR"),
+        ),
+    ),
+)
+
+
+class Rates:
+    """A table whose rows change; see SiteTables."""
+
+    def __init__(self) -> None:
+        self.dollar = "1.25"
+
+    def lookup(self, table: str, key: str, column: str) -> str | None:
+        return None
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[tuple[str, ...]]:
+        return [("USD", self.dollar, "2026-01-01T00:00:00Z")]
+
+
+def offer(place: int) -> StoredEvent:
+    data = msgspec.json.encode({"price": 100})
+    return StoredEvent(place, 9, Event("shop", f"e{place}", "Offer", "", 1_800_000_000_000, data))
+
+
+def test_new_rates_hold_for_what_is_said_from_then_on() -> None:
+    in_force, problems = take_in({}, [ROOT, SHOP], concepts={})
+    assert not [one for one in problems if one.severity == "error"], problems
+
+    async def scenario() -> None:
+        rates, channels = Rates(), open_memory(ManualClock())
+        repository = Repository(in_force)
+        reader = MediationReader(channels, [], repository, ManualClock(), lookups=rates)
+        outgoing = Outgoing(
+            repository,
+            channels,
+            tables=lambda: rates,
+            tables_generation=lambda: reader.tables_generation,
+        )
+
+        async def price(place: int) -> Any:
+            (said,) = await outgoing.view("events", [offer(place)], "shop")
+            return msgspec.json.decode(said.event.data)["price"]
+
+        assert await price(1) == 125.0
+        rates.dollar = "1.5"
+        reader.use_tables(rates)
+        assert await price(2) == 150.0
+
+    asyncio.run(scenario())
