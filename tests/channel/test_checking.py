@@ -87,3 +87,10 @@ def test_a_channel_takes_checked_events_as_any_others() -> None:
         await channels.close()
 
     asyncio.run(scenario())
+
+
+def test_headers_count_for_what_waits_in_memory() -> None:
+    plain = [Event("s", "1", "t", "", 0, b"12345"), Event("s", "2", "t", "", 0, b"1")]
+    assert check_events(plain, 100) == 6
+    noted = [Event("s", "1", "t", "", 0, b"12345", {"a": "üü"}), plain[1]]
+    assert check_events(noted, 100) == 6 + 5

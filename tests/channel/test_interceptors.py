@@ -13,10 +13,15 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
+from rapport.channel.channel import Appended
+from rapport.channel.guarantees import GUARANTEES, NOTHING, serve_with
 from rapport.channel.intercept.chain import MOST_FAULTS
-from rapport.channel.intercept.keeping import DROPPED, INTERCEPTED, SWITCHED_OFF
+from rapport.channel.intercept.interceptor import Declared
+from rapport.channel.intercept.keeping import DROPPED, INTERCEPTED, INTERCEPTORS, SWITCHED_OFF
 from rapport.channel.intercept.kinds import KINDS
 from rapport.channel.requesting.batch import Request
+from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
+from rapport.channel.subscriptions import reader_positions
 from rapport.core.errors import DuplicateName, InvalidInput, NotAllowed, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock
@@ -378,6 +383,177 @@ def test_wrong_settings_are_refused_before_anything_is_kept(channels_of):
             await chain.declare("no name", "c", "count")
         assert chain.listed() == []
         assert channels.records.find("interceptors") == []
+        await channels.close()
+
+    play(scenario)
+
+
+def test_what_is_hidden_from_a_reader_does_not_hold_back_its_place(channels_of):
+    async def scenario():
+        channels = channels_of()
+        hidden = {"where": "type = 'hidden'"}
+        await channels.interceptors.declare("hide", "c", "drop", hidden, at="delivery")
+        reader = await channels.subscribe("c", "r")
+        await channels.channel("c").append(events(1, 50, "hidden"))
+        assert await reader.next_batch(timeout_ms=20) == []
+        assert (await channels.subscribe("c", "r")).position == 50
+        await channels.channel("c").append(events(51, 51))
+        await channels.channel("c").append(events(52, 60, "hidden"))
+        (given,) = await reader.next_batch()
+        assert await reader.next_batch(timeout_ms=20) == []
+        assert (await channels.subscribe("c", "r")).position == 50, "51 is not committed yet"
+        await reader.commit(given.position, b"state")
+        await channels.channel("c").append(events(61, 70, "hidden"))
+        assert await reader.next_batch(timeout_ms=20) == []
+        again = await channels.subscribe("c", "r")
+        assert (again.position, again.state) == (70, b"state")
+        await channels.close()
+
+    play(scenario)
+
+
+def test_one_without_a_name_gets_a_free_one(channels_of):
+    async def scenario():
+        chain = channels_of().interceptors
+        names = [chain.add("c", Marks(letter)) for letter in "abc"]
+        await chain.remove(names[0])
+        assert chain.add("c", Marks("d")) not in names[1:]
+        assert len(chain.listed()) == 3
+
+    play(scenario)
+
+
+def test_two_that_change_one_name_at_the_same_time_do_not_meet(channels_of):
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.start()
+        await channels.channel("c").append(events(1, 1))
+        declare, remove = channels.interceptors.declare, channels.interceptors.remove
+        found = await asyncio.gather(
+            declare("copy", "c", "forward", {"to": "d"}),
+            declare("copy", "c", "forward", {"to": "e"}),
+            return_exceptions=True,
+        )
+        assert found[0].settings == {"to": "d"}
+        assert isinstance(found[1], DuplicateName)
+        found = await asyncio.gather(remove("copy"), remove("copy"), return_exceptions=True)
+        assert found[0].name == "copy"
+        assert isinstance(found[1], UnknownName)
+        assert (await declare("copy", "c", "forward", {"to": "e"})).settings == {"to": "e"}
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_kept_one_that_cannot_be_made_is_shown_and_can_be_removed(tmp_path):
+    async def scenario():
+        channels = open_embedded(tmp_path, SystemClock())
+        await channels.channel("c").append(events(1, 1))
+        await channels.interceptors.start()
+        await channels.interceptors.declare("copy", "c", "forward", {"to": "d"})
+        await channels.interceptors.stop()
+        kept = channels.records.get(INTERCEPTORS, "copy")
+        unknown = msgspec.structs.replace(msgspec.msgpack.decode(kept, type=Declared), kind="gone")
+        channels.records.put(INTERCEPTORS, "copy", msgspec.msgpack.encode(unknown))
+        await channels.close()
+
+        channels = open_embedded(tmp_path, SystemClock())
+        chain = channels.interceptors
+        await chain.start()
+        (left_out,) = chain.listed()
+        assert (left_out.name, left_out.state) == ("copy", "off")
+        assert "gone" in left_out.last_error
+        await channels.channel("c").append(events(2, 3))
+        with pytest.raises(UnknownName):
+            await chain.switch_on("copy")
+        assert "intercept.copy" in reader_positions(channels.records, "c")
+        await chain.remove("copy")
+        assert chain.listed() == []
+        assert reader_positions(channels.records, "c") == {}
+        await chain.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_what_is_made_of_a_numbered_event_is_stored_whole_and_once(channels_of):
+    async def scenario():
+        channels = channels_of()
+        channels.interceptors.add("c", Doubles())
+        numbered = [
+            msgspec.structs.replace(one, headers=stamped({}, Stamp("p", 1, one.time)))
+            for one in events(1, 3)
+        ]
+        for duplicates in (0, 6):  # a publisher whose answer got lost sends them again
+            appended = await channels.channel("c").append(counted_in("c", numbered))
+            assert appended == Appended((1, 3, 5), duplicates)
+        both = [channels.channel("c").append(counted_in("c", numbered)) for _ in range(2)]
+        assert {one.duplicates for one in await asyncio.gather(*both)} == {6}
+        assert await ids_in(channels, "c") == ["1", "1b", "2", "2b", "3", "3b"]
+        await channels.close()
+
+    play(scenario)
+
+
+class HidesFrom:
+    """Keeps secrets from one reader."""
+
+    def __init__(self, reader: str) -> None:
+        self._reader = reader
+
+    def on_delivery(self, channel, reader, stored):
+        return [] if reader == self._reader and stored.event.type == "secret" else [stored]
+
+
+@pytest.mark.parametrize("query", [{}, "time >= 0"], ids=["everything", "condition"])
+def test_what_is_given_out_once_waits_for_who_may_see_it(channels_of, query):
+    async def scenario():
+        channels = channels_of()
+        channels.interceptors.add("c", HidesFrom("a"), at="delivery")
+        once = {"ttlms": "0"}
+        await channels.channel("c").append(
+            [
+                msgspec.structs.replace(one, headers=once)
+                for one in (*events(1, 2, "secret"), *events(3, 4))
+            ]
+        )
+
+        async def asked(identity, **fields):
+            batch = await channels.source.request("c", Request(**fields), identity=identity)
+            return batch.current_token, [one.event.id for one in batch.events]
+
+        token, found = await asked("a", query=query)
+        assert found == ["3", "4"]
+        assert (await asked("a", token=token))[1] == ["3", "4"]
+        assert (await asked("b", query=query))[1] == ["1", "2"]
+        assert (await asked("c", query=query))[1] == []
+        await channels.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_what_is_hidden_is_hidden_under_every_guarantee(channels_of, guarantee):
+    async def scenario():
+        clock, channels = SystemClock(), channels_of()
+        channels.interceptors.add("c", HidesFrom("r"), at="delivery")
+        await channels.channel("c").append(
+            [*events(1, 2, "secret"), *events(3, 3), *events(4, 4, "secret"), *events(5, 5)]
+        )
+        handled, done = [], asyncio.Event()
+
+        async def handle(stored, state):
+            handled.append(stored.event.id)
+            if stored.event.id == "5":
+                done.set()
+            return NOTHING
+
+        work = asyncio.create_task(serve_with(guarantee, channels, "c", "r", handle, clock))
+        await done.wait()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        assert handled == ["3", "5"]
         await channels.close()
 
     play(scenario)

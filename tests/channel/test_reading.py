@@ -170,3 +170,30 @@ def test_an_event_too_large_to_be_kept_twice_is_referred_to(clock):
         assert letter.event.payload_as(Failure).position == 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("what", ["read_after", "look"])
+def test_a_log_or_store_that_is_away_while_the_loop_reads_is_waited_out(clock, monkeypatch, what):
+    async def scenario():
+        channels = open_memory(clock)
+        owner = channels.channel("c") if what == "read_after" else channels
+        real, refusals = getattr(owner, what), [3]
+
+        async def away_at_first(*values, **more):
+            if refusals[0]:
+                refusals[0] -= 1
+                raise ChannelUnavailable("the server is away", retry_after_seconds=2)
+            return await real(*values, **more)
+
+        monkeypatch.setattr(owner, what, away_at_first)
+        await channels.channel("c").append(events(1, 2))
+        handler = Handler()
+        task = asyncio.create_task(serve(channels, "c", "r", handler, clock))
+        for _time in range(5):
+            await clock.advance(2000)
+        assert not task.done()
+        assert (handler.handled, refusals) == (["1", "2"], [0])
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(scenario())

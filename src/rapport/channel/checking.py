@@ -47,7 +47,8 @@ def as_they_are(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
-    """Bytes of data in all events; raises InvalidInput or TooLarge naming the first event at fault.
+    """Bytes of data and headers in all events; raises InvalidInput or TooLarge naming the first
+    event at fault.
 
     The whole batch is checked by a few joins; only when one of them objects is each event looked
     at. What is known to be sound is not checked again, but for its size.
@@ -84,19 +85,20 @@ def _check_together(events: Sequence[Event], max_data_bytes: int) -> int:
     headers = [event.headers for event in events]
     if not set(map(type, headers)) <= {dict}:
         raise _SomethingWrong
-    if any(headers):
-        _check_headers_together(headers)
-    return _check_sizes(list(map(len, data)), max_data_bytes)
+    header_bytes = _check_headers_together(headers) if any(headers) else 0
+    return header_bytes + _check_sizes(list(map(len, data)), max_data_bytes)
 
 
-def _check_headers_together(headers: Sequence[dict[str, str]]) -> None:
+def _check_headers_together(headers: Sequence[dict[str, str]]) -> int:
+    """Their bytes."""
     texts = list(chain.from_iterable(map(dict.items, headers)))
     together = "".join(chain.from_iterable(texts))
-    together.encode()  # refuses lone surrogates, which no reader could decode again
+    size = len(together.encode())  # refuses lone surrogates, which no reader could decode again
     if len(together) > MAX_HEADER_CHARACTERS:
         most = max(sum(len(name) + len(text) for name, text in each.items()) for each in headers)
         if most > MAX_HEADER_CHARACTERS:
             raise _SomethingWrong
+    return size
 
 
 def _check_sizes(sizes: Sequence[int], max_data_bytes: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -22,16 +22,21 @@ Deliver = Callable[[Sequence[StoredEvent]], Sequence[StoredEvent]]
 _EVERYTHING = (TEMPLATE, "{}")
 
 
-class DeliveringChannels(Channels, Protocol):
-    """Channels with interceptors around delivery."""
-
-    def intercepts_delivery(self, name: str) -> bool:
-        """Whether an interceptor works on what readers of a channel are given."""
+@runtime_checkable
+class Delivers(Protocol):
+    """What knows which events a reader is given."""
 
     def delivered(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> Sequence[StoredEvent]:
         """What a reader is given of events."""
+
+
+class DeliveringChannels(Channels, Delivers, Protocol):
+    """Channels with interceptors around delivery."""
+
+    def intercepts_delivery(self, name: str) -> bool:
+        """Whether an interceptor works on what readers of a channel are given."""
 
 
 def deliver_to(channels: DeliveringChannels, name: str, reader: str) -> Deliver | None:

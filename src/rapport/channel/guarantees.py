@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.channel.delivering import Delivers
 from rapport.channel.reading import Care
 from rapport.core.errors import ChannelUnavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
@@ -174,9 +175,17 @@ class _BestEffort(_Loosely):
             if behind > MOST_BEHIND:
                 position = source.last_position() - min(limit, MOST_BEHIND)
                 _log.warning("reader skips", reader=self._reader, channel=self._channel, of=behind)
-            for stored in await source.read_after(position, limit=limit):
-                position = stored.position
+            read = await source.read_after(position, limit=limit)
+            position = read[-1].position if read else position
+            for stored in self._given(read):
                 await self.handle(stored)
+
+    def _given(self, read: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
+        """What interceptors leave of it, as for every other reader."""
+        channels = self._channels
+        if not isinstance(channels, Delivers):
+            return read
+        return channels.delivered(self._channel, self._reader, read)
 
 
 class _AtMostOnce(_Loosely):

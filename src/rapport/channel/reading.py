@@ -17,6 +17,7 @@ from rapport.channel.dead.replay import (
     letter_note,
     next_replays,
     note,
+    open_again,
     settled,
     taker_key,
 )
@@ -79,7 +80,11 @@ class Care:
 
     async def _follow(self, limit: int) -> None:
         while True:
-            batch = await self._subscription.next_batch(limit=limit)
+            try:
+                batch = await self._subscription.next_batch(limit=limit)
+            except (StoreUnavailable, ChannelUnavailable) as error:
+                await self.wait_out(error)
+                continue
             async with self._one_at_a_time:
                 await self.handle(batch)
 
@@ -140,16 +145,22 @@ class Care:
         subscription = self._subscription
         while True:
             try:
-                if subscription.channel != DEAD_LETTERS:
-                    await bury(
-                        self._channels,
-                        subscription.channel,
-                        subscription.reader,
-                        stored,
-                        error,
-                        ATTEMPTS,
-                    )
-                await subscription.commit(stored.position)
+                if subscription.channel == DEAD_LETTERS:
+                    await subscription.commit(stored.position)
+                    return
+                letter = await bury(
+                    self._channels,
+                    subscription.channel,
+                    subscription.reader,
+                    stored,
+                    error,
+                    ATTEMPTS,
+                )
+                if isinstance(subscription, LoggedSubscription):
+                    # The reader may have been moved back: a letter that was settled is open again.
+                    await subscription.commit(stored.position, changes=(open_again(letter),))
+                else:
+                    await subscription.commit(stored.position)
                 return
             except (StoreUnavailable, ChannelUnavailable) as refusal:
                 await self.wait_out(refusal)
@@ -181,7 +192,16 @@ class Replays:
         self._subscription, self._clock = subscription, clock
 
     async def run(self) -> None:
-        """Says that this reader takes replays, then takes them until cancelled."""
+        """Says that this reader takes replays, then takes them until cancelled. Begins again when
+        the log or the store was away: what is to be handled stands in the records.
+        """
+        while True:
+            try:
+                await self._take_all()
+            except (StoreUnavailable, ChannelUnavailable) as error:
+                await self._care.wait_out(error)
+
+    async def _take_all(self) -> None:
         channel, reader = self._subscription.channel, self._subscription.reader
         await self._apply((Put(TAKERS, taker_key(channel, reader), b"1"),))
         letters = self._channels.channel(DEAD_LETTERS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from rapport.channel.channel import BareReading, Channel
-from rapport.core.errors import Corrupt, InvalidInput
+from rapport.core.errors import ChannelUnavailable, Corrupt, InvalidInput
 from rapport.core.event import BareStored, StoredEvent
 from rapport.store.base import Change, Put, RecordStore
 
@@ -85,7 +87,8 @@ class LoggedSubscription:
         self.channel, self.reader = source.name, reader
         self.position, self.state = cursor.position, cursor.state
         self._source, self._apply = source, apply
-        self._handed_out = cursor.position
+        self._handed_out = self._given = cursor.position
+        self._committing = asyncio.Lock()
         self._tell_skipped, self._deliver = tell_skipped, deliver
         self.skipped = 0
         """Events passed over since it was opened: let go before they were read, past their time to
@@ -103,7 +106,9 @@ class LoggedSubscription:
                 self._handed_out = batch[-1].position
                 given = batch if self._deliver is None else self._deliver(batch)
                 if given:
+                    self._given = given[-1].position
                     return given
+                await self._pass_over(batch[-1].position)
         return []
 
     async def next_bare_batch(
@@ -115,9 +120,17 @@ class LoggedSubscription:
             bare = await source.read_bare_after(self._handed_out, limit=limit)
             if bare:
                 self._note_skipped(bare)
-                self._handed_out = bare[-1].position
+                self._handed_out = self._given = bare[-1].position
                 return bare
         return await self.next_batch(limit=limit, timeout_ms=timeout_ms)
+
+    async def _pass_over(self, position: int) -> None:
+        """Interceptors hid everything up to here. Nobody will commit it, so it is done here, else
+        retention would wait for this reader for ever; not before what was given is committed.
+        """
+        if self._given <= self.position < position:
+            with suppress(ChannelUnavailable):  # then with the next ones
+                await self.commit(position)
 
     def _note_skipped(self, batch: Sequence[StoredEvent | BareStored]) -> None:
         skipped = batch[-1].position - self._handed_out - len(batch)
@@ -139,6 +152,7 @@ class LoggedSubscription:
                 code="channel.bad_position",
                 hint=f"the last one is {self._source.last_position()}",
             )
-        cursor = Cursor(position, self.state if state is None else state)
-        await self._apply((*changes, cursor_change(self.channel, self.reader, cursor)))
-        self.position, self.state = cursor.position, cursor.state
+        async with self._committing:  # the state of a commit under way is not to be undone
+            cursor = Cursor(position, self.state if state is None else state)
+            await self._apply((*changes, cursor_change(self.channel, self.reader, cursor)))
+            self.position, self.state = cursor.position, cursor.state

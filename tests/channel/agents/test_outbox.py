@@ -6,13 +6,19 @@ import os
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.agents.identity import IDENTITY_NAME, read_identity
 from rapport.channel.agents.outbox import Outbox
-from rapport.channel.agents.outbox_reading import RejectedEvent, inspect_outbox
+from rapport.channel.agents.outbox_reading import (
+    PROGRESS,
+    REJECTED,
+    RejectedEvent,
+    inspect_outbox,
+)
 from rapport.channel.agents.window import Reason
 from rapport.core.errors import Corrupt, StoreUnavailable, UnknownName
 from rapport.core.event import Event
@@ -112,11 +118,14 @@ def test_a_rejection_written_twice_by_a_crash_stands_once(tmp_path):
     outbox = open_outbox(tmp_path)
     outbox.add([event(1)])
     outbox.settle(1, rejection(1))
-    outbox.settle(1, rejection(1))
+    written_before = msgspec.msgpack.encode(rejection(1))
+    outbox._store.append(REJECTED, [(1, written_before)], 0)
     assert [one.sequence for one in outbox.rejected()] == [1]
     outbox.close()
     again = open_outbox(tmp_path)
     assert again.rejected_count == 1
+    again.settle(1, rejection(1))
+    assert again.rejected_count == len(again.rejected()) == 1
     again.close()
 
 
@@ -207,3 +216,25 @@ def test_what_is_no_outbox_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable):
         open_outbox(tmp_path / "file")
+
+
+def test_a_rejection_is_counted_once_though_the_mark_could_not_be_moved(tmp_path, monkeypatch):
+    outbox = open_outbox(tmp_path)
+    outbox.add([event(1), event(2)])
+    append = outbox._store.append
+
+    def refuses_marks(log, blocks, received):
+        if log == PROGRESS:
+            raise StoreUnavailable("the disk is full", code="store.disk_full")
+        return append(log, blocks, received)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox._store, "append", refuses_marks)
+        for _again in range(3):
+            with pytest.raises(StoreUnavailable):
+                outbox.settle(1, rejection(1))
+    outbox.settle(1, rejection(1))
+    outbox.settle(2, rejection(2))
+    assert outbox.rejected_count == len(outbox.rejected()) == 2
+    assert outbox._store.last_position(REJECTED) == 2
+    outbox.close()

@@ -228,3 +228,24 @@ def test_poison_in_any_place_never_keeps_the_others_waiting(clock):
             await channels.close()
 
     play(scenario)
+
+
+def test_a_settled_letter_is_open_again_when_its_reader_went_back_and_failed_again():
+    async def scenario():
+        clock = SystemClock()
+        channels = open_memory(clock)
+        office = DeadLetterOffice(channels, clock)
+        await channels.channel("c").append(events(1, 3))
+        handler = Handler("2")
+        async with Served(channels, handler, clock):
+            await until(lambda: channels.channel(DEAD_LETTERS).last_position() == 1)
+        (letter,) = await office.forget(Wanted(channel="c"))
+        assert await office.letters(Wanted()) == []
+        reader = await channels.subscribe("c", "r")
+        await reader.commit(0)
+        async with Served(channels, handler, clock):
+            pass
+        assert [one.id for one in await office.letters(Wanted())] == [letter.id]
+        await channels.close()
+
+    asyncio.run(scenario())

@@ -64,3 +64,12 @@ def test_blocks_hold_all_events_in_order_and_stay_small():
     assert [one for _part, body in blocks for one in decode_block(body)] == events
     assert all(len(body) <= BLOCK_BYTES + 100_000 for _part, body in blocks)
     assert all(len(part) <= 1024 for part, _body in blocks)
+
+
+def test_large_headers_make_smaller_blocks_not_one_that_no_log_takes():
+    headers = {"note": "ü" * 60_000}
+    events = [Event("s", str(number), "t", "", 0, b"{}", headers) for number in range(300)]
+    blocks = cut_blocks(events)
+    assert [one for held, _body in blocks for one in held] == events
+    assert all(decode_block(body) == list(held) for held, body in blocks)
+    assert max(len(body) for _held, body in blocks) <= 2 * BLOCK_BYTES

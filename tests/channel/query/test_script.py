@@ -97,6 +97,13 @@ def test_a_token_of_a_changed_script_is_refused(site: Path) -> None:
     assert caught.value.code == "query.script_changed"
 
 
+def test_a_query_that_is_sent_again_as_text_asks_the_changed_script(site: Path) -> None:
+    assert make_query("script", '{"name": "busy"}').matches(stored(["a", "b"]))
+    (site / "scripts/busy.py").write_text("def busy(stored, arguments):\n    return False\n")
+    SCRIPTS.use(load_scripts({"busy": "scripts/busy.py:busy"}, site))
+    assert not make_query("script", '{"name": "busy"}').matches(stored(["a", "b"]))
+
+
 def test_an_endless_script_is_stopped_by_counting(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,3 +54,17 @@ def test_sessions_are_bounded_and_room_comes_back() -> None:
     leases.grant(b"a", 1, 30_000)
     leases.grant(b"d", 1, MINUTE)
     assert len(leases) == 2
+
+
+def test_a_session_that_is_renewed_for_days_costs_no_more_than_another() -> None:
+    leases = Leases()
+    leases.grant(b"other", LONGEST_LEASE_MINUTES, 0)
+    for second in range(10_000):
+        leases.grant(b"stream", LONGEST_LEASE_MINUTES, second)
+        leases.grant(b"%d" % second, LONGEST_LEASE_MINUTES, second)
+        leases.end(b"%d" % second)
+    assert len(leases) == 2
+    assert len(leases._due) < 200
+    leases.check(b"stream", LONGEST_LEASE_MINUTES * MINUTE)
+    with pytest.raises(LeaseExpired):
+        leases.check(b"other", LONGEST_LEASE_MINUTES * MINUTE)

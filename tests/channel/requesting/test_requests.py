@@ -387,3 +387,27 @@ def test_a_token_of_another_process_s_memory_is_refused() -> None:
             await other.source.request("c", Request(token=token), identity="me")
 
     run(scenario)
+
+
+def test_large_headers_make_smaller_sets_too() -> None:
+    """A set that no receiver can read would hold up who asks for it for ever."""
+
+    async def scenario() -> None:
+        channels = open_memory(SystemClock())
+        headers = {"note": "x" * 60_000}
+        large = [Event("s", str(number), "t", "", 0, b"{}", headers) for number in range(400)]
+        await channels.channel("c").append(large)
+        request = Request(query={}, max_messages=10_000)
+        found: list[str] = []
+        while True:
+            batch = await channels.source.request("c", request, identity="me")
+            size = sum(len(one.event.headers["note"]) for one in batch.events)
+            assert size <= MOST_BYTES
+            found += [one.event.id for one in batch.events]
+            if batch.next_token is None:
+                break
+            request = Request(token=batch.next_token)
+        assert found == [one.id for one in large]
+        await channels.close()
+
+    asyncio.run(scenario())

@@ -331,3 +331,20 @@ def test_two_processes_take_each_message_once_also_when_one_is_killed(
     assert count - 9 <= len(found) <= count
     assert lines_of(before)
     assert lines_of(rest)
+
+
+def test_notes_of_takes_past_their_lease_are_forgotten(clock: ManualClock):
+    async def scenario():
+        log = SharedMemory()
+        one, other = open_on(log, clock), open_on(log, clock)
+        for number in range(1, 31):
+            await one.channel("c").append(counted(number, number))
+            assert await taken_by(one, 1) == [number]
+            assert await left_for(other) == []
+            await clock.advance(60_000)
+        for node in (one, other):
+            taken = await node.source.taker.taken("c")
+            assert len(taken.contents()[2]) <= 11  # a lease lasts ten minutes
+            assert await left_for(node) == []
+
+    asyncio.run(scenario())

@@ -108,3 +108,20 @@ def test_the_secret_is_made_once() -> None:
     records = MemoryRecordStore()
     assert request_secret(records) == request_secret(records)
     assert request_secret(MemoryRecordStore()) != request_secret(records)
+
+
+def test_two_nodes_on_one_record_store_that_begin_together_share_the_secret() -> None:
+    class Raced(MemoryRecordStore):
+        """Another node makes its secret right after this one found none."""
+
+        other = b""
+
+        def get(self, table: str, key: str) -> bytes | None:
+            found = super().get(table, key)
+            if found is None and not self.other:
+                self.other = b"a"
+                self.other = request_secret(self)
+            return found
+
+    records = Raced()
+    assert request_secret(records) == records.other == request_secret(records)

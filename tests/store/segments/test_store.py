@@ -335,3 +335,39 @@ def test_files_of_other_names_are_left_alone(tmp_path):
     fill(store, 2)
     store.close()
     assert (directory / "notes.txt").read_text() == "mine"
+
+
+def test_what_is_appended_behind_a_shortened_file_outlives_a_kill():
+    """A copy of a running node's directory may hold an index that is newer than its log."""
+    disk = ForgetfulDisk()
+    store = open_on(disk)
+    fill(store, 10)
+    store.close()
+    file = disk.open(FIRST_SEGMENT)
+    file.truncate(file.size() // 2)
+    file.sync()
+    file.close()
+    store = open_on(disk)
+    kept = numbers_in(store)
+    assert kept == list(range(1, len(kept) + 1))
+    assert len(kept) < 10
+    fill(store, 2)
+    assert numbers_in(store) == [*kept, 11, 12]
+    disk.cut_power(Chance(1))  # nothing is closed, and no index saved
+    store = open_on(disk)
+    assert numbers_in(store) == [*kept, 11, 12]
+    assert store.last_position("a") == 12
+
+
+def test_a_shortened_file_is_not_written_before_its_index_says_so():
+    disk = ForgetfulDisk()
+    store = open_on(disk)
+    fill(store, 10)
+    store.close()
+    file = disk.open(FIRST_SEGMENT)
+    file.truncate(file.size() // 2)
+    file.close()
+    disk.full_after_bytes = 0
+    with pytest.raises(StoreUnavailable) as refused:
+        open_on(disk).last_position("a")
+    assert refused.value.code == "store.disk_full"

@@ -91,7 +91,9 @@ class Outbox:
             """Number of the newest durable event; 0 when there was none yet."""
             self.settled = read_progress(self._store)
             """Everything up to this number was taken or rejected."""
-            self.rejected_count = len(read_rejected(self._store))
+            rejected = read_rejected(self._store)
+            self.rejected_count = len(rejected)
+            self._rejected = _name_of(rejected[-1]) if rejected else None
         except BaseException:
             self._store.close()
             raise
@@ -172,9 +174,10 @@ class Outbox:
         first. Raises StoreUnavailable; then the mark may not have moved.
         """
         now_ms = self._clock.now_ms()
-        if rejected is not None:
+        if rejected is not None and _name_of(rejected) != self._rejected:
             self._store.append(REJECTED, [(1, msgspec.msgpack.encode(rejected))], now_ms)
             self.rejected_count += 1
+            self._rejected = _name_of(rejected)  # once, also when the mark could not be moved
         self._store.append(PROGRESS, [(1, str(sequence).encode())], now_ms)
         self.settled = sequence
         try:
@@ -195,6 +198,10 @@ class Outbox:
         """Gives the directory back; a second call is no error."""
         if not self.is_inherited:
             self._store.close()
+
+
+def _name_of(rejected: RejectedEvent) -> tuple[int, str]:
+    return rejected.sequence, rejected.event.id
 
 
 def _as_blocks(events: Sequence[Event]) -> list[tuple[int, bytes]]:

@@ -39,15 +39,17 @@ async def bury(
     stored: StoredEvent,
     error: Exception,
     attempts: int,
-) -> None:
-    """Appends the dead letter; doing it again after a crash changes nothing. Raises
-    ChannelUnavailable.
+) -> str:
+    """Appends the dead letter and returns its id; doing it again after a crash changes nothing.
+    Raises ChannelUnavailable.
     """
     target = channels.channel(DEAD_LETTERS)
+    letter = dead_letter(channel, reader, stored, error, attempts)
     try:
-        await target.append([dead_letter(channel, reader, stored, error, attempts)])
+        await target.append([letter])
     except TooLarge:
         await target.append([dead_letter(channel, reader, stored, error, attempts, whole=False)])
+    return letter.id
 
 
 def dead_letter(

@@ -81,6 +81,11 @@ def settled(replay: Replay, state: str) -> list[Change]:
     return changes
 
 
+def open_again(letter: str) -> Change:
+    """The change after which a letter that was replayed or forgotten is open: it failed anew."""
+    return Delete(STATES, letter)
+
+
 def letter_note(
     type: str, letter: str, subject: str, *, time_ms: int, tried: str = "", error: str = ""
 ) -> Event:

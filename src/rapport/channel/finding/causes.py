@@ -17,6 +17,8 @@ from rapport.core.event import INTERPRETATION, StoredEvent
 
 _MOST_EVENTS = 500
 """A bound on the tree, so that a cycle of causes or a huge detection cannot run away."""
+_MOST_DEPTH = 200
+"""Of events that follow each from the one before; deeper JSON could not be written."""
 
 _STAGES = ("raw", "releases", "events", "quarantine", "detections", "log", "output", "control")
 
@@ -62,7 +64,11 @@ async def cause_tree(channels: FindsEvents, event_id: str) -> CauseNode:
 
 
 async def _node(
-    channels: FindsEvents, channel: str, stored: StoredEvent, seen: set[tuple[str, int]]
+    channels: FindsEvents,
+    channel: str,
+    stored: StoredEvent,
+    seen: set[tuple[str, int]],
+    depth: int = 0,
 ) -> CauseNode:
     seen.add((channel, stored.position))
     event = stored.event
@@ -80,12 +86,12 @@ async def _node(
         missing=[],
         interpretation=event.headers.get(INTERPRETATION, ""),
     )
-    for cause in event.causes():
+    for cause in event.causes() if depth < _MOST_DEPTH else ():
         before = await _one_before(channels, cause, channel, stored)
         if before is None:
             node.missing.append(cause)
         elif (before[0], before[1].position) not in seen and len(seen) < _MOST_EVENTS:
-            node.causes.append(await _node(channels, *before, seen))
+            node.causes.append(await _node(channels, *before, seen, depth + 1))
     return node
 
 

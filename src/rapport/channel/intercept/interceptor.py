@@ -43,7 +43,13 @@ class FollowingInterceptor(Protocol):
         """Does its work for these events; durable when it returns."""
 
 
-Interceptor = AppendInterceptor | DeliveryInterceptor | FollowingInterceptor
+class Missing:
+    """Stands for one that is kept and cannot be made: its plug-in is not installed, or what it
+    names is gone. Does nothing, and is off.
+    """
+
+
+Interceptor = AppendInterceptor | DeliveryInterceptor | FollowingInterceptor | Missing
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):

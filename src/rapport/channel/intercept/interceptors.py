@@ -7,8 +7,10 @@ are removed finish what was appended by then.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import Any, Protocol
 
 from rapport.channel.access.signing import is_changed
@@ -23,6 +25,7 @@ from rapport.channel.intercept.interceptor import (
     Declared,
     FollowingInterceptor,
     Interceptor,
+    Missing,
     Shown,
     Standing,
     shown,
@@ -71,7 +74,8 @@ class Interceptors:
         self._chains: dict[str, tuple[Standing, ...]] = {}
         self._followers = Followers(channels, clock, self._tell_off)
         self._tasks = Tasks(clock)
-        self._left_out: set[str] = set()
+        self._changing: set[str] = set()
+        """Names that are just being added or removed."""
         self._noticed: set[str] = set()
 
     def listed(self, channel: str = "") -> list[Shown]:
@@ -99,7 +103,7 @@ class Interceptors:
                 code="interceptor.not_declared",
                 hint="register its kind as a plug-in and use declare",
             )
-        chosen = name or f"{type(interceptor).__name__.lower()}-{len(self._standing) + 1}"
+        chosen = name or self._free_name(type(interceptor).__name__.lower())
         declared = Declared(
             name=chosen,
             channels=channels,
@@ -137,17 +141,19 @@ class Interceptors:
         self._check_new(declared)
         standing = Standing(declared, self._make(declared), is_kept=keep)
         follows = isinstance(standing.interceptor, FollowingInterceptor)
-        if follows:
-            if at != "append":
-                raise InvalidInput(
-                    f"{kind} follows what is appended, not what is delivered",
-                    code="interceptor.bad_place",
-                )
-            # Places before the declaration: a crash in between must not make it begin in the past.
-            await self._followers.take_places(declared)
-        if keep:
-            await self._channels.apply([put_declared(declared)])
-        self._put(standing)
+        if follows and at != "append":
+            raise InvalidInput(
+                f"{kind} follows what is appended, not what is delivered",
+                code="interceptor.bad_place",
+            )
+        with self._alone(name):
+            if follows:
+                # Places before the declaration: a crash in between must not make it begin in the
+                # past.
+                await self._followers.take_places(declared)
+            if keep:
+                await self._channels.apply([put_declared(declared)])
+            self._put(standing)
         if follows:
             self._followers.follow_all(standing)
         return shown(standing)
@@ -156,26 +162,26 @@ class Interceptors:
         """Takes an interceptor out; a following one first finishes what was appended by now, for
         at most five seconds. Raises UnknownName.
         """
-        standing = self._standing.get(name)
-        if standing is None:
-            raise UnknownName("interceptor", name, list(self._standing))
-        await self._followers.finish(name)
-        del self._standing[name]
-        self._changed()
-        await self._channels.apply(
-            await self._channels.look(
-                lambda records: forget_changes(records, name, self._channels.names())
+        standing = self._known(name)
+        with self._alone(name):
+            await self._followers.finish(name)
+            del self._standing[name]
+            self._changed()
+            await self._channels.apply(
+                await self._channels.look(
+                    lambda records: forget_changes(records, name, self._channels.names())
+                )
             )
-        )
         return shown(standing)
 
     async def switch_on(self, name: str) -> Shown:
         """Lets an interceptor work again that was switched off; a following one goes on with the
-        event at which it stopped. Raises UnknownName.
+        event at which it stopped. Raises UnknownName, and what `declare` raises for one that could
+        not be made at the start and still cannot.
         """
-        standing = self._standing.get(name)
-        if standing is None:
-            raise UnknownName("interceptor", name, list(self._standing))
+        standing = self._known(name)
+        if isinstance(standing.interceptor, Missing):
+            standing.interceptor = self._make(standing.declared)
         if standing.is_off:
             standing.is_off, standing.faults_in_a_row = False, 0
             await self._followers.begin_again(standing)
@@ -204,12 +210,15 @@ class Interceptors:
         try:
             self._put(Standing(declared, self._make(declared), is_kept=True))
         except RapportError as error:
-            # Its place is kept: once what it needs is there again, nothing was lost.
-            self._left_out.add(reader_of(declared.name))
+            # Its place is kept: once what it needs is there again, nothing was lost. It is shown
+            # and can be removed, or retention would wait for its place for ever.
+            self._put(
+                Standing(declared, Missing(), is_kept=True, last_error=error.message, is_off=True)
+            )
             _log.error("interceptor left out", name=declared.name, error=error.message)
 
     async def _forget_orphans(self) -> None:
-        known = {reader_of(name) for name in self._standing} | self._left_out
+        known = {reader_of(name) for name in self._standing}
         names = self._channels.names()
         changes = await self._channels.look(
             lambda records: orphans(records, names, READER_PREFIX, known)
@@ -308,10 +317,30 @@ class Interceptors:
 
     def _check_new(self, declared: Declared) -> None:
         check_reader_name(reader_of(declared.name))
-        if declared.name in self._standing:
+        if declared.name in self._standing or declared.name in self._changing:
             raise DuplicateName(
                 f"there is an interceptor named {declared.name!r}", code="interceptor.duplicate"
             )
+
+    def _known(self, name: str) -> Standing:
+        """Raises UnknownName, also for one that is just being removed."""
+        standing = self._standing.get(name)
+        if standing is None or name in self._changing:
+            raise UnknownName("interceptor", name, list(self._standing))
+        return standing
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """Nobody else adds or removes this one meanwhile."""
+        self._changing.add(name)
+        try:
+            yield
+        finally:
+            self._changing.discard(name)
+
+    def _free_name(self, kind: str) -> str:
+        taken = self._standing.keys() | self._changing
+        return next(name for n in count(1) if (name := f"{kind}-{n}") not in taken)
 
     def _put(self, standing: Standing) -> None:
         self._standing[standing.declared.name] = standing

@@ -14,6 +14,7 @@ from rapport.core.event import Event
 
 BLOCK_EVENTS = 1024
 BLOCK_BYTES = 4 * 1024 * 1024
+"""Of data; headers may make a block twice as large."""
 
 Find = Callable[[Sequence[int]], Sequence[int]]
 """Keys -> positions at which they may have been seen, 0 = surely not."""
@@ -107,9 +108,11 @@ def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
 
 
 def _cut(events: Sequence[Event], blocks: list[tuple[Sequence[Event], bytes]]) -> None:
-    if len(events) > 1 and sum([len(event.data) for event in events]) > BLOCK_BYTES:
-        middle = len(events) // 2
-        _cut(events[:middle], blocks)
-        _cut(events[middle:], blocks)
-        return
-    blocks.append((events, encode_block(events)))
+    if len(events) == 1 or sum([len(event.data) for event in events]) <= BLOCK_BYTES:
+        body = encode_block(events)
+        if len(events) == 1 or len(body) <= 2 * BLOCK_BYTES:
+            blocks.append((events, body))
+            return
+    middle = len(events) // 2
+    _cut(events[:middle], blocks)
+    _cut(events[middle:], blocks)

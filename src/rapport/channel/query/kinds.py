@@ -99,6 +99,8 @@ def make_query(kind: str, given: Any, views: Views = VIEWS) -> Query:
     chosen = kind or (SQL if isinstance(given, str) else TEMPLATE)
     if chosen == OWN:  # never kept: its meaning changes with interpretations
         query = own_query(given, views)
+    elif chosen == SCRIPT:  # neither: a text without a version means the script of now
+        query = script_query(given)
     else:
         query = _from_text(chosen, given) if isinstance(given, str) else _make(chosen, given)
     if len(query.text) > MAX_QUERY:

@@ -15,7 +15,7 @@ from rapport.core.event import StoredEvent
 DEFAULT_MESSAGES = 100
 """Messages per batch when the request leaves it to the source."""
 MOST_MESSAGES = 10_000
-"""Larger wishes are cut down to this; so are batches of more than MOST_BYTES of data."""
+"""Larger wishes are cut down to this; so are batches whose data and headers pass MOST_BYTES."""
 MOST_BYTES = 8 * 1024 * 1024
 LONGEST_WAIT_MS = 60_000
 DEFAULT_LEASE_MINUTES = 10

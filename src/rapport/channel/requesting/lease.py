@@ -14,6 +14,7 @@ from rapport.core.errors import ChannelUnavailable, LeaseExpired
 MOST_SESSIONS = 10_000
 """Sessions that a channel in memory keeps at once."""
 _MINUTE_MS = 60_000
+_LITTLE = 64
 
 
 def granted_minutes(suggested: int) -> int:
@@ -42,6 +43,10 @@ class Leases:
         granted = granted_minutes(minutes)
         self._until[session] = now_ms + granted * _MINUTE_MS
         heapq.heappush(self._due, (self._until[session], session))
+        if len(self._due) > 2 * len(self._until) + _LITTLE:
+            # Ends that no longer hold, of sessions that were renewed or have ended, are dropped.
+            self._due = [(until_ms, one) for one, until_ms in self._until.items()]
+            heapq.heapify(self._due)
         return granted
 
     def check(self, session: bytes, now_ms: int) -> None:

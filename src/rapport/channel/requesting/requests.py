@@ -311,10 +311,17 @@ class MessageSource:
         return events if len(events) == place.count else None
 
     def _leaving(self, asked: Asked, events: tuple[StoredEvent, ...]) -> tuple[StoredEvent, ...]:
-        """What no other request will see: all of a take, else what is given out only once."""
+        """What no other request will see: all of a take, else what is given out only once. What an
+        interceptor hides from this reader was not given out.
+        """
         if asked.request.take:
             return events
-        return given_once(events, self._channels.ttl_of(asked.name))
+        leaving = given_once(events, self._channels.ttl_of(asked.name))
+        delivery = asked.scanner.delivery
+        if not leaving or not delivery.is_intercepted:
+            return leaving
+        given = {stored.position for stored in delivery.given(asked.query, leaving)}
+        return tuple(stored for stored in leaving if stored.position in given)
 
     def _end(self, place: Place, token: str) -> Batch:
         self.sessions.end(place.session)

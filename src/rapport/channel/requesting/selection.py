@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from rapport.channel.checking import MAX_HEADER_CHARACTERS
 from rapport.channel.query.kinds import Query
 from rapport.channel.requesting.batch import Limits
 from rapport.core.errors import InvalidInput, RapportError
@@ -69,6 +70,7 @@ class Selection:
         self.is_full = False
         self._events: list[StoredEvent] = []
         self._left = SCAN_EVENTS
+        self._counts_headers = limits.messages * MAX_HEADER_CHARACTERS > limits.data_bytes
         self._bytes = 0
         self._earliest = self._latest = 0
 
@@ -116,7 +118,7 @@ class Selection:
     def _fits(self, stored: StoredEvent) -> bool:
         if not self._events:
             return True
-        if self._bytes + len(stored.event.data) > self._limits.data_bytes:
+        if self._bytes + self._size((stored,)) > self._limits.data_bytes:
             return False
         allowed = self._limits.time_range_ms
         if not allowed:
@@ -127,7 +129,7 @@ class Selection:
 
     def _put_all(self, found: Sequence[StoredEvent]) -> bool:
         """Puts all in at once if it is plain that all fit; most pages do."""
-        size = sum([len(stored.event.data) for stored in found])
+        size = self._size(found)
         if (
             self._limits.time_range_ms
             or len(found) > self.wanted
@@ -143,5 +145,15 @@ class Selection:
             time = stored.event.time
             self._earliest = min(self._earliest, time) if self._events else time
             self._latest = max(self._latest, time) if self._events else time
-        self._bytes += len(stored.event.data)
+        self._bytes += self._size((stored,))
         self._events.append(stored)
+
+    def _size(self, found: Sequence[StoredEvent]) -> int:
+        """What counts of messages: their data, and their headers unless they are too few for these
+        to matter.
+        """
+        size = sum([len(stored.event.data) for stored in found])
+        if self._counts_headers:
+            headers = [stored.event.headers for stored in found if stored.event.headers]
+            size += sum([sum(map(len, each.values())) for each in headers])
+        return size

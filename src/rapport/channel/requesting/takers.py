@@ -129,6 +129,7 @@ class Taker:
         shared = self._shared.get(channel)
         if shared is not None:
             shared.take_in(self._taken[channel], await self.off_loop(shared.read))
+            self._taken[channel].expire(self._time.now_ms())
 
     async def _append(self, channel: str, record: TookRecord | SummaryRecord, now_ms: int) -> bool:
         """Whether it was appended and is known; not when another node was faster."""

@@ -102,7 +102,7 @@ class Taken:
         for number, row in self._rows_with(positions).items():
             raw = row.to_bytes(ROW_BITS // 8, "little")
             changes.append(Put(TAKEN, row_key(self._channel, number), raw))
-        self._expire(now_ms)
+        self.expire(now_ms)
         changes += [Delete(TAKES, take_key(self._channel, old)) for old in self._expired]
         return changes
 
@@ -173,7 +173,7 @@ class Taken:
             if ones == 0 or bit + ones < ROW_BITS:
                 return position
 
-    def _expire(self, now_ms: int) -> None:
+    def expire(self, now_ms: int) -> None:
         """Forgets notes past their lease; their records go with the next take that succeeds."""
         while self._due and self._due[0][0] <= now_ms:
             _until, token = heapq.heappop(self._due)

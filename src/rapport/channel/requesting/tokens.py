@@ -17,6 +17,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, NotAllowed
 from rapport.store.base import RecordStore
+from rapport.store.guarding import keep_first
 
 LONGEST_TOKEN = 64 * 1024
 _TABLE, _KEY = "secrets", "requests"
@@ -48,12 +49,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 def request_secret(records: RecordStore) -> bytes:
-    """The secret that signs tokens: made once, kept in the records, never logged."""
-    kept = records.get(_TABLE, _KEY)
-    if kept is None:
-        kept = secrets.token_bytes(32)
-        records.put(_TABLE, _KEY, kept)
-    return kept
+    """The secret that signs tokens: made once for all nodes on these records, never logged."""
+    return keep_first(records, _TABLE, _KEY, secrets.token_bytes(32))
 
 
 def identity_digest(identity: str) -> bytes:

@@ -110,7 +110,9 @@ class SequenceKeeping:
         marks = Marks()
         saved = self._records.get(SAVED_TABLE, self._channel)
         position = int(saved) if saved is not None and saved.isdigit() else 0
-        if position > last:  # the log was put back to an older state; the marks go with it
+        if position > last and position > self._log.last_position(self._channel):
+            # The log was put back to an older state; the marks go with it. (It is longer than we
+            # know when another process that shares the records appended meanwhile.)
             marks.forgotten.update(publisher for publisher, _marks in self._read_saved())
             position = 0
         else:

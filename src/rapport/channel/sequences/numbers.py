@@ -180,15 +180,19 @@ class MarksDraft:
         self._raised: dict[tuple[str, int], int] = {}
 
     def is_old(self, event: Event) -> bool:
-        """Whether the event's number has been passed; a higher one passes it for the next."""
+        """Whether the event's number has been passed; a higher one passes it for the next.
+
+        The newest number of the group itself is not: an interceptor may have made several events of
+        one, and all have its number. They are told apart by their ids, and are durable together.
+        """
         stamp = stamp_in(self._channel, event)
         if stamp is None:
             return False
         key = (stamp.publisher, stamp.epoch)
-        highest = self._raised.get(key)
-        if highest is None:
-            highest = self._marks.highest(*key)
-        if stamp.sequence <= highest:
+        raised = self._raised.get(key)
+        if raised is not None and stamp.sequence <= raised:
+            return stamp.sequence < raised
+        if raised is None and stamp.sequence <= self._marks.highest(*key):
             return True
         self._raised[key] = stamp.sequence
         return False

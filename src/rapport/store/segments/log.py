@@ -42,6 +42,10 @@ class SegmentLog:
         file = self._files.open(segment.path)
         try:
             found = recover(self._files, self.name, segment, file)
+            if found.is_shortened:
+                # Before anything is appended: by the old index the next start would look for it
+                # behind the place where it stands.
+                self._shelf.write_index(segment, found.index, durable=True)
         except OSError:
             file.close()
             raise

@@ -16,6 +16,8 @@ class Recovered(msgspec.Struct):
     index: SegmentIndex
     size: int
     faults: list[Fault]
+    is_shortened: bool = False
+    """Whether the saved index knew of more than the file has: it must not be believed again."""
 
 
 def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recovered:
@@ -24,7 +26,7 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
     Reads only what the saved index does not cover: nothing after a clean close. Raises OSError.
     """
     size = file.size()
-    index = _walk(files, segment, file, size)
+    index, is_shortened = _walk(files, segment, file, size)
     path = str(segment.path)
     faults = [hole_fault(log, segment, hole) for hole in index.holes]
     tail = file.read_at(index.end, size - index.end).rstrip(b"\0") if index.end < size else b""
@@ -35,10 +37,11 @@ def recover(files: Files, log: str, segment: Segment, file: OpenFile) -> Recover
         end = index.end + len(tail)
         faults.append(Fault(log, path, index.end, end, "an unfinished write", kept))
         size = index.end
-    return Recovered(index, size, faults)
+    return Recovered(index, size, faults, is_shortened)
 
 
-def _walk(files: Files, segment: Segment, file: OpenFile, size: int) -> SegmentIndex:
+def _walk(files: Files, segment: Segment, file: OpenFile, size: int) -> tuple[SegmentIndex, bool]:
+    """What of the file is whole, and whether it was longer once."""
     saved = read_index(files, segment)
     index = SegmentIndex(segment.first) if saved is None or saved.end > size else saved
     GroupWalk(index).take_all(scan(file.read_at, index.end, size))
@@ -47,7 +50,7 @@ def _walk(files: Files, segment: Segment, file: OpenFile, size: int) -> SegmentI
         missing = saved.last - index.last
         index.holes.append(Hole(index.end, saved.end, index.last + 1, missing))
         index.last = saved.last
-    return index
+    return index, saved is not None and saved.end > index.end
 
 
 def _put_aside(files: Files, segment: Segment, offset: int, tail: bytes) -> str:

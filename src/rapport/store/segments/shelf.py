@@ -146,22 +146,26 @@ class SegmentShelf:
         At a clean close its name is made durable: it then proves that the last group was whole, so
         that rot in it is not mistaken for a write cut short.
         """
-        fresh = segment.index_path.with_suffix(".index-new")
         try:
-            file = self.files.open(fresh)
-            try:
-                file.truncate(0)
-                file.write_at(0, index.encode())
-                # Before the rename, or a power cut could leave an empty file in place of a good
-                # one.
-                file.sync()
-            finally:
-                file.close()
-            self.files.rename(fresh, segment.index_path)
-            if durable:
-                self.files.sync_directory(self._directory)
+            self.write_index(segment, index, durable=durable)
         except OSError as error:
-            _log.warning("index not saved", log=self.log, path=str(fresh), error=str(error))
+            path = str(segment.index_path)
+            _log.warning("index not saved", log=self.log, path=path, error=str(error))
+
+    def write_index(self, segment: Segment, index: SegmentIndex, *, durable: bool) -> None:
+        """The same for an index that has to be there."""
+        fresh = segment.index_path.with_suffix(".index-new")
+        file = self.files.open(fresh)
+        try:
+            file.truncate(0)
+            file.write_at(0, index.encode())
+            # Before the rename, or a power cut could leave an empty file in place of a good one.
+            file.sync()
+        finally:
+            file.close()
+        self.files.rename(fresh, segment.index_path)
+        if durable:
+            self.files.sync_directory(self._directory)
 
     def report(self, fault: Fault) -> None:
         """Keeps a fault and tells of it, once."""
