@@ -152,6 +152,63 @@ def test_a_copy_changes_nothing_and_a_failed_write_is_made_up_for() -> None:
     assert "other" not in again.format["seen"]
 
 
+class Sums:
+    """Remembers the sum of all it was given."""
+
+    stamp, may_block, into = "sums@1", False, "events"
+
+    def __init__(self) -> None:
+        self.memory = SourceMemory()
+
+    def apply_many(self, events: Any) -> Any:
+        states, found = self.memory.states.states, []
+        for one in events:
+            total = states["sum"] = states.get("sum", 0) + one.event.payload()
+            headers = {"rawposition": str(one.position)}
+            found.append(Event("m", one.event.id, "sum", "", 0, b"%d" % total, headers))
+        return found, []
+
+
+def counted(*numbers: int) -> list[Event]:
+    return [Event("m", f"e{number}", "n", "", 0, b"%d" % number) for number in numbers]
+
+
+@pytest.mark.parametrize("failing", ["events", "records"])
+def test_a_batch_that_cannot_be_stored_is_not_taken_in_twice(failing: str) -> None:
+    """Sums of 1, 2, 3 and 4 are 1, 3, 6 and 10, also when a disk was full meanwhile."""
+
+    async def scenario() -> None:
+        records, channels = Watched(), open_memory(ManualClock())
+        sums = Sums()
+        lane = Lane(channels, "m", lambda: sums, records=records)
+        sums.memory = lane.memory
+        events = channels.channel("events")
+        append = events.append
+
+        async def full(_events: Any) -> Any:
+            raise StoreUnavailable("the disk is full")
+
+        await channels.channel("raw.m").append(counted(1, 2, 3))
+        if failing == "events":
+            events.append = full  # type: ignore[method-assign]
+        records.is_full = failing == "records"
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await lane.run()
+            assert not await lane.keep_learned()
+        events.append = append  # type: ignore[method-assign]
+        records.is_full = False
+        await channels.channel("raw.m").append(counted(4))
+        while await lane.step(timeout_ms=0):
+            pass
+        assert [one.event.payload() for one in await events.read_after(0)] == [1, 3, 6, 10]
+        assert await lane.keep_learned()
+        assert SourceMemory.restore(records, "m").states.states == {"sum": 10}
+        assert lane.counts.read == 4
+
+    asyncio.run(scenario())
+
+
 _STEPS = st.lists(
     st.tuples(
         st.sampled_from(["set", "pop", "whole", "map", "save", "restore"]),

@@ -613,3 +613,58 @@ def test_the_format_of_an_interpretation_is_that_of_what_is_given_out(choice, me
     # Conditions are about values, however they are written.
     (seen,) = query_view(speech, in_force, speech.say).see(stored)
     assert seen.event.payload() == {"place": "A", "time": 7, "temperature": 70.7}
+
+
+def test_what_is_being_said_when_words_change_is_said_to_its_end() -> None:
+    """Functions of the site are not taken away from who still says something with them."""
+
+    class Closing(dict[str, Any]):
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    opened: list[Closing] = []
+
+    def open_functions(names: Iterable[str]) -> Any:
+        def shout(text: str) -> str:
+            if own.is_closed:
+                raise RuntimeError("the process is gone")
+            return text.upper()
+
+        own = Closing({"site:shout": shout})
+        opened.append(own)
+        return own
+
+    loud = weather(
+        "loud",
+        "K",
+        rules=(Rule("station.key", "shout", "out"),),
+        conversions=(Conversion("shout", ("text",), ("text",), Call("site:shout")),),
+    )
+
+    async def scenario() -> None:
+        gate, waits = asyncio.Event(), asyncio.Event()
+
+        class Slow(ManualClock):
+            async def sleep(self, ms: int) -> None:
+                waits.set()
+                await gate.wait()
+
+        out = outgoing(loud, functions=open_functions, clock=Slow())
+        events = stored(*(reading(n) for n in range(450)))
+        saying = asyncio.create_task(out.view("events", events, "loud"))
+        await waits.wait()  # the first of them are said
+        out.repository.swap(in_force(loud, US))
+        await out.view("events", events[:0], "us")
+        gate.set()
+        assert len(await saying) == 450
+        assert out.told.counts["loud"].rejected == {}
+        for _ in range(100):
+            if opened[0].is_closed:
+                break
+            await asyncio.sleep(0.01)
+        assert opened[0].is_closed
+        await out.close()
+
+    asyncio.run(scenario())

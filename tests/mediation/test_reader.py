@@ -382,3 +382,66 @@ def test_a_hanging_conversion_stops_no_other_source(
         await reader.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_source_that_somebody_looked_at_first_is_mediated_all_the_same(make_reader, badge, event):
+    async def scenario():
+        clock = SystemClock()
+        channels = open_memory(clock)
+        reader = make_reader(channels, clock, bindings=[])
+        reader.start()
+        reader.meaning_apart("badges")  # as who reads the raw channel in his own words does
+        await channels.channel("raw.badges").append([event(badge, id="b1")])
+        reader.watch("badges")
+        await until(lambda: reader.counts()["badges"].read == 1)
+        await reader.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_source_that_the_site_binds_no_longer_is_held_back(make_reader, badge, event):
+    async def scenario():
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        reader = make_reader(channels, clock)
+        raw, lane = channels.channel("raw.badges"), reader.lane("badges")
+        await raw.append([event(badge, id="b1")])
+        await lane.step()
+        now = reader._repository
+        prepared = reader.prepare(now.in_force, {}, reader.lookups)
+        now.swap(now.in_force)
+        reader.take_over(prepared, {}, reader.lookups)
+        await raw.append([event(badge, id="b2")])
+        await lane.step()
+        reader.use_tables(reader.lookups)
+        await raw.append([event(badge, id="b3")])
+        await lane.step()
+        assert [one.id for one in await everything(channels, "events")] == ["b1"]
+        held = await everything(channels, "quarantine")
+        assert [one.payload()["reason"] for one in held] == ["source.unbound"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_rows_that_change_while_a_change_is_prepared_are_used(make_reader, tables, badge, event):
+    """What was prepared knows of places as they were before."""
+
+    async def scenario():
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        reader = make_reader(channels, clock)
+        raw, lane = channels.channel("raw.badges"), reader.lane("badges")
+        await raw.append([event(badge, id="b1")])
+        await lane.step()
+        now = reader._repository
+        prepared = reader.prepare(now.in_force, reader.bindings, tables)
+        tables.tables["sensors"]["r7"]["x_m"] = "110.5"
+        reader.use_tables(tables)
+        now.swap(now.in_force)
+        reader.take_over(prepared, reader.bindings, tables)
+        await raw.append([event(badge, id="b2")])
+        await lane.step()
+        found = await everything(channels, "events")
+        assert [round(one.payload()["value"][0], 3) for one in found] == [11.7, 111.7]
+
+    asyncio.run(scenario())

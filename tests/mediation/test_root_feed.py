@@ -156,3 +156,60 @@ def test_a_node_s_reader_teaches_its_sources():
         await reader.stop()
 
     asyncio.run(scenario())
+
+
+def test_what_a_source_learned_of_another_outlives_a_restart():
+    """Also when it has said nothing itself since then, and when it is not heard before."""
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        channels = open_memory(clock)
+
+        def reader() -> MediationReader:
+            now = Repository(in_force())
+            return MediationReader(channels, [BINDING], now, clock, records=channels.records)
+
+        await channels.channel("events").append(
+            [
+                reading("truck.position", "t1", 5, [100.0, 200.0]),
+                reading("truck.load", "t1", 5, ["bread"]),
+            ]
+        )
+        first = reader()
+        assert await first.root_feed.step() == 2
+        await first.stop()
+        again = reader()
+        assert await again.root_feed.step() == 0
+        await channels.channel("raw.scans").append([scan().event])
+        await again.lane("scans").step(timeout_ms=0)
+        found = await channels.channel("events").read_after(2)
+        assert [one.event.payload()["value"] for one in found] == [[101.0, 202.0], ["bread"]]
+        await again.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_place_is_not_saved_while_what_was_learned_cannot_be():
+    async def scenario() -> None:
+        clock = ManualClock()
+        channels = open_memory(clock)
+        learned = False
+
+        async def keep() -> bool:
+            return learned
+
+        def feed() -> RootFeed:
+            return RootFeed(
+                channels, clock, lambda: True, list, lambda: CONCEPTS, channels.records, keep=keep
+            )
+
+        await channels.channel("events").append([reading("truck.load", "t1", 5, ["bread"])])
+        first = feed()
+        await first.step()
+        assert not await first.save()
+        assert await feed().step() == 1
+        learned = True
+        assert await first.save()
+        assert await feed().step() == 0
+
+    asyncio.run(scenario())

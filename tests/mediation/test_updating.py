@@ -18,7 +18,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Channels
 from rapport.channel.federation.intake import Receiver
 from rapport.channel.logged.channels import LoggedChannels
-from rapport.core.errors import StaleVersion, UnknownName
+from rapport.core.errors import StaleVersion, StoreUnavailable, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding
@@ -524,5 +524,30 @@ def test_a_version_that_nobody_recorded_is_unknown():
     async def scenario() -> None:
         with pytest.raises(UnknownName):
             await recorded(open_memory(ManualClock()), "us@123456789012")
+
+    asyncio.run(scenario())
+
+
+def test_files_that_could_not_be_put_on_record_bring_nothing_later() -> None:
+    """Neither how sources speak nor their tables are taken over by the next change."""
+
+    async def scenario() -> None:
+        node = Node(open_memory(ManualClock()), BINDING)
+        await node.updating.begin(files(us(2.0)))
+        channel = node.channels.channel(CHANNEL)
+        append = channel.append
+
+        async def full(_events: Any) -> Any:
+            raise StoreUnavailable("the disk is full")
+
+        channel.append = full  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable):
+            await node.updating.take_files(files(us(3.0)), {}, NoTables())
+        channel.append = append  # type: ignore[method-assign]
+        lookups = node.reader.lookups
+        await node.change(Declare(us(5.0, name="other")))
+        assert node.reader.bindings == {"weather": BINDING}
+        assert node.reader.lookups is lookups
+        assert (node.factor(), node.factor("other")) == (2.0, 5.0)
 
     asyncio.run(scenario())

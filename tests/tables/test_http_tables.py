@@ -1,6 +1,8 @@
 """Tables from JSON by HTTP, from a real server. [PO-2]"""
 
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
@@ -219,3 +221,39 @@ def test_a_million_rows_load_and_one_more_is_refused(
     assert tables.lookup("people", "p999999", "status") == "s"
     monkeypatch.setattr("rapport.tables.row_file.MOST_ROWS", 999_999)
     assert problem_of(tmp_path, table)[0] == "tables.too_many_rows"
+
+
+def test_what_an_address_holds_is_not_told() -> None:
+    """An address may be a secret: `url = "env:ROSTER_URL"`."""
+    with pytest.raises(SourceUnavailable) as caught:
+        fetch("http://127.0.0.1:1/people?token=S3 CRET", {}, timeout_ms=1_000)
+    assert caught.value.code == "source.bad_address"
+    assert "CRET" not in caught.value.message + caught.value.hint
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    """Sends everybody to another place with all that was asked, as servers do."""
+
+    def do_GET(self) -> None:
+        self.send_response(301)
+        self.send_header("Location", f"https://roster.example{self.path}")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+def test_the_place_a_server_sends_to_is_told_without_what_was_asked() -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Elsewhere)
+    thread = Thread(target=server.handle_request, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/people?token=S3CRET"
+    try:
+        with pytest.raises(SourceUnavailable) as caught:
+            fetch(url, {}, timeout_ms=5_000)
+    finally:
+        thread.join(5)
+        server.server_close()
+    assert caught.value.code == "source.bad_status"
+    assert "https://roster.example/people" in caught.value.hint
+    assert "S3CRET" not in caught.value.message + caught.value.hint

@@ -8,6 +8,7 @@ import pytest
 from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.toml import TomlFile
 from rapport.tables.declare import TableDeclaration, tables_from_site
+from rapport.tables.sql_query import read_query
 from rapport.tables.tables import Tables
 from rapport.testing.servers.postgres import PostgresAddress
 
@@ -210,3 +211,42 @@ def test_a_query_of_postgresql_gives_the_same(
     assert code_of(site, database="env:PEOPLE_DSN", sql="SELECT nothing") == "tables.bad_query"
     monkeypatch.setenv("PEOPLE_DSN", "postgresql://127.0.0.1:1/nowhere")
     assert code_of(site, database="env:PEOPLE_DSN", sql="SELECT 1") == "tables.bad_query"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("host=127.0.0.1 password=my S3CRET user=u", id="space"),
+        pytest.param("postgresql://u:S3CRET%zz@127.0.0.1/db", id="percent"),
+        pytest.param("postgresql://u:x@S3CRET@127.0.0.1/db", id="at"),
+        pytest.param("postgresql://u:S3CRET/x@127.0.0.1/db", id="slash"),
+    ],
+)
+def test_a_password_that_is_not_written_as_addresses_have_it_is_not_told(tmp_path, address):
+    pytest.importorskip("psycopg")
+    (tmp_path / "people.dsn").write_text(address)
+    with pytest.raises(SiteError) as caught:
+        read_query("file:people.dsn", "SELECT 1", tmp_path, name="[tables.people]")
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.file) == ("tables.bad_address", "[tables.people]")
+    assert problem.hint
+    assert "S3CRET" not in str(caught.value) + repr(problem)
+
+
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        pytest.param("user=u password=S3CRET host=127.0.0.1 port=1", "tables.bad_query", id="user"),
+        pytest.param("PostgreSQL://u:S3CRET@127.0.0.1:1/db", "tables.bad_address", id="capitals"),
+        pytest.param("mysql://u:S3CRET@127.0.0.1/db", "tables.no_database", id="other"),
+        pytest.param("S3CRET" * 1_000, "tables.no_database", id="long"),
+    ],
+)
+def test_what_a_secret_holds_is_never_told(tmp_path, address, code):
+    """Also where it is no address of PostgreSQL, and so taken for the name of a file."""
+    pytest.importorskip("psycopg")
+    (tmp_path / "people.dsn").write_text(address)
+    with pytest.raises(SiteError) as caught:
+        read_query("file:people.dsn", "SELECT 1", tmp_path, name="[tables.people]")
+    assert [problem.code for problem in caught.value.problems] == [code]
+    assert "S3CRET" not in str(caught.value) + repr(caught.value.problems)

@@ -87,7 +87,9 @@ class FormattedTransformer:
 
     def _variant(self, units: Mapping[str, str]) -> Transformer:
         """The transformer for these units; raises Rejected when they do not fit."""
-        key = tuple(sorted(units.items()))
+        # What else a device measures makes no difference here.
+        read = [shown(rule.field) for rule in self._interpretation.values]
+        key = tuple((name, units[name]) for name in read if name in units)
         found = self._variants.get(key)
         if found is None:
             if len(self._variants) > _MOST_VARIANTS:

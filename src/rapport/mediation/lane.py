@@ -72,11 +72,21 @@ class SourceCounts(msgspec.Struct):
     rejected: dict[str, int] = {}
 
 
+class _Applied(msgspec.Struct):
+    """A batch that is in the memory of its source, and what is still to be stored of it."""
+
+    batch: list[StoredEvent]
+    into: str
+    readings: list[Event]
+    rejections: list[Rejection]
+
+
 class Lane:
     """From `raw.<source>` to `events` and `quarantine`, then commit: a crash loses nothing.
 
     `choose` is asked before every batch, so a change takes effect between batches and never within
-    one.
+    one. A batch that could not be stored is stored later as it is: conversions that remember must
+    not take its events in a second time.
     """
 
     def __init__(
@@ -94,6 +104,10 @@ class Lane:
         self.memory = SourceMemory.restore(records, source)
         self._channels, self._choose = channels, choose
         self._subscription: Subscription | None = None
+        self._turn = asyncio.Lock()
+        self._unfinished: _Applied | None = None
+        self._is_midway = False
+        """Whether the memory may hold events of which not all is stored."""
         self._thread: ThreadPoolExecutor | None = None
 
     def is_behind(self) -> bool:
@@ -111,17 +125,48 @@ class Lane:
         """Mediates one batch and returns its size; 0 when none came within the time-out."""
         if self._subscription is None:
             self._subscription = await self._channels.subscribe(RAW_PREFIX + self.source, READER)
+        if self._unfinished is not None:
+            return await self._make_up_for(self._unfinished, self._subscription)
         limit = _BLOCKING_LIMIT if self._choose().may_block else _LIMIT
         batch = await self._subscription.next_batch(limit=limit, timeout_ms=timeout_ms)
         if not batch:
             return 0
-        chosen = self._choose()
-        readings, rejections = await self._apply(chosen, self._not_remembered(batch))
-        readings = await self._sealed(readings, batch)
-        rejections += await self._append_readings(readings, batch, chosen.into)
-        await self._append_rejections(rejections)
-        await self._remember(batch[-1].position)
-        await self._subscription.commit(batch[-1].position)
+        async with self._turn:
+            chosen, self._is_midway = self._choose(), True
+            found = await self._apply(chosen, self._not_remembered(batch))
+            self._unfinished = _Applied(batch, chosen.into, *found)
+            return await self._finish(self._unfinished, self._subscription)
+
+    async def keep_learned(self) -> bool:
+        """Puts on record what conversions learned from others than this source; False, and nothing
+        done, while a batch is under way or not stored: its events are in the memory, too.
+        """
+        if self._turn.locked() or self._is_midway:
+            return False
+        async with self._turn:
+            await self._remember(self.memory.position)
+        return True
+
+    async def _make_up_for(self, applied: _Applied, subscription: Subscription) -> int:
+        """Stores what could not be stored; the next batch is read from there on."""
+        async with self._turn:
+            done = await self._finish(applied, subscription)
+            self._subscription = None
+            return done
+
+    async def _finish(self, applied: _Applied, subscription: Subscription) -> int:
+        """Stores what became of a batch; done twice it changes nothing more."""
+        batch, last = applied.batch, applied.batch[-1].position
+        try:
+            readings = await self._sealed(applied.readings, batch)
+            refused_ones = await self._append_readings(readings, batch, applied.into)
+            await self._append_rejections([*applied.rejections, *refused_ones])
+        except InvalidInput:  # for people to mend: it is tried with what is in force then
+            self._unfinished = None
+            raise
+        await self._remember(last)
+        await subscription.commit(last)
+        self._unfinished, self._is_midway = None, False
         self.counts.read += len(batch)
         return len(batch)
 

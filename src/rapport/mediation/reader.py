@@ -33,6 +33,9 @@ _LOOK_EVERY_MS = 1_000
 _PATIENCE_MS = 10_000
 """So long time waits for a source that is behind; one that hangs must not hold up the others."""
 
+Prepared = Mapping[str, GivesMeaning | None]
+"""By source what will give its events their meaning; None: what does already."""
+
 
 class MediationReader:
     """Turns every `raw.<source>` there is or will be into `events` and `quarantine`.
@@ -65,6 +68,7 @@ class MediationReader:
         self._import_paths = import_paths
         self._tasks = Tasks(clock)
         self._lanes: dict[str, Lane] = {}
+        self._watched: set[str] = set()
         self._in_use: dict[str, tuple[tuple[int, int], GivesMeaning]] = {}
         self._conversions: dict[str, WorkerConversions] = {}
         self._behind_since_ns: dict[str, int] = {}
@@ -76,6 +80,7 @@ class MediationReader:
             self._typed_in_use,
             lambda: repository.in_force.concepts,
             records,
+            keep=self._keep_learned,
         )
 
     def start(self) -> None:
@@ -87,7 +92,8 @@ class MediationReader:
 
     def watch(self, source: str) -> None:
         """Makes sure that a source is mediated; doors call it at every event: it is cheap."""
-        if source not in self._lanes:
+        if source not in self._watched:  # who only looks at a source has made its lane, perhaps
+            self._watched.add(source)
             self._tasks.start(f"mediation.{source}", self.lane(source).run)
 
     async def stop(self) -> None:
@@ -140,53 +146,62 @@ class MediationReader:
     def transformer(self, source: str) -> GivesMeaning:
         """What gives the source's events their meaning now; rebuilt after a change.
 
-        A changed interpretation that does not fit its source leaves the one before it in force.
+        A changed interpretation that does not fit its source leaves the one before it in force; a
+        source that the site binds no longer is understood no longer.
         """
         now = (self._repository.generation, self.tables_generation)
         known = self._in_use.get(source)
         if known is not None and known[0] == now:
             return known[1]
         built = self._build(source)
-        if isinstance(built, RejectsAll) and known is not None:
-            former = known[1]
-            built = built if isinstance(former, RejectsAll) else former
+        if known is not None and self._keeps(source, known[1], built):
+            built = known[1]
         self._in_use[source] = (now, built)
         return built
 
+    def _keeps(self, source: str, former: GivesMeaning, built: GivesMeaning) -> bool:
+        """Whether what gave a meaning before goes on, since what comes after it gives none."""
+        is_worse = isinstance(built, RejectsAll) and not isinstance(former, RejectsAll)
+        return is_worse and source in self._bindings
+
     def prepare(
         self, in_force: InForce, bindings: Mapping[str, SourceBinding], lookups: Lookups
-    ) -> dict[str, GivesMeaning]:
-        """What will give the events of the sources at work their meaning; of a source whose meaning
-        stays the same, what it has. From another thread, while lanes go on.
+    ) -> Prepared:
+        """What will give the events of the sources at work their meaning; None for a source whose
+        meaning stays the same. From another thread, while lanes go on.
         """
         former = Grounds(self._repository.in_force, self._bindings, self._lookups)
         wanted = Grounds(in_force, bindings, lookups)
-        found = {}
-        for source, (_, meaning) in self._in_use.copy().items():
+        found: dict[str, GivesMeaning | None] = {}
+        for source in self._in_use.copy():
+            found[source] = None
             if former.of(source) != wanted.of(source):
-                meaning = self._build(source, given=wanted)
+                meaning = found[source] = self._build(source, given=wanted)
                 if isinstance(meaning, TypedTransformer):
                     meaning.prepare()
-            found[source] = meaning
         return found
 
     def take_over(
         self,
-        prepared: Mapping[str, GivesMeaning],
+        prepared: Prepared,
         bindings: Mapping[str, SourceBinding],
         lookups: Lookups,
     ) -> None:
         """Uses what was prepared from the next batch on; call it in one step with the change of the
         repository.
         """
+        rows = self.tables_generation
         if lookups is not self._lookups or bindings != self._bindings:
             self.tables_generation += 1
         self._bindings, self._lookups = dict(bindings), lookups
         now = (self._repository.generation, self.tables_generation)
         for source, built in prepared.items():
-            former = self._in_use[source][1]
-            kept = isinstance(built, RejectsAll) and not isinstance(former, RejectsAll)
-            self._in_use[source] = (now, former if kept else built)
+            (_, known_rows), former = self._in_use[source]
+            if built is None and known_rows != rows:
+                continue  # a table changed meanwhile: made anew when the next batch comes
+            if built is None or self._keeps(source, former, built):
+                built = former
+            self._in_use[source] = (now, built)
 
     @property
     def bindings(self) -> Mapping[str, SourceBinding]:
@@ -236,8 +251,18 @@ class MediationReader:
         return self._root_needed[1]
 
     def _typed_in_use(self) -> list[TypedTransformer]:
-        meanings = [meaning for _, meaning in self._in_use.values()]
+        """Of all sources there are: one that was not heard yet learns as well."""
+        meanings = [self.transformer(source) for source in {**self._bindings, **self._in_use}]
         return [each for each in meanings if isinstance(each, TypedTransformer)]
+
+    async def _keep_learned(self) -> bool:
+        """Puts on record what sources learned from root; False: one is in the middle of a batch."""
+        learning = [
+            source
+            for source, (_, meaning) in self._in_use.items()
+            if isinstance(meaning, TypedTransformer) and meaning.feeds
+        ]
+        return all([await self.lane(source).keep_learned() for source in learning])
 
     def _conversions_of(self, source: str) -> WorkerConversions:
         if source not in self._conversions:

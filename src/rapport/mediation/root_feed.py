@@ -5,7 +5,7 @@ other sources move. [ME-4]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import msgspec
 
@@ -59,8 +59,9 @@ def needs_root(interpretations: Interpretations, concepts: Concepts) -> bool:
 class RootFeed:
     """Follows `events` while some conversion needs it; what it knows outlives a restart.
 
-    It is saved every ten seconds: after a crash some readings are taken in a second time, which
-    changes nothing but for functions of the site that count what they are fed.
+    It is saved every ten seconds, after what sources learned: after a crash some readings are taken
+    in a second time, which changes nothing but for functions of the site that count what they are
+    fed.
     """
 
     def __init__(
@@ -71,11 +72,15 @@ class RootFeed:
         learners: Callable[[], Iterable[TypedTransformer]],
         concepts: Callable[[], Concepts],
         records: RecordStore | None = None,
+        *,
+        keep: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """`keep`: puts on record what the learners know; False when that has to wait."""
         self.present = PresentValues()
         self.refused = 0
         self._channels, self._clock, self._records = channels, clock, records
         self._is_needed, self._learners, self._concepts = is_needed, learners, concepts
+        self._keep = keep
         self._position = self._saved_position = 0
         self._restore()
 
@@ -91,8 +96,7 @@ class RootFeed:
             )
             await self.step()
             if self._clock.steady_ns() - saved_ns > _SAVE_EVERY_MS * 1_000_000:
-                saved_ns = self._clock.steady_ns()
-                await self.save()
+                saved_ns = self._clock.steady_ns() if await self.save() else saved_ns
 
     async def step(self) -> int:
         """Takes in what is there, at most a thousand readings; how many they were."""
@@ -105,12 +109,17 @@ class RootFeed:
         self._position = batch[-1].position if batch else self._position
         return len(batch)
 
-    async def save(self) -> None:
-        """Durable when it returns."""
+    async def save(self) -> bool:
+        """Durable when it returns; False, and nothing saved, while a learner cannot be: who starts
+        again after a place that was saved does not hear once more what stood before it.
+        """
         if self._records is None or self._position == self._saved_position:
-            return
+            return True
+        if self._keep is not None and not await self._keep():
+            return False
         await asyncio.to_thread(self._write, self._records, self._position)
         self._saved_position = self._position
+        return True
 
     def _write(self, records: RecordStore, position: int) -> None:
         """In a thread: it takes as long as values changed. Nothing is taken in meanwhile."""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.core.event import Event
+from rapport.core.event import Event, as_subject
 from rapport.core.ids import content_id
 
 FOUND_CHANNEL = "context.found"
@@ -77,7 +77,7 @@ class ContextFound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             source=source,
             id=content_id(CONTEXT_FOUND, data.decode()),
             type=CONTEXT_FOUND,
-            subject=f"{self.type}/{self.id}",
+            subject=as_subject(f"{self.type}/{self.id}"),
             time=self.time,
             data=data,
         )

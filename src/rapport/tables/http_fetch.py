@@ -51,12 +51,14 @@ def fetch(
         fetched = _ask(connection, parts, headers, tag, most_bytes)
     except SourceUnavailable as error:
         failed = error
+    except http.client.InvalidURL:
+        failed = _unsendable()
     except (OSError, http.client.HTTPException) as error:
         failed = _failed(str(error)[:200] or type(error).__name__, "source.unreachable")
         if isinstance(error, TimeoutError):
             failed = _failed(f"no answer within {timeout_ms} ms", "source.timeout")
-    except ValueError:  # its text would show the header, which may be a secret
-        failed = _failed("the address or a header cannot be sent", "source.bad_address")
+    except ValueError:
+        failed = _unsendable()
     finally:
         hurry.cancel()
         connection.close()
@@ -87,12 +89,12 @@ def _ask(
     if tag:
         asked["If-None-Match"] = tag
     connection.request("GET", path, headers=asked)
-    response = connection.getresponse()
-    if response.status == http.client.NOT_MODIFIED and tag:
-        return Fetched(None, tag)
-    if response.status != http.client.OK:
-        raise _wrong_status(response)
-    return Fetched(_body(response, most_bytes), response.headers.get("ETag", ""))
+    with connection.getresponse() as response:
+        if response.status == http.client.NOT_MODIFIED and tag:
+            return Fetched(None, tag)
+        if response.status != http.client.OK:
+            raise _wrong_status(response)
+        return Fetched(_body(response, most_bytes), response.headers.get("ETag", ""))
 
 
 def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
@@ -111,7 +113,8 @@ def _wrong_status(response: http.client.HTTPResponse) -> SourceUnavailable:
     message = f"it answered {response.status} {response.reason}"[:200]
     hint = "look at the address and the headers"
     if 300 <= response.status < 400:
-        there = response.headers.get("Location", "")[:200]
+        # Without what is asked there: a token may stand in it, which a server sends along.
+        there = response.headers.get("Location", "").partition("?")[0][:200]
         hint = f"redirects are not followed; name the address itself: {there}"
     return _failed(message, "source.bad_status", hint)
 
@@ -126,6 +129,11 @@ def _hang_up(connection: http.client.HTTPConnection, too_late: threading.Event) 
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # it was closed already, which is what we want
+
+
+def _unsendable() -> SourceUnavailable:
+    """Without the driver's words: they show the address or the header, which may be a secret."""
+    return _failed("the address or a header cannot be sent", "source.bad_address")
 
 
 def _failed(message: str, code: str, hint: str = "") -> SourceUnavailable:

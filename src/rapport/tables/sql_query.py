@@ -6,6 +6,7 @@ a CSV file, so faults, keys and versions are the same for both.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rapport.core.errors import InvalidInput, SiteError
+from rapport.kernel.paths import is_file
 from rapport.kernel.settings import read_secret
 from rapport.tables.row_file import (
     MOST_ROWS,
@@ -27,7 +29,11 @@ _STEPS_PER_LOOK = 1_000_000
 _MOST_LOOKS = 3_000
 """A query that needs more steps of SQLite's machine than the product, a minute or so, is ended."""
 _SECONDS = 60
-_POSTGRES = ("postgresql://", "postgres://", "host=", "dbname=", "service=")
+_POSTGRES = re.compile(
+    r"\s*(postgres(ql)?://"
+    r"|(host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options)\s*=)",
+    re.IGNORECASE,
+)
 
 Rows = tuple[list[str], Sequence[Sequence[Any]]]
 
@@ -49,10 +55,10 @@ def read_query(
         known = {key: secret_or_plain(value, directory) for key, value in (login or {}).items()}
     except InvalidInput as error:
         raise refused(name, error.code, error.message, error.hint) from None
-    if known or address.startswith(_POSTGRES):
+    if known or _POSTGRES.match(address):
         header, rows = _from_postgres(address, known, query, name)
     else:
-        header, rows = _from_sqlite(directory / address, query, name)
+        header, rows = _from_sqlite(directory / address, query, name, shown=database)
     check_size(name, len(rows))
     if faults := repeated_headings(name, header):
         raise SiteError(faults)
@@ -65,10 +71,11 @@ def secret_or_plain(text: str, directory: Path) -> str:
     return read_secret(text, directory) if text.startswith(("env:", "file:")) else text
 
 
-def _from_sqlite(path: Path, query: str, name: str) -> Rows:
-    if not path.is_file():
+def _from_sqlite(path: Path, query: str, name: str, *, shown: str) -> Rows:
+    """`shown` is what the site says of the database: what a secret holds is never told."""
+    if not is_file(path):
         hint = "the path is relative to the site directory; PostgreSQL is named by env: or file:"
-        raise refused(name, "tables.no_database", f"there is no database {path.name!r}", hint)
+        raise refused(name, "tables.no_database", f"there is no database {shown[:60]!r}", hint)
     looks = iter(range(_MOST_LOOKS))
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
@@ -87,24 +94,42 @@ def _from_sqlite(path: Path, query: str, name: str) -> Rows:
 def _from_postgres(address: str, login: Mapping[str, str], query: str, name: str) -> Rows:
     try:
         import psycopg
-        from psycopg.conninfo import make_conninfo
     except ModuleNotFoundError:
         hint = "install rapport[postgres]"
         raise refused(
             name, "tables.no_driver", "the driver of PostgreSQL is missing", hint
         ) from None
+    described = _described(address, login, name)
     options = f"-c default_transaction_read_only=on -c statement_timeout={_SECONDS * 1_000}"
     try:
         with (
-            psycopg.connect(
-                make_conninfo(address, **login), connect_timeout=5, options=options
-            ) as connection,
+            psycopg.connect(described, connect_timeout=5, options=options) as connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(query.encode())
             return _heading(cursor.description, name), _limited(cursor.fetchmany)
     except psycopg.Error as error:
         raise _failed(name, error) from None
+
+
+def _described(address: str, login: Mapping[str, str], name: str) -> str:
+    """What the driver is told; raises SiteError for what it cannot understand, without its words:
+    they would show the password that was not written as it should be.
+    """
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    try:
+        described = make_conninfo(address, **login)
+        known = conninfo_to_dict(described)
+    except psycopg.Error:
+        known = {"host": "@"}
+    host, port = str(known.get("host") or ""), str(known.get("port") or "0")
+    if "@" in host or not port.replace(",", "").isdigit():
+        message = "the address of the database cannot be read"
+        hint = "write signs such as @ / % : of a password as %40 %2F %25 %3A"
+        raise refused(name, "tables.bad_address", message, hint)
+    return described
 
 
 def _heading(description: Sequence[Any] | None, name: str) -> list[str]:

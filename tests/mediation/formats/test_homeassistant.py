@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rapport.mediation.formats.base import Document
+from rapport.mediation.formats.base import MAX_DOCUMENTS, Document
 from rapport.mediation.formats.homeassistant_templates import read_template
 from rapport.mediation.formats.named import format_named
 from rapport.mediation.rejection import Rejected
@@ -245,3 +245,32 @@ def test_templates_that_compute_are_refused(template: str) -> None:
     with pytest.raises(Rejected) as caught:
         read_template(template)
     assert caught.value.code == "format.template"
+
+
+def test_a_value_that_a_message_leaves_out_takes_no_other_with_it(node: Node) -> None:
+    node.say("homeassistant/sensor/node7/temperature/config", TEMPERATURE)
+    node.say("homeassistant/sensor/node7/humidity/config", HUMIDITY)
+    (document,) = node.say("radio/node7/state", {"Temperature": 70})
+    assert document.value == {"device": "node7", "topic": "radio/node7/state", "temperature": 70}
+    assert document.units == {"temperature": "°F"}
+    assert node.refused("radio/node7/state", {"Pressure": 1}) == "field.missing"
+
+
+@pytest.mark.parametrize("state", ["unavailable", "unknown", "None", ""])
+def test_a_switch_of_which_nothing_is_known_is_null(node: Node, state: str) -> None:
+    said = {"stat_t": "door/state", "dev_cla": "door", "pl_on": "open", "pl_off": "closed"}
+    node.say("homeassistant/binary_sensor/door/config", said)
+    assert [one.value["door"] for one in node.say("door/state", "open")] == [True]
+    assert [one.value["door"] for one in node.say("door/state", state)] == [None]
+    assert [one.value["door"] for one in node.say("door/state", "ajar")] == ["ajar"]
+    said |= {"pl_off": "unknown"}
+    node.say("homeassistant/binary_sensor/door/config", said)
+    assert [one.value["door"] for one in node.say("door/state", "unknown")] == [False]
+
+
+def test_topics_that_bring_no_states_are_bounded_too(node: Node) -> None:
+    many = {f"c{n}": {"p": "button", "cmd_t": f"c/{n}"} for n in range(MAX_DOCUMENTS)}
+    assert node.say("homeassistant/device/one/config", {"dev": DEVICE, "cmps": many}) == []
+    more = {"dev": DEVICE, "cmps": {"x": {"p": "button", "cmd_t": "c/x"}}}
+    assert node.refused("homeassistant/device/two/config", more) == "format.too_many"
+    assert node.say("homeassistant/device/one/config", more) == []

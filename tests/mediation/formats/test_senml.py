@@ -133,6 +133,17 @@ values = (
 )
 
 
+def test_the_unit_of_the_base_is_that_of_numbers(read: Any) -> None:
+    pack = [
+        {"bn": "d:", "bu": "Cel", "n": "t", "v": 1},
+        {"n": "mode", "vs": "on"},
+        {"n": "b", "vb": True},
+    ]
+    (document,) = read("senml", pack)
+    assert document.value == {"device": "d", "t": 1, "mode": "on", "b": True}
+    assert document.units == {"t": "Cel"}
+
+
 @given(
     st.from_regex(r"[a-z][a-z0-9:/]{0,8}", fullmatch=True),
     st.dictionaries(names, values, min_size=1, max_size=5),

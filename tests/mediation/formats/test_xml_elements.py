@@ -99,3 +99,10 @@ def test_what_xml_cannot_say_is_not_written(value: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as caught:
         write(value, "xml", {})
     assert caught.value.code == "format.unwritable"
+
+
+def test_an_element_that_says_it_is_not_nil_is_its_text(read: Any) -> None:
+    instance = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+    said = f'<f {instance}><t xsi:nil="false">3</t><u xsi:nil="true"/><v xsi:nil="0"> </v></f>'
+    (document,) = read("xml", said)
+    assert document.value == {"t": "3", "u": None, "v": ""}

@@ -36,10 +36,9 @@ from rapport.mediation.changing.standing import Outcome, Standing, Together, put
 from rapport.mediation.changing.wanting import Wanted
 from rapport.mediation.from_files import FromFiles, ProblemsByName
 from rapport.mediation.in_force import InForce
-from rapport.mediation.lane import GivesMeaning
 from rapport.mediation.lookups import Lookups
 from rapport.mediation.model.beside import beside
-from rapport.mediation.reader import MediationReader
+from rapport.mediation.reader import MediationReader, Prepared
 from rapport.mediation.repository import Repository
 from rapport.store.base import RecordStore
 
@@ -58,7 +57,7 @@ class _Next(msgspec.Struct, frozen=True):
 
     standing: Standing
     in_force: InForce
-    meanings: Mapping[str, GivesMeaning]
+    meanings: Prepared
     others: tuple[Callable[[], None], ...]
     events: tuple[Event, ...]
     """To be on record before."""
@@ -113,13 +112,18 @@ class Updating:
         self, files: FromFiles, bindings: Mapping[str, SourceBinding], lookups: Lookups
     ) -> dict[str, str]:
         """Puts in force what the files say now, in one step with how sources speak; gives the new
-        stamps of what changed.
+        stamps of what changed. When that fails, the next change does not bring half of it.
         """
         async with self._turn:
             before = dict(self._repository.in_force.stamps)
             await self._read_on()
+            former = self._bindings, self._lookups
             self._bindings, self._lookups = bindings, lookups
-            await self._take_in(files)
+            try:
+                await self._take_in(files)
+            except BaseException:
+                self._bindings, self._lookups = former
+                raise
             return differences(before, self._repository.in_force.stamps)
 
     async def _take_in(self, files: FromFiles, *, record: bool = True) -> ProblemsByName:

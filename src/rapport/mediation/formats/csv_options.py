@@ -54,6 +54,11 @@ class Join(msgspec.Struct, frozen=True):
     name: str
     pieces: tuple[str | tuple[str, int], ...]
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns it is made of."""
+        return tuple(piece[0] for piece in self.pieces if not isinstance(piece, str))
+
     def text_from(self, row: Mapping[str, Any]) -> str | None:
         """The joined text; None when one of the cells is absent or null."""
         texts = []

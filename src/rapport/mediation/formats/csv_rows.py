@@ -42,7 +42,7 @@ class CsvFormat:
         """See Format."""
         ready = ready_object(event)
         if ready is not None:
-            return [Document(self._finished(ready))]
+            return [Document(self._finished(self._unfinished(ready)))]
         text = text_of(event, self.options.encoding)
         rows: list[Row] = []
         for row in self.rows(io.StringIO(text, newline="")):
@@ -110,6 +110,17 @@ class CsvFormat:
 
     def _cell(self, text: str) -> str | None:
         return None if text in self._nulls else text
+
+    def _unfinished(self, row: Row) -> Row:
+        """A row that was read before, by options that may have been mended since: cells that say
+        nothing by now are null, and what is joined is joined anew from cells that are there.
+        """
+        made = {join.name for join in self._joins if all(name in row for name in join.columns)}
+        return {
+            name: None if isinstance(cell, str) and cell.strip() in self._nulls else cell
+            for name, cell in row.items()
+            if name not in made
+        }
 
     def _finished(self, row: Row) -> Row:
         """Thousands taken out, joined attributes put in; done twice it changes nothing more."""

@@ -18,7 +18,7 @@ from rapport.core.event import Event
 from rapport.mediation.formats.base import Document, bad_option, part_id, read_options
 from rapport.mediation.formats.homeassistant_configs import BINARY, Entity
 from rapport.mediation.formats.homeassistant_memory import Announcements
-from rapport.mediation.formats.homeassistant_templates import Template, read_template
+from rapport.mediation.formats.homeassistant_templates import NotThere, Template, read_template
 from rapport.mediation.formats.payload import decode_json, text_of
 from rapport.mediation.rejection import Rejected
 from rapport.units.numbers import parse_number
@@ -93,12 +93,20 @@ class HomeAssistantFormat:
         message = _Message(text)
         values: dict[str, dict[str, Any]] = {}
         units: dict[str, dict[str, str]] = {}
+        missing: Rejected | None = None
         for entity in entities:
             name = self._name_of(entity, remembered)
+            try:
+                state = _state(entity, message)
+            except NotThere as fault:  # others of its device may be in the message all the same
+                missing = missing or fault
+                continue
             found = values.setdefault(entity.device, {DEVICE: entity.device, TOPIC_NAME: topic})
-            found[name] = _state(entity, message)
+            found[name] = state
             if entity.unit:
                 units.setdefault(entity.device, {})[name] = entity.unit
+        if missing is not None and not values:
+            raise missing
         several = len(values) > 1
         return [
             Document(found, id=part_id(device) if several else "", units=units.get(device, {}))
@@ -137,9 +145,8 @@ class _Message:
 
 def _state(entity: Entity, message: _Message) -> Any:
     value = message.picked(read_template(entity.template)) if entity.template else message.text
-    if entity.component in BINARY:
-        shown = str(value)
-        return True if shown == entity.on else False if shown == entity.off else value
+    if entity.component in BINARY and str(value) in (entity.on, entity.off):
+        return str(value) == entity.on
     if isinstance(value, str) and value.strip() in _NOTHING:
         return None
     if entity.numeric and isinstance(value, str):

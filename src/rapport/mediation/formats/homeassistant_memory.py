@@ -34,8 +34,11 @@ class Announcements:
         """
         self._forget(topic)
         announced = read_config(levels, decode_json(text) if text.strip() else "")
-        if self._memory.get(_COUNT, 0) + len(announced.entities) > MAX_DOCUMENTS:
-            raise Rejected("format.too_many", f"over {MAX_DOCUMENTS:,} values are announced")
+        values = self._memory.get(_COUNT, 0) + len(announced.entities)
+        if max(values, len(self._quiet) + len(announced.quiet)) > MAX_DOCUMENTS:
+            raise Rejected(
+                "format.too_many", f"over {MAX_DOCUMENTS:,} values or topics are announced"
+            )
         self._remember(topic, announced)
         if announced.faults:
             raise announced.faults[0]

@@ -24,6 +24,10 @@ _FILTER = re.compile(r"\s*\|\s*(float|int|round)\s*(?:\(\s*(\d{0,2})\s*\))?")
 _LONGEST = 1_000
 
 
+class NotThere(Rejected):
+    """The message does not have what a template names."""
+
+
 class Template(msgspec.Struct, frozen=True):
     """Where the value stands in the message, and what is done with it."""
 
@@ -73,7 +77,7 @@ def _below(value: Any, step: str | int) -> Any:
         return value[str(step)]
     if isinstance(value, list) and isinstance(step, int) and step < len(value):
         return value[step]
-    raise Rejected("field.missing", f"the message has no {step!r}, which the template names")
+    raise NotThere("field.missing", f"the message has no {step!r}, which the template names")
 
 
 def _filtered(value: Any, name: str, digits: int) -> Any:

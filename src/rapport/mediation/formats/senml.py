@@ -86,7 +86,9 @@ class SenmlFormat:
                 raise _refused(f"record {number} has neither value nor sum")
             return  # base fields alone
         device, attribute = self._named(base.name, record.get("n", ""), number)
-        unit = record.get("u", base.unit)
+        # The unit of the base is that of the numbers below it; texts and truths have none.
+        is_number = has_sum or "v" in record
+        unit = record.get("u", base.unit if is_number else "")
         time = _time(_plus(record.get("t", 0), base.time, number), number, now_ms)
         if values:
             found = record[values[0]]

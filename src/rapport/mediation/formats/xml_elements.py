@@ -107,9 +107,9 @@ def _value(node: XmlNode) -> Any:
     if node.attributes.get(_NIL) in ("true", "1"):
         return None
     children, text = node.children, node.text.strip()
-    if not children and not node.attributes:
-        return text
     value: dict[str, Any] = dict(_attributes(node))
+    if not children and not value:
+        return text
     repeated: set[str] = set()
     for child in children:
         found = _value(child)

@@ -39,7 +39,7 @@ class LateSpeech:
         """Raises Unsupported for a source whose events have a meaning only in their order."""
         binding = sources.binding(source)
         self.stamp = speech.stamp
-        self._speech = speech
+        self.speech = speech
         self.is_own = binding is not None and binding.interpretation == speech.name
         """The source speaks as the consumer does."""
         if not self.is_own and binding is not None and _in_order_only(in_force, binding):
@@ -70,7 +70,7 @@ class LateSpeech:
         raw = {str(one.position): one for one in stored}
         at_root = [_at_root(each, raw[each.headers[RAW_POSITION]]) for each in found]
         parts: dict[int, list[Said]] = {one.position: [] for one in stored}
-        for root, said in zip(at_root, self._speech.say_all(at_root), strict=True):
+        for root, said in zip(at_root, self.speech.say_all(at_root), strict=True):
             parts[root.position].append(said)
         faults: dict[int, tuple[str, str]] = {}
         for one in rejections:

@@ -8,8 +8,10 @@ others. One that came in the consumer's own interpretation is given as it was re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
@@ -77,7 +79,10 @@ class Outgoing:
         self._speeches: dict[str, Speech] = {}
         self._late: dict[tuple[str, str], LateSpeech] = {}
         self._views: dict[str, View] = {}
-        self._opened: list[SiteFunctions] = []
+        self._opened: dict[Speech, SiteFunctions] = {}
+        self._at_work: Counter[Speech] = Counter()
+        self._over: dict[Speech, SiteFunctions] = {}
+        """Of words that are forgotten, while something is still being said in them."""
         self._thread: ThreadPoolExecutor | None = None
 
     def speech(self, interpretation: str) -> Speech:
@@ -102,12 +107,13 @@ class Outgoing:
         channel whose events can be understood only in their order.
         """
         speech = self.speech(interpretation)
-        if channel.startswith(RAW_PREFIX):
-            said = await self._said_late(channel, stored, speech)
-        elif speech.is_root:
-            return list(stored)
-        else:
-            said = await self._said(channel, stored, speech, identity)
+        with self._speaking(speech):
+            if channel.startswith(RAW_PREFIX):
+                said = await self._said_late(channel, stored, speech)
+            elif speech.is_root:
+                return list(stored)
+            else:
+                said = await self._said(channel, stored, speech, identity)
         return [
             StoredEvent(one.position, one.received, event)
             for one, each in zip(stored, said, strict=True)
@@ -153,7 +159,8 @@ class Outgoing:
 
     async def close(self) -> None:
         """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""
-        opened, self._opened = self._opened, []
+        opened = [*self._opened.values(), *self._over.values()]
+        self._opened, self._over = {}, {}
         for functions in opened:
             await asyncio.to_thread(functions.close)  # waits for a process to end
         if self._thread is not None:
@@ -252,10 +259,11 @@ class Outgoing:
 
         async def make(numbers: list[int]) -> list[Said]:
             said: list[Said] = []
-            for begin in range(0, len(numbers), _AT_ONCE):
-                part = [stored[number] for number in numbers[begin : begin + _AT_ONCE]]
-                said += await self._say_all(words, part)
-                await self._clock.sleep(0)
+            with self._speaking(words if isinstance(words, Speech) else words.speech):
+                for begin in range(0, len(numbers), _AT_ONCE):
+                    part = [stored[number] for number in numbers[begin : begin + _AT_ONCE]]
+                    said += await self._say_all(words, part)
+                    await self._clock.sleep(0)
             for number, one in zip(numbers, said, strict=True):
                 self.told.made(name, channel, stored[number], one)
             return said
@@ -319,9 +327,11 @@ class Outgoing:
         functions: SiteFunctions | None = None
         if names and self._open_functions is not None:
             functions = self._open_functions(names)
-            self._opened.append(functions)
         tables = self._tables() if self._tables is not None else None
-        return Speech(in_force, interpretation, functions, Surroundings(tables))
+        speech = Speech(in_force, interpretation, functions, Surroundings(tables))
+        if functions is not None:
+            self._opened[speech] = functions
+        return speech
 
     def _now(self) -> tuple[int, int]:
         """Conversions may have read tables when they were made, such as rates of currencies."""
@@ -331,9 +341,27 @@ class Outgoing:
         self._generation = self._now()
         self._speeches, self._late, self._views = {}, {}, {}
         self._cache.clear()
-        opened, self._opened = self._opened, []
-        for functions in opened:
-            self._own_thread().submit(functions.close)  # after what is being said with them
+        opened, self._opened = self._opened, {}
+        for speech, functions in opened.items():
+            if speech in self._at_work:
+                self._over[speech] = functions
+            else:
+                self._own_thread().submit(functions.close)
+
+    @contextmanager
+    def _speaking(self, speech: Speech) -> Iterator[None]:
+        """What is begun in these words is said in them to its end, whatever changes meanwhile: only
+        then its functions are closed.
+        """
+        self._at_work[speech] += 1
+        try:
+            yield
+        finally:
+            self._at_work[speech] -= 1
+            if not self._at_work[speech]:
+                del self._at_work[speech]
+                if speech in self._over:
+                    self._own_thread().submit(self._over.pop(speech).close)
 
     def _own_thread(self) -> ThreadPoolExecutor:
         """Functions of the site belong to one thread."""

@@ -1,0 +1,80 @@
+"""Sources of the fields form in other formats than JSON. [ME-11, ME-13]"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import msgspec
+
+from rapport.core.event import Event, StoredEvent
+from rapport.mediation.binding import SourceBinding
+from rapport.mediation.formatted import FormattedTransformer
+from rapport.mediation.in_force import InForce
+from rapport.mediation.interpretation import (
+    FormatChoice,
+    IdentityRule,
+    Interpretation,
+    ValueRule,
+)
+from rapport.mediation.meaning import build_meaning
+
+UNITS = {"humidity": "%RH", "wind": "m/s", "rain": "mm", "sun": "W/m2", "noise": "dB", "volt": "V"}
+
+
+def transformer(type_name: Any = "number", unit: str = "degC") -> FormattedTransformer:
+    values = (ValueRule("value", ("temp",), unit),)
+    said = Interpretation(
+        name="packs",
+        identity=IdentityRule(("device",)),
+        values=values,
+        format=FormatChoice("senml"),
+    )
+    binding = SourceBinding(
+        source="s",
+        concept="station",
+        attribute="temperature",
+        type=type_name,
+        interpretation="packs",
+        units=("degC",) if type_name == "number" else (),
+    )
+    built = build_meaning(binding, InForce({"packs": said}))
+    assert isinstance(built, FormattedTransformer)
+    return built
+
+
+def pack(number: int, *records: Any) -> StoredEvent:
+    data = msgspec.json.encode([{"bn": "d1:"}, *records])
+    return StoredEvent(number, 0, Event("s", f"e{number}", "s.raw", "", 9, data))
+
+
+def test_what_else_devices_measure_does_not_use_up_the_sets_of_units() -> None:
+    """A pack has now these and now those attributes; the one that is read says one unit."""
+    others = [some for size in range(7) for some in combinations(UNITS, size)] * 3
+    packs = [
+        pack(
+            number,
+            {"n": "temp", "u": "Cel", "v": 21.5},
+            *({"n": name, "u": UNITS[name] + "x" * (number % 3), "v": 1} for name in some),
+        )
+        for number, some in enumerate(others, start=1)
+    ]
+    assert len(packs) > 100
+    found, rejections = transformer().apply_many(packs)
+    assert rejections == []
+    assert {one.payload()["value"][0] for one in found} == {21.5}
+
+
+def test_the_sets_of_units_of_what_is_read_are_bounded() -> None:
+    packs = [pack(n, {"n": "temp", "u": f"u{n}", "v": 1}) for n in range(1, 5)]
+    packs.append(pack(9, {"n": "temp", "u": "K", "v": 273.15}))
+    found, rejections = transformer().apply_many(packs)
+    assert len(rejections) == 4
+    assert [one.payload()["value"] for one in found] == [[0.0]]
+
+
+def test_a_text_below_a_unit_of_the_base_is_a_text() -> None:
+    stored = pack(1, {"bu": "Cel", "n": "other", "v": 1}, {"n": "temp", "vs": "warm"})
+    found, rejections = transformer("text", "").apply_many([stored])
+    assert rejections == []
+    assert [one.payload()["value"] for one in found] == [["warm"]]
