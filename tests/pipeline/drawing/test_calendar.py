@@ -57,3 +57,13 @@ def test_every_count_has_the_shade_that_the_legend_gives_it(most: int, data: st.
     assert level(count, most) == level(own[1], most)
     assert 1 <= level(count, most) <= LEVELS
     assert level(0, most) == 0
+
+
+def test_months_reach_to_the_end_of_the_calendar_and_leave_out_what_it_does_not_name() -> None:
+    [month] = months({"9999-12-31": 2}, "9999-12-30", "9999-12-31")
+    assert (month.name, month.days[28:]) == ("9999-12", [None, 0, 2])
+    in_microseconds = Calendar(UTC).day_of(1_772_409_600_000_000)
+    assert months({in_microseconds: 3}, in_microseconds, in_microseconds) == []
+    for first, last in [("2026-03-02", in_microseconds), (in_microseconds, "2026-03-02")]:
+        [month] = months({"2026-03-02": 1, in_microseconds: 3}, first, last)
+        assert (month.name, month.total) == ("2026-03", 1)

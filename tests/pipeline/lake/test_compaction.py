@@ -174,3 +174,18 @@ def test_a_file_that_comes_between_a_kill_and_the_next_start_stays(many: Any) ->
     compact(many.path)
     assert [row["position"] for row in many.all_rows(EVENTS)] == list(range(1, 14))
     assert isinstance(late, Path)
+
+
+def test_a_mended_file_stays_until_silver_has_taken_it(
+    filled: Any, given_reading: Reading, begin: int, ontology: Ontology
+) -> None:
+    for number in range(6):
+        filled.fill(given_reading(str(number), begin + number))
+    files = sorted((filled.path / "bronze/channel=events").rglob("*.parquet"))
+    whole = files[2].read_bytes()
+    files[2].write_bytes(whole[:100])
+    update_silver(None, filled.path, ontology)
+    files[2].write_bytes(whole)
+    assert compact(filled.path).folders
+    assert update_silver(None, filled.path, ontology).problems == ()
+    assert sorted(filled.states()) == ["0", "1", "2", "3", "4", "5"]

@@ -98,3 +98,15 @@ def test_a_rule_that_cannot_be_meant_is_refused(rule: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_rules([rule])
     assert caught.value.code == "lake.bad_rule"
+
+
+def test_a_day_with_the_longest_names_goes_like_any_other(
+    filled: Any, given_reading: Reading, begin: int, ontology: Ontology
+) -> None:
+    channel = "raw." + "c" * 100
+    filled.append(channel, given_reading("0", begin, stream="s" * 256))
+    filled.export()
+    asyncio.run(filled.clock.advance(3 * DAY))
+    assert expire(filled.path, {"bronze": 1}, clock=filled.clock).files == 1
+    assert kept(filled, "bronze") == []
+    update_silver(None, filled.path, ontology)  # and the lake can be worked on

@@ -44,3 +44,16 @@ def test_pauses_after_failures_grow_to_a_bound_and_a_success_ends_them() -> None
 
 def test_a_job_that_is_off_is_never_due() -> None:
     assert not is_due(JobStatus(job="live", state="off"), 10**15)
+
+
+def test_a_clock_that_is_set_back_does_not_hold_a_job_up() -> None:
+    year = 365 * 86_400_000
+    job = JobStatus(job="silver")
+    begun(job, 10 * year)
+    ended(job, PACE, 10 * year + 1_000, 1, 1_000)
+    assert not is_due(job, 10 * year + 2_000)
+    assert is_due(job, year)
+    begun(job, year)
+    ended(job, PACE, year + 1_000, 1, 1_000)
+    assert not is_due(job, year + 2_000)
+    assert is_due(job, year + 60_000)

@@ -42,6 +42,13 @@ ALONE = INSIDE.replace("  room R", "  person B (status='employee')\n  room R").r
     "inside R\nactions", "inside R\n  B is not inside R\nactions"
 )
 ONCE = INSIDE.replace("inside R\nactions", "inside R\n  at most once per 10 s\nactions")
+UNHEARD = """concepts
+  person A (status='guest')
+conditions
+  no position of A for 30 s
+actions
+  look
+"""
 PULL = Pull(
     {
         "person": Instances(
@@ -295,6 +302,24 @@ def test_a_policy_that_a_detection_stopped_told_nothing_after_it() -> None:
         assert f"by policy {NAME}" in notes(later)
 
     play(story)
+
+
+@pytest.mark.parametrize("lateness_ms", [0, 5_000])
+def test_who_was_never_heard_of_is_silent_from_where_the_policy_began(lateness_ms: int) -> None:
+    async def story(node: Node) -> None:
+        await node.start()
+        await node.seen(0, "keeper", OUT)
+        await node.seen(10_000, "keeper", OUT)
+        await node.life.register(NAME, UNHEARD)
+        await node.seen(20_000, "keeper", OUT)  # the first that the policy sees
+        await node.seen(90_000, "keeper", OUT)
+        [detection] = await node.told()
+        assert detection.time == MARCH + 10_000 - lateness_ms + 30_000
+        assert (await node.asking.why(detection)).held is not None
+        answer = await node.why_not(detection.time - MARCH, A="guest")
+        assert [one.detection for one in answer.fired] == [detection]
+
+    play(story, lateness_ms=lateness_ms)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rapport.core.errors import UnknownName
+from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.policy.explaining.verdict import Answer, Miss, Node
+from rapport.policy.explaining.why_not import given_in
 from rapport.testing.judge.holding import Reading
 from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
 
@@ -320,3 +321,10 @@ def test_on_random_worlds_it_fired_where_the_judge_says_so_and_misses_are_enough
         assert candidate.first_failed is not None
     if answer.nearest is not None:
         assert detects(changed(trial, answer.nearest), answer.candidates[0].bindings)
+
+
+def test_an_alias_stands_for_one_at_a_time() -> None:
+    assert given_in(["A=5", "A=5"]) == {"A": "5"}
+    with pytest.raises(InvalidInput) as caught:
+        given_in(["A=5", "A=6"])
+    assert (caught.value.code, bool(caught.value.hint)) == ("explain.bad_identity", True)

@@ -18,6 +18,7 @@ from rapport.core.errors import (
     StaleVersion,
     UnknownName,
 )
+from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.life.changes import CHANGED, CHANNEL, Changed
 
 World = Any
@@ -273,6 +274,63 @@ def test_a_file_that_does_not_compile_is_broken_at_start_and_refused_by_a_reload
     play(story)
 
 
+def test_an_empty_file_is_refused_by_a_reload_and_taken_in_once(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.start("or")
+        with pytest.raises(PolicyError):
+            await world.life.take_files({"or": ""}, (), world.compile)
+        assert world.states() == {"or": "running"}
+        for _start in range(2):
+            await world.start(texts={"or": world.texts["or"], "empty": ""})
+        assert world.states() == {"empty": "broken", "or": "running"}
+        assert [change.what for change in world.life.history("empty")] == ["registered"]
+        await world.start("or")
+        assert world.states() == {"or": "running"}
+
+    play(story)
+
+
+async def _waits_for_turn(world: World, asked: Any, number: int) -> asyncio.Task[Any]:
+    """What was asked for, once it is the one with that number that waits."""
+    task = asyncio.create_task(asked)
+    while len(world.engine.turn._waiters or ()) < number:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return task
+
+
+def test_a_policy_asked_for_while_words_change_runs_with_what_they_mean_then(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.start("within")
+
+        def other_window(name: str, text: str) -> Compiled:
+            return compile_policy(text, name=name, ontology=world.ontology, window_ms=777)
+
+        async with world.engine.turn:
+            change = await _waits_for_turn(world, world.life.take_meaning(other_window), 1)
+            asked = await _waits_for_turn(world, world.life.register("or", world.texts["or"]), 2)
+        await change
+        done = await asked
+        assert done.version == other_window("or", world.texts["or"]).plan.version()
+        assert world.engine.policies() == world.life.versions()
+        assert world.engine.policies()["or"] == done.version
+
+    play(story)
+
+
+def test_what_is_promoted_is_what_runs_in_the_shadow_then(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.start("or")
+        first = await world.life.shadow("or", world.texts["within"])
+        async with world.engine.turn:
+            shadow = world.life.shadow("or", world.texts["chain"])
+            other = await _waits_for_turn(world, shadow, 1)
+            asked = await _waits_for_turn(world, world.life.promote("or"), 2)
+        assert (await asked).version == (await other).version != first.version
+        assert world.life.policy("or").text == world.texts["chain"]
+
+    play(story)
+
+
 STOPPING = "concepts\n  person A (status='guest')\n  room R (security='restricted')\n"
 STOPPING += "conditions\n  A is inside R\nactions\n  raise alarm\n  delete policy or\n"
 
@@ -322,6 +380,40 @@ def test_a_detection_deletes_a_policy_at_its_own_time_however_events_are_cut(
         assert world.states() == {"stopper": "running"}
         assert world.life.phrases("stopper", "") == ("raise alarm",)
         assert world.engine.counts_by_policy()["stopper"].errors == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize("batch", [1, 1000])
+@pytest.mark.parametrize("command", ["pause", "delete"])
+def test_a_detection_that_found_nothing_to_stop_stops_nothing_after_a_crash(
+    play: Play, command: str, batch: int
+) -> None:
+    stopping = STOPPING.replace("delete policy or", f"{command} policy or")
+    texts = {"stopper": stopping}
+
+    async def story(world: World) -> None:
+        options = {"commit_every_ms": NEVER, "commit_every_events": NEVER, "batch": batch}
+        await world.start(texts=texts, **options)
+        await world.send(world.position(NOW, "a", "2"))  # there is no such policy yet
+        await world.until(NOW + 10)
+        await world.life.register("or", world.texts["or"])
+        for number in range(3):  # the first one stops it, the others find it stopped
+            await world.send(world.position(NOW + 20 + number, f"b{number}", "2"))
+        await world.until(NOW + 30)
+        if command == "pause":
+            await world.life.resume("or")
+        else:
+            await world.life.register("or", world.texts["or"])
+        done = [change.what for change in world.life.history("or")]
+        assert len(done) == 3
+        before = await world.found()
+        await world.start(texts=texts, **options)  # killed: everything is read again
+        await world.until(NOW + 40)
+        assert world.states()["or"] == "running"
+        assert "or" in world.engine.policies()
+        assert [change.what for change in world.life.history("or")] == done
+        assert await world.found() == before
 
     play(story)
 

@@ -74,3 +74,27 @@ def test_two_readings_that_seldom_meet_are_warned_of(stations: Any, codes: Any) 
     assert "two readings must come within 5s" in found[0].message
     stations.give("position", period_ms=5_000)
     assert stations.says("distance(S, T) < 5 m", header=PAIR) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "promises"),
+    [
+        ("no humidity of S for 5 min\n  no temperature of S for 5 min", {"period_ms": 600_000}),
+        ("no temperature of S for 1 h\n  no temperature of S for 5 min", {"period_ms": 600_000}),
+        (
+            "temperature of S above 30 for 1 h\n  temperature of S below 3 for 5 min",
+            {"period_ms": 600_000},
+        ),
+        (
+            "humidity of S above 30 for 1 s\n  temperature of S above 30 for 5 min",
+            {"stale_after_ms": 60_000},
+        ),
+    ],
+    ids=["other-stream", "longer-silence", "longer-duration", "other-duration"],
+)
+def test_a_warning_stands_at_what_it_is_about(
+    stations: Any, lines: str, promises: dict[str, int]
+) -> None:
+    stations.give("temperature", **promises)
+    found = stations.says(f"  {lines}")
+    assert [one.line for one in found] == [6]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -16,6 +17,7 @@ from rapport.kernel.chance import Chance
 from rapport.policy.plan import Plan
 from rapport.policy.replaying.faults import Faults
 from rapport.policy.replaying.replay import EngineResult, ReplayResult, recordings_of, replay
+from rapport.policy.replaying.state import ReplayState, save_state
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.site.site import Site, load_site
@@ -220,11 +222,38 @@ def test_a_resumed_replay_knows_what_was_undecided(tmp_path: Path, stop: int) ->
     assert (rest.undecided, rest.detections) == (whole.undecided, whole.detections)
 
 
-def test_resuming_with_another_period_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"period_ms": 2_000},
+        {"stale_after_ms": 1_000},
+        {"uncertainty_ms": 500},
+        {"value": ("y", "x")},
+    ],
+    ids=["period", "stale-after", "uncertainty", "columns"],
+)
+def test_resuming_with_another_source_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
+    given: Any = {"pull": SMALL.tables, "plans": [SMALL.policies["or"].plan], "lateness_ms": 0}
+    given |= {"recordings": recordings_of(SMALL.ontology, SMALL.directory)}
+    given |= {"state_directory": tmp_path / "state"}
+    replay(SMALL.ontology, **given, stop_after=50)
+    changed = msgspec.structs.replace(SMALL.ontology.sources["positions"], **other)
+    ontology = msgspec.structs.replace(SMALL.ontology, sources={"positions": changed})
+    with pytest.raises(Conflict, match="sources"):
+        replay(ontology, **given, resume=True)
+    moved = msgspec.structs.replace(SMALL.ontology.sources["positions"], events="elsewhere.csv")
+    ontology = msgspec.structs.replace(SMALL.ontology, sources={"positions": moved})
+    assert not replay(ontology, **given, resume=True).stopped
+
+
+def test_what_an_engine_without_a_state_stopped_is_resumed_here(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    run(with_period(tmp_path / "site"), stop_after=50, state_directory=state)
-    with pytest.raises(Conflict, match="periods"):
-        run(with_period(tmp_path / "site", "2s"), resume=True, state_directory=state)
+    run(SMALL, stop_after=50, state_directory=state)
+    kept = msgspec.msgpack.decode((state / "state.msgpack").read_bytes(), type=ReplayState)
+    save_state(state, msgspec.structs.replace(kept, runner=b""))  # as Spark keeps it
+    part = run(SMALL, stop_after=20, resume=True, state_directory=state)
+    assert (part.stopped, part.events) == (True, 70)
+    assert_small_is_exact(run(SMALL, resume=True, state_directory=state))
 
 
 def test_a_file_full_of_faulty_rows_is_counted_and_not_kept() -> None:

@@ -5,7 +5,7 @@ where history is not whole. [PO-7, ME-16]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -27,9 +27,10 @@ from rapport.core.release import (
     ReleaseDone,
 )
 from rapport.kernel.clock import ManualClock
+from rapport.policy import relations
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.ontology import Ontology
+from rapport.policy.ontology import Ontology, Relationship
 from rapport.policy.plan import Plan
 from rapport.policy.replaying import second_looker
 from rapport.policy.replaying.second_look import SUPPORTED, UNSUPPORTED, remembers_all, span_of
@@ -374,3 +375,42 @@ def test_a_policy_paused_and_resumed_during_a_look_forgets_what_the_look_found()
         assert (await site.look(released)).policies == []
 
     play(plan_of(ALONE))(scenario)
+
+
+@relations.relation(first="point", second="rectangle")
+def brittle(first: Sequence[float], second: Sequence[float], parameter: float | None) -> bool:
+    """Cannot stand the number 6."""
+    if first[0] == 6:
+        raise ValueError("six")
+    return first[0] < 5
+
+
+def test_a_policy_that_fails_while_it_looks_again_blames_no_alarm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(relations._loaded, "tests:brittle", brittle)
+    ends = ("person", "position"), ("room", "area")
+    names = {"touching": Relationship("touching", *ends, "tests:brittle")}
+    names |= dict(ONTOLOGY.relationships)
+    ontology = msgspec.structs.replace(ONTOLOGY, relationships=names)
+    text = CONCEPTS.replace("  person B (status='employee')\n", "")
+    text += "  A is touching R\nactions\n  look\n"
+    plan = compile_policy(text, name="brittle", ontology=ontology, window_ms=WINDOW_MS).plan
+
+    async def whole() -> None:
+        site = Site(plan, plan_of(ALONE), ontology=ontology)
+        await site.seen("a", 10_000, "guest", IN)
+        await site.seen("b", 11_500, "guest", IN)
+        await site.go_on(20_000)
+        assert {event.payload()["policy"] for event in await site.said(DETECTED)} == {
+            "alone",
+            "brittle",
+        }
+        released = await site.seen("c", 10_500, "guest", [6.0, 9.0])
+        looked = await site.look(released)
+        assert await site.said(UNSUPPORTED) == []
+        assert (looked.policies, looked.incomplete) == (["alone", "brittle"], ["brittle"])
+        assert sorted(site.engine.policies()) == ["alone", "brittle"]  # live saw nothing of it
+        await site.channels.close()
+
+    asyncio.run(whole())

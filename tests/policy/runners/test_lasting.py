@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -232,6 +233,39 @@ def test_a_restored_step_goes_on_with_what_was_true() -> None:
     assert other.step.pending_until() == 100
     assert other.take(readings((50, TEMPERATURE, "z", 32)), 102) == [("z", "z", 100, "e0")]
     assert other.take(readings((103, TEMPERATURE, "a", 1)), 106) == []
+
+
+def restored(run: Run, monkeypatch: pytest.MonkeyPatch, **tables: Instances) -> Run:
+    """Goes on with other tables."""
+    for name, one in tables.items():
+        monkeypatch.setitem(TABLES, name, one)
+    other = Run(run.term)
+    for name, identities in run.identities.items():
+        other.identities[name].restore(list(identities.ids))
+    other.step.restore(unpack(pack(run.step.state())))
+    return other
+
+
+def test_what_goes_on_of_who_no_longer_satisfies_the_constraints_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    north = msgspec.structs.replace(STATION, constraints=(plan.Constraint("zone", "=", "north"),))
+    run = Run(msgspec.structs.replace(HOT, first=north, second=north))
+    run.take(readings((0, TEMPERATURE, "a", 31.0)), 50)
+    moved = Instances("station", ["a", "b"], {"zone": np.array(["south", "north"], object)})
+    other = restored(run, monkeypatch, station=moved)
+    assert other.step.pending_until() is None
+    rows = [(60, TEMPERATURE, "a", 10.0), (70, TEMPERATURE, "b", 31.0)]
+    assert other.take(readings(*rows)) == [("b", "b", 170, "e1")]
+
+
+def test_what_goes_on_in_a_room_that_is_gone_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = plan.StateAtom(plan.QueryTerm(PERSON, ROOM, "inside"))
+    run = Run(plan.LastingTerm(PERSON, ROOM, inside, 100))
+    run.take(readings((0, POSITION, "p", 1.0, 1.0), (10, POSITION, "q", 3.0, 1.0)), 50)
+    hall = Instances("room", ["hall"], {"area": np.array([[0.0, 0, 2, 2]])})
+    other = restored(run, monkeypatch, room=hall)
+    assert other.take(readings()) == [("p", "hall", 100, "e0")]
 
 
 def test_flickering_states_leave_nothing_behind() -> None:

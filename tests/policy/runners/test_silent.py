@@ -115,6 +115,36 @@ def test_instances_that_are_new_in_the_tables_count_from_where_time_stood() -> N
     assert other.take(readings()) == [("b", 600, 600, "")]
 
 
+def restored(run: Run, instances: Instances, term: plan.SilentTerm = TERM) -> Run:
+    """Goes on with other tables."""
+    other = Run(instances, term=term)
+    other.identities.restore(list(run.identities.ids))
+    other.step.restore(unpack(pack(run.step.state())))
+    return other
+
+
+def test_who_is_gone_from_the_tables_is_not_waited_for_unless_it_was_heard_of() -> None:
+    run = Run(STATIONS)
+    run.take(readings((0, "x"), (10, "y")), 20)
+    other = restored(run, NOBODY)
+    back = restored(other, STATIONS)
+    assert other.take(readings()) == [("x", 100, 0, "e0"), ("y", 110, 10, "e10")]
+    assert [row for row in back.take(readings()) if row[0] in "ab"] == [
+        ("a", 120, 120, ""),
+        ("b", 120, 120, ""),
+    ]
+
+
+def test_who_no_longer_satisfies_the_constraints_is_not_waited_for() -> None:
+    side = msgspec.structs.replace(SIDE, constraints=(plan.Constraint("zone", "=", "north"),))
+    term = msgspec.structs.replace(TERM, first=side)
+    run = Run(STATIONS, term=term)
+    run.take(readings((0, "a"), (1, "b")), 20)
+    moved = Instances("station", ["a", "b"], {"zone": np.array(["south", "north"], object)})
+    other = restored(run, moved, term)
+    assert other.take(readings((30, "a")), END_OF_TIME) == [("b", 120, 120, "")]
+
+
 def test_waiting_costs_no_more_than_there_are_stations() -> None:
     run = Run()
     for first in range(0, 60_000, 3_000):

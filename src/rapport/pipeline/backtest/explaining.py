@@ -54,7 +54,7 @@ def explain(
         own = contenders[example.found_by]
         other = contenders.get("second" if example.found_by == "first" else "first")
         pull = work.pull_at(max((time for time, _id in example.detection.causes), default=0))
-        found = why(own.plan, work.ontology, pull, readings, example.detection)
+        found = why(own.plan, work.ontology, pull, readings, example.detection, began=began)
         found = msgspec.structs.replace(found, policy=own.label, text=own.text)
         then = msgspec.structs.replace(work, pull=pull)
         answer = None if other is None else _why_not(then, other, readings, example, began)

@@ -210,7 +210,7 @@ class _Page:
         first, last = self._ends(found.days)
         names = [
             f"{month.name}-{place + 1:02}"
-            for month in months({}, first, last)
+            for month in months(dict.fromkeys(found.days, 0), first, last)
             for place, day in enumerate(month.days)
             if day is not None
         ]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
@@ -98,7 +99,14 @@ def day_name(number: int) -> str:
 
 
 def months(days: dict[str, int], first: str, last: str) -> list[Month]:
-    """Every month from the first day to the last, with the days before and after left empty."""
+    """Every month from the first day to the last, with the days before and after left empty. Days
+    that no calendar names are left out, also as the first or the last.
+    """
+    named = [day for day in (first, last, *days) if _is_named(day)]
+    if not named:
+        return []
+    first = first if _is_named(first) else min(named)
+    last = last if _is_named(last) else max(named)
     return [
         Month(
             f"{year:04}-{month:02}", [_count(days, day, first, last) for day in _days(year, month)]
@@ -137,10 +145,13 @@ def _each_month(first: str, last: str) -> Iterator[tuple[int, int]]:
 
 
 def _days(year: int, month: int) -> Iterator[str]:
-    day = date(year, month, 1)
-    while day.month == month:
-        yield day.isoformat()
-        day += timedelta(1)
+    for day in range(1, monthrange(year, month)[1] + 1):
+        yield date(year, month, day).isoformat()
+
+
+def _is_named(day: str) -> bool:
+    """Whether `day_name` found it in the calendar."""
+    return day[4:5] == "-"
 
 
 def _count(days: dict[str, int], day: str, first: str, last: str) -> int | None:

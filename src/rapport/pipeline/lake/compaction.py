@@ -22,6 +22,7 @@ from rapport.core.errors import Problem
 from rapport.pipeline.lake.bronze_files import FileFault, bad_file
 from rapport.pipeline.lake.journal import Step, Work, changing, no_step
 from rapport.pipeline.lake.locks import moving
+from rapport.pipeline.lake.manifest import read_silver_manifest
 from rapport.pipeline.lake.places import (
     GOLD,
     SILVER,
@@ -99,6 +100,9 @@ class _Run:
         self._problems: list[Problem] = []
         channels = read_manifest(work.lake).channels.items()
         self._exported = {partition_name("channel", name): one.exported for name, one in channels}
+        unread = read_silver_manifest(work.lake).unread
+        self._awaited = {work.lake / one.file for one in unread}
+        """Files that silver will look for under their names."""
 
     def look(self, folder: Path) -> None:
         """Compacts the folder if it is worth it."""
@@ -124,9 +128,11 @@ class _Run:
         return msgspec.structs.replace(self._done, problems=tuple(self._problems))
 
     def _may_go(self, path: Path) -> bool:
-        """Whether a file is small, ours, and of no export that is still to be confirmed."""
+        """Whether a file is small, ours, of no export that is still to be confirmed, and not one
+        that silver could not read: mended, it is taken by its name.
+        """
         held = position_range(path)
-        if held is None or path.stat().st_size >= self._large:
+        if held is None or path.stat().st_size >= self._large or path in self._awaited:
             return False
         channel = next((part for part in path.parts if part.startswith("channel=")), None)
         return channel is None or held[1] <= self._exported.get(channel, 0)

@@ -19,6 +19,7 @@ import msgspec
 
 from rapport.channel.export.files import make_directory, replaced_file
 from rapport.core.errors import Corrupt, StoreUnavailable
+from rapport.core.ids import content_id
 from rapport.kernel.paths import sync_path
 from rapport.pipeline.lake.locks import moving, working
 from rapport.pipeline.lake.places import WORK
@@ -232,7 +233,8 @@ def _remove(lake: Path, removal: Removal, step: Step) -> None:
         return
     if {path.name for path in folder.iterdir()} <= set(removal.files):
         # A day goes at once: nobody sees half of it.
-        away = lake / WORK / "gone" / removal.folder.replace("/", "|")
+        # Names of folders may be as long as the system allows: together they are too long for one.
+        away = lake / WORK / "gone" / content_id(removal.folder)
         make_directory(away.parent)
         folder.rename(away)
         step("moved away")

@@ -46,5 +46,7 @@ def pause_after(failures: int, first_ms: int) -> int:
 
 
 def is_due(status: JobStatus, now_ms: int) -> bool:
-    """Whether it should begin now."""
-    return status.state != "off" and now_ms >= status.due
+    """Whether it should begin now; also when the clock was set back to before it last began, else
+    it would wait until the clock has come there again.
+    """
+    return status.state != "off" and (now_ms >= status.due or now_ms < status.began)

@@ -152,6 +152,10 @@ class PolicyEngine:
         """Events that wait to be taken."""
         return self._channels.channel("events").last_position() - self._reading.position
 
+    def failed_shadows(self) -> dict[str, Problem]:
+        """By policy why the version in its shadow was set aside."""
+        return self._reading.running.shadows.failed()
+
     async def place(self) -> Place:
         """Where a change made now holds from. Call it, and act on it, while holding `turn`.
 

@@ -72,9 +72,12 @@ class PlanSource(Protocol):
     def commands_of(self, detection: Detection) -> Sequence[Command]:
         """What a detection's policy does to policies."""
 
-    async def obey(self, command: Command, place: Place) -> PlanChange | None:
+    async def obey(
+        self, command: Command, place: Place, *, met: int, is_stopped: bool
+    ) -> PlanChange | None:
         """Puts a command on record at this place, once whatever happens; None when there is no such
-        policy.
+        policy. What counts is how the policy stood where the detection was found: by the record up
+        to position `met`, or `is_stopped` by a detection whose change has its place further on.
         """
 
 
@@ -96,7 +99,9 @@ class FixedPlans:
         """None."""
         return ()
 
-    async def obey(self, command: Command, place: Place) -> PlanChange | None:
+    async def obey(
+        self, command: Command, place: Place, *, met: int, is_stopped: bool
+    ) -> PlanChange | None:
         """Nothing to do."""
         return None
 

@@ -208,7 +208,12 @@ class Reading:
         """Stops a policy because of a detection, at once. Met again that is on record already, and
         maybe at a later place, since events were cut otherwise.
         """
-        change = await self.source.obey(command, self.place())
+        change = await self.source.obey(
+            command,
+            self.place(),
+            met=self._changes_at,
+            is_stopped=command.policy in self._stopped,
+        )
         if change is None:
             self.running.meter.failed(command.detection.policy)
         elif change.position > self._changes_at:

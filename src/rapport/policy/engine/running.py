@@ -123,7 +123,7 @@ class Running:
             # With the time and the readings that wait, but without what any policy knows.
             runner = self._runner_of([plan])
             runner.restore_known(self.runner.snapshot())
-            self.shadows.start(running, runner, self.runner.watermark)
+            self.shadows.start(running, plan, runner, self.runner.watermark)
 
     def _promote(self, plan: Plan) -> None:
         """The shadow goes on as the policy: nothing that it waits for is lost."""

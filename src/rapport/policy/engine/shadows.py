@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from rapport.core.detection import Detection
+from rapport.core.errors import Problem
 from rapport.policy.life.shadow import Comparison, Difference, ShadowSaved, Tally
 from rapport.policy.plan import Plan
 from rapport.policy.runners.local import LocalRunner
@@ -38,9 +39,10 @@ class Shadows:
     def __contains__(self, policy: str) -> bool:
         return policy in self._shadows
 
-    def start(self, running: Plan, runner: LocalRunner, watermark: int) -> None:
-        """`runner` stands where the running one does and has the new version's plan alone."""
-        [plan] = runner.plans()
+    def start(self, running: Plan, plan: Plan, runner: LocalRunner, watermark: int) -> None:
+        """`runner` stands where the running one does and has the new version's plan alone, which
+        may have failed already.
+        """
         self._shadows[plan.policy] = Shadow(runner, Comparison(running, plan, watermark))
 
     def feed(self, readings: pa.RecordBatch) -> None:
@@ -78,6 +80,18 @@ class Shadows:
     def tallies(self) -> dict[str, Tally]:
         """By policy what both and only one found."""
         return {policy: shadow.comparison.tally for policy, shadow in self._shadows.items()}
+
+    def failed(self) -> dict[str, Problem]:
+        """By policy why the version in its shadow finds nothing any more."""
+        return {
+            policy: Problem(
+                code="policy.shadow_failed",
+                message=f"in the shadow: {problem.message}",
+                hint="correct the function or the table, drop the shadow, then bring it again",
+            )
+            for policy, shadow in self._shadows.items()
+            for problem in shadow.runner.failed().values()
+        }
 
     def saved(self) -> dict[str, ShadowSaved]:
         """Everything, for a restart."""

@@ -117,8 +117,10 @@ class Asking:
         for as_corrected in (True, False):  # it may have been found before a correction came
             past = await self._past(plan, span, detection.bindings, as_corrected=as_corrected)
             readings = past.readings if ran is None else _met(past.readings, ran)
+            began = None if ran is None else _began(ran)
             for tables in await self._tables_behind(detection):
-                work = partial(why, plan, self._ontology, tables.pull, readings, detection)
+                given = (plan, self._ontology, tables.pull, readings, detection)
+                work = partial(why, *given, began=began)
                 found = msgspec.structs.replace(await asyncio.to_thread(work), text=text)
                 if found.held is not None:
                     raws = RawValues(self._channels, past.events, self._may_read)
@@ -161,9 +163,7 @@ class Asking:
         readings, began = past.readings, None
         if then is not None and then.ran:
             readings = _met(readings, then.period)
-            began = then.period.sees_from
-            if began <= BEGIN_OF_TIME or (readings and began < readings[0].time):
-                began = None
+            began = _began(then.period)
         work = partial(
             why_not,
             plan,
@@ -225,6 +225,11 @@ class Asking:
 def _met(readings: list[Reading], period: Period) -> list[Reading]:
     """The readings that a version knew of."""
     return [one for one in readings if period.sees_from <= one.time < period.until]
+
+
+def _began(period: Period) -> int | None:
+    """From when on a version counts silence; None: from the first reading, it was there before."""
+    return period.sees_from if period.sees_from > BEGIN_OF_TIME else None
 
 
 def _without_untold(answer: Answer, then: VersionThen, reported: list[Detection]) -> Answer:

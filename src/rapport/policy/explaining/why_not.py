@@ -73,11 +73,13 @@ def why(
     pull: PullData,
     readings: Iterable[Reading],
     detection: Detection,
+    *,
+    began: int | None = None,
 ) -> Explained:
     """What a detection rests on, condition by condition; `held` is None when these readings and
-    tables do not give it.
+    tables do not give it. `began`: the policy's start; None: the first reading.
     """
-    world = World(plan, ontology.sources, pull, readings)
+    world = World(plan, ontology.sources, pull, readings, began=began)
     decisions = Decisions(world)
     found = Explained(policy=plan.policy, version=detection.version, once_per_ms=plan.once_per_ms)
     left_out = 0
@@ -109,7 +111,12 @@ def given_in(texts: Iterable[str]) -> dict[str, str]:
                 code="explain.bad_identity",
                 hint="write ALIAS=ID with an alias of the policy, such as A=5",
             )
-        given[alias.strip()] = identity
+        if given.setdefault(alias.strip(), identity) != identity:
+            raise InvalidInput(
+                f"{alias.strip()!r} stands for one at a time, not for two",
+                code="explain.bad_identity",
+                hint="ask once for each",
+            )
     return given
 
 

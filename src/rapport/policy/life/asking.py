@@ -95,16 +95,17 @@ def is_needed(
             hint="bring a version there first",
         )
     if what == "shadowed":
-        _check_shadow(entry, version)
+        _check_shadow(entry, version, is_failed=is_failed)
     if is_failed and what in ("resumed", "replaced"):
         return True
     return not _is_so(entry, what, version)
 
 
-def _check_shadow(entry: Entry, version: str) -> None:
-    if entry.state != "running":
+def _check_shadow(entry: Entry, version: str, *, is_failed: bool) -> None:
+    if entry.state != "running" or is_failed:
+        state = "failed" if is_failed else entry.state
         raise Conflict(
-            f"{entry.name!r} is {entry.state}: there is nothing to compare with",
+            f"{entry.name!r} is {state}: there is nothing to compare with",
             code="policy.not_running",
             hint="replace it instead, or let it run first",
         )

@@ -109,7 +109,8 @@ class PolicyLife:
         texts = CompiledTexts(compile)
         await self._prepare(texts, files)  # most of the work, while events flow
         async with self._carrying.caught_up():
-            changed = [one for one in self._registry.from_files(files, unread) if one.text]
+            said = self._registry.from_files(files, unread)
+            changed = [one for one in said if one.what != "deleted"]
             faults = [fault for one in changed for fault in texts.problems(one.name, one.text)]
             if faults:
                 raise PolicyError(faults)
@@ -191,8 +192,12 @@ class PolicyLife:
         """The version in the shadow becomes the policy and loses nothing it waits for; raises
         UnknownName or Conflict.
         """
-        entry = known_entry(self._registry, name)
-        return await self._bring("promoted", name, entry.shadow_text, by)
+        async with self._engine.turn:
+            await self._record.read_on()
+            text = known_entry(self._registry, name).shadow_text
+            if not text:
+                return await self._make_here(Draft(what="promoted", name=name, by=by))
+            return await self._bring_here("promoted", name, text, by)
 
     async def drop(self, name: str, *, by: str = "") -> Done:
         """Ends the shadow; raises UnknownName or Conflict."""
@@ -214,25 +219,37 @@ class PolicyLife:
 
     async def _bring(self, what: What, name: str, text: str, by: str, expects: str = "") -> Done:
         check_name(name)
-        if not text and what == "promoted":
-            return await self._make(Draft(what=what, name=name, by=by))
-        await self.texts.prepare([(name, text)])
-        compiled = self.texts.get(name, text)
-        draft = Draft.of(what, name, text, compiled, by=by)
-        done = await self._make(draft, expects)
-        return msgspec.structs.replace(done, problems=self._told(text, compiled))
-
-    async def _make(self, draft: Draft, expects: str = "") -> Done:
+        await self.texts.prepare([(name, text)])  # most of the work, while events flow
+        self.texts.get(name, text)
         async with self._engine.turn:
             await self._record.read_on()
-            is_failed = draft.name in self._engine.failed()
-            if is_needed(
-                self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
-            ):
-                [done] = await self._carrying.carry_out([draft])
-                return done
-            entry = known_entry(self._registry, draft.name)
-            return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
+            return await self._bring_here(what, name, text, by, expects)
+
+    async def _bring_here(
+        self, what: What, name: str, text: str, by: str, expects: str = ""
+    ) -> Done:
+        """With what the text means now: that may have changed while the turn was waited for. Called
+        while holding the turn.
+        """
+        await self.texts.prepare([(name, text)])
+        compiled = self.texts.get(name, text)
+        done = await self._make_here(Draft.of(what, name, text, compiled, by=by), expects)
+        return msgspec.structs.replace(done, problems=self._told(text, compiled))
+
+    async def _make(self, draft: Draft) -> Done:
+        async with self._engine.turn:
+            await self._record.read_on()
+            return await self._make_here(draft)
+
+    async def _make_here(self, draft: Draft, expects: str = "") -> Done:
+        is_failed = draft.name in self._engine.failed()
+        if is_needed(
+            self._registry, draft.what, draft.name, draft.version, expects, is_failed=is_failed
+        ):
+            [done] = await self._carrying.carry_out([draft])
+            return done
+        entry = known_entry(self._registry, draft.name)
+        return Done(changed=False, name=draft.name, what=draft.what, version=entry.version)
 
     def _told(self, text: str, compiled: Compiled) -> tuple[Problem, ...]:
         """Warnings and hints, with those about other policies."""
@@ -257,6 +274,7 @@ class PolicyLife:
     def _shown(self, entries: Sequence[Entry], *, whole: bool = False) -> list[ShownPolicy]:
         engine = self._engine
         counts, tallies, failed = engine.counts_by_policy(), engine.shadows(), engine.failed()
+        beside = engine.failed_shadows()
         there = {one.name: one.version for one in entries if one.state == "running"}
         unwatched = engine.on_spark.problems(there, self._clock.now_ms())
         return [
@@ -265,6 +283,7 @@ class PolicyLife:
                 counts,
                 tallies,
                 failed=failed.get(entry.name),
+                shadow_failed=beside.get(entry.name),
                 unwatched=unwatched.get(entry.name),
                 on_spark=entry.name in there and entry.name in engine.on_spark,
                 whole=whole,

@@ -24,7 +24,7 @@ from rapport.policy.life.changes import (
 from rapport.policy.life.commands import Stop, stop_of
 from rapport.policy.life.compiled import CompiledTexts
 from rapport.policy.life.drafting import plan_change
-from rapport.policy.life.registry import Entry, Registry
+from rapport.policy.life.registry import Entry, Registry, entry_after
 
 _PAGE = 1_000
 _DONE: dict[str, What] = {"delete": "deleted", "pause": "paused"}
@@ -40,6 +40,8 @@ class PolicyRecord:
         self.texts = texts
         self.registry = Registry()
         self._position = 0
+        self._then = (-1, Registry())
+        """What the record said when it went so far, for who reads again."""
         self._stops: dict[tuple[str, str], tuple[Stop, ...]] = {}
         self._phrases: dict[str, dict[str, tuple[str, ...]]] = {}
         """By policy and version what others do; versions in the order in which they ran last."""
@@ -82,12 +84,17 @@ class PolicyRecord:
         stops = self._stops.get((detection.policy, detection.version), ())
         return [Command(stop.what, stop.policy, detection) for stop in stops]
 
-    async def obey(self, command: Command, place: Place) -> PlanChange | None:
-        """Deletes or pauses a policy because of a detection; once, however often it is found."""
+    async def obey(
+        self, command: Command, place: Place, *, met: int, is_stopped: bool
+    ) -> PlanChange | None:
+        """Deletes or pauses a policy because of a detection; once, however often it is found. One
+        that did nothing when it was first found, since there was nothing to stop, does nothing when
+        it is found again, whatever became of the policy since.
+        """
         what, cause = _DONE[command.what], command.detection.id()
         known = self.registry.known.get(command_id(what, command.policy, cause))
         if known is None:
-            entry = self.registry.entries.get(command.policy)
+            entry = self._entry_then(command.policy, met, is_stopped)
             if entry is None:
                 _log.warning("no policy to stop", policy=command.policy, because=cause)
                 return None
@@ -101,6 +108,20 @@ class PolicyRecord:
             act="withdraw",
             policy=command.policy,
         )
+
+    def _entry_then(self, policy: str, met: int, is_stopped: bool) -> Entry | None:
+        """The policy as it stood when the record was met so far."""
+        then, changes = self.registry, self.registry.changes
+        if changes and changes[-1].position > met:  # it is read again
+            if self._then[0] != met:
+                self._then = met, self.registry.until(met)
+            then = self._then[1]
+        entry = then.entries.get(policy)
+        if is_stopped:
+            later = (one for one in self.registry.history(policy) if one.position > met)
+            stop = next((one for one in later if one.changed.cause), None)
+            return entry if stop is None else entry_after(entry, stop)
+        return entry
 
     async def _record_command(self, command: Command, what: What, place: Place) -> KeptChange:
         changed = Changed(

@@ -105,7 +105,7 @@ class Registry:
     def _note_file(self, changed: Changed) -> None:
         if changed.what == "deleted":
             self._said.pop(changed.name, None)
-        elif changed.text:
+        else:
             self._said[changed.name] = _digest(changed.text)
 
 

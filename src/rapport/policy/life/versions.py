@@ -30,7 +30,7 @@ class ShownPolicy(msgspec.Struct, frozen=True, kw_only=True):
     tally: Tally | None = None
     counts: PolicyCounts = PolicyCounts()
     problems: tuple[Problem, ...] = ()
-    """Why it is broken, or failed, or that nobody watches."""
+    """Why it is broken, or failed, or its shadow did, or that nobody watches."""
     on_spark: bool = False
     """It runs there; what it did is not counted here."""
     text: str = ""
@@ -60,14 +60,16 @@ def shown_policy(
     tallies: Mapping[str, Tally],
     *,
     failed: Problem | None = None,
+    shadow_failed: Problem | None = None,
     unwatched: Problem | None = None,
     on_spark: bool = False,
     whole: bool = False,
 ) -> ShownPolicy:
-    """With its text when `whole`; `failed`: why it does not run although it should; `unwatched`:
-    why that is not known of one on Spark.
+    """With its text when `whole`; `failed`: why it does not run although it should;
+    `shadow_failed`: the same of the version in its shadow; `unwatched`: why that is not known of
+    one on Spark.
     """
-    told = [one for one in (failed, unwatched) if one is not None]
+    told = [one for one in (failed, shadow_failed, unwatched) if one is not None]
     return ShownPolicy(
         name=entry.name,
         state="failed" if failed is not None else entry.state,

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from rapport.core.times import format_duration
 from rapport.policy.compiler.atoms import atoms_of_expression
+from rapport.policy.compiler.scope import aliases_of
 from rapport.policy.language.faults import Faults
-from rapport.policy.language.tree import Expression, Lasting, Place, Silent
+from rapport.policy.language.tree import Atomic, Expression, Lasting, Place, Silent
 from rapport.policy.linting.impossible import needs
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import (
@@ -23,18 +24,21 @@ from rapport.policy.plan import (
     streams_of_term,
 )
 
+Atoms = list[Atomic]
+"""The terms, comparisons, durations and silences of a condition, as they stand there."""
+
 
 def lint_times(plan: Plan, ontology: Ontology, condition: Expression, faults: Faults) -> None:
-    """Every warning about times, at the first absence, silence or duration of the condition."""
+    """Every warning about times, at the silence or duration that it is about, or at the first
+    absence of the condition.
+    """
     atoms = list(atoms_of_expression(condition))
     absence = next((atom.place for atom in atoms if getattr(atom, "negated", False)), None)
-    silence = next((atom.place for atom in atoms if isinstance(atom, Silent)), None)
-    lasting = next((atom.place for atom in atoms if isinstance(atom, Lasting)), None)
     lint_periods(plan, ontology, absence, faults)
     lint_meeting(plan, ontology, atoms[0].place, faults)
-    lint_silence(plan, ontology, silence, faults)
-    lint_following_silence(plan, silence, faults)
-    lint_lasting(plan, ontology, lasting, faults)
+    lint_silence(plan, ontology, atoms, faults)
+    lint_following_silence(plan, atoms, faults)
+    lint_lasting(plan, ontology, atoms, faults)
 
 
 def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
@@ -56,9 +60,10 @@ def lint_periods(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
         )
 
 
-def lint_silence(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
+def lint_silence(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -> None:
     """Warns when a silence is shorter than the period in which a source promises to be heard."""
     for term in (term for term in plan.terms if isinstance(term, SilentTerm)):
+        place = _place_of(term, atoms)
         for name, source in ontology.sources.items():
             if not source.streams & set(term.streams) or source.period_ms < term.duration_ms:
                 continue
@@ -72,7 +77,7 @@ def lint_silence(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
             )
 
 
-def lint_following_silence(plan: Plan, place: Place | None, faults: Faults) -> None:
+def lint_following_silence(plan: Plan, atoms: Atoms, faults: Faults) -> None:
     """Warns of `X FOLLOWED-BY no event of S for D` that never holds: X is an event of S itself, so
     its silence takes at least D, and the window is over by then.
     """
@@ -90,7 +95,7 @@ def lint_following_silence(plan: Plan, place: Place | None, faults: Faults) -> N
                 faults.add(
                     "policy.never_follows",
                     f"a silence of {silence} never follows within {shown}",
-                    place,
+                    _place_of(second, atoms),
                     hint=f"give it more time: ... for {silence} within TIME, longer than {silence}",
                     severity="warning",
                 )
@@ -117,12 +122,13 @@ def lint_meeting(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
             )
 
 
-def lint_lasting(plan: Plan, ontology: Ontology, place: Place | None, faults: Faults) -> None:
+def lint_lasting(plan: Plan, ontology: Ontology, atoms: Atoms, faults: Faults) -> None:
     """Warns of a duration that one reading decides, since the next is not due before it is over,
     and of one that outlives what is known: a value that turns stale ends it.
     """
     for term in (term for term in plan.terms if isinstance(term, LastingTerm)):
         lasting, streams = format_duration(term.duration_ms), streams_of_term(term)
+        place = _place_of(term, atoms)
         for source in ontology.sources.values():
             if not source.streams & streams:
                 continue
@@ -145,6 +151,27 @@ def lint_lasting(plan: Plan, ontology: Ontology, place: Place | None, faults: Fa
                     hint=f"give the source a period of at most {stale}, or a longer stale_after",
                     severity="warning",
                 )
+
+
+def _place_of(term: LastingTerm | SilentTerm, atoms: Atoms) -> Place | None:
+    """Where the condition says it, or something that is hardly told from it."""
+    if isinstance(term, SilentTerm):
+        silences = [atom for atom in atoms if isinstance(atom, Silent)]
+        own = [
+            atom
+            for atom in silences
+            if (atom.alias, atom.duration_ms) == (term.first.alias, term.duration_ms)
+            and (not atom.attribute or f"{term.first.concept}.{atom.attribute}" in term.streams)
+        ]
+        return next((atom.place for atom in (*own, *silences)), None)
+    lasting = [atom for atom in atoms if isinstance(atom, Lasting)]
+    aliases = {term.first.alias, term.second.alias}
+    same = [
+        atom
+        for atom in lasting
+        if atom.duration_ms == term.duration_ms and set(aliases_of(atom.inner)) == aliases
+    ]
+    return next((atom.place for atom in (*same, *lasting)), None)
 
 
 def _may_turn_stale(source: PushSource) -> bool:

@@ -169,7 +169,11 @@ def replay(
     runner = LocalRunner(plans, pull, lateness_ms=lateness_ms, sources=ontology.sources)
     run = _Run(runner, progress)
     if resume and state_directory is not None:
-        run.take_over(load_state(state_directory, digest))
+        state = load_state(state_directory, digest)
+        if state.runner:
+            run.take_over(state)
+        elif stop_after is not None:
+            stop_after += state.events  # another engine stopped there: all is gone over again
     run.go(readings, stop_after)
     if run.stopped and state_directory is not None:
         save_state(state_directory, run.state(digest))

@@ -174,22 +174,30 @@ class _Look:
         await asyncio.to_thread(self._history.advance, standing.watermark)
         await self._read_detections()
         runs = [run for run in self._history.runs if _still_runs(run.span, standing)]
+        # One that failed on the way has found too little to judge by, or to go on with.
+        whole = [run for run in runs if not run.runner.failed()]
         findings = compare(
             self._known,
             [item for run in runs for item in run.found],
             [item for run in runs for item in run.undecided],
-            judged_from={run.span.plan.policy: run.span.judged_from for run in runs},
+            judged_from={run.span.plan.policy: run.span.judged_from for run in whole},
             until_ms=standing.watermark,
             original_of=self._history.original_of,
-            waiting=[item for run in runs for item in run.waiting(standing.watermark)],
+            waiting=[item for run in whole for item in run.waiting(standing.watermark)],
         )
         events = events_of(findings, source=self._engine.name, release=self._done.release)
         for first in range(0, len(events), _PAGE):
             await self._detections.append(events[first : first + _PAGE])
         await self._engine.adopt(
-            [run.runner for run in runs], self._streams, self._history.superseded()
+            [run.runner for run in whole], self._streams, self._history.superseded()
         )
-        return self._looked([run.span for run in runs], findings, standing.watermark)
+        spans = [
+            msgspec.structs.replace(
+                run.span, is_incomplete=run.span.is_incomplete or run not in whole
+            )
+            for run in runs
+        ]
+        return self._looked(spans, findings, standing.watermark)
 
     async def _feed_page(self, until: int) -> bool:
         batch = await self._page(self._events, self._position, until)

@@ -29,6 +29,7 @@ class ReplayState(msgspec.Struct, kw_only=True):
     digest: str
     events: int
     runner: bytes
+    """Empty: of an engine that keeps nothing and begins anew."""
     detections: list[Detection]
     late: list[Cause]
     undecided: list[Undecided]
@@ -41,11 +42,11 @@ def digest_of(
     files: Sequence[tuple[str, Path]],
     sources: Mapping[str, PushSource],
 ) -> str:
-    """A name for policies, lateness, tables, periods and the content of the files; reads the files
-    once.
+    """A name for policies, lateness, tables, what is said of the sources and the content of the
+    files; reads the files once.
     """
     parts = [f"{plan.policy}={plan.version()}" for plan in plans]
-    parts += [f"{name} every {one.period_ms}" for name, one in sorted(sources.items())]
+    parts += [f"{name} is {_said_of(one)}" for name, one in sorted(sources.items())]
     parts += [f"lateness={lateness_ms}", f"tables={tables_version}"]
     parts += [f"{source}={_digest_file(path)}" for source, path in files]
     return content_id(*parts)
@@ -88,12 +89,17 @@ def load_state(directory: Path, digest: str) -> ReplayState:
         ) from None
     if state.version != _VERSION or state.digest != digest:
         raise Conflict(
-            "policies, tables, lateness, periods or recorded events are not those of the stopped "
+            "policies, tables, lateness, sources or recorded events are not those of the stopped "
             "replay",
             code="replay.changed",
             hint="put them back, or replay from the beginning",
         )
     return state
+
+
+def _said_of(source: PushSource) -> str:
+    """All but where its recorded events lie: their content counts."""
+    return msgspec.json.encode(msgspec.structs.replace(source, events="")).decode()
 
 
 def _digest_file(path: Path) -> str:

@@ -71,7 +71,11 @@ class LastingStep:
         return {"last": last, "stretches": self._stretches.state()}
 
     def restore(self, state: Any) -> None:
-        """Takes over what `state` gave; the identities must have been restored before."""
+        """Takes over what `state` gave; the identities must have been restored before.
+
+        What goes on of whoever no longer satisfies the constraints, or is gone from the tables that
+        alone knew it, has ended: its readings are not looked at any more.
+        """
         for stream, kept in state["last"].items():
             self._timeline.last[stream] = LastValues.restored(kept)
         self._stretches = Stretches.restored(
@@ -79,7 +83,24 @@ class LastingStep:
         )
         for leaf in self._leaves:
             leaf.forget()
+        self._stretches.forget(self._lost)
         self._bindings = self._make_bindings()
+
+    def _lost(self, own: Rows, partner: Rows) -> Mask:
+        """Whose bindings are none any more by the tables as they are."""
+        codes = (own, partner) if self._timed[0] == 0 else (partner, own)
+        lost = np.zeros(len(own), np.bool_)
+        for place, side in enumerate((self._term.first, self._term.second)):
+            lost |= ~self._leaves[place].allowed()[codes[place]]
+            if side.alias not in self._heard_of():
+                known = self._identities[side.concept]
+                lost |= known.instances.rows(known.texts(codes[place]).tolist()) < 0
+        return lost
+
+    def _heard_of(self) -> set[str]:
+        """The aliases with readings; the others are of the tables."""
+        sides = (self._term.first, self._term.second)
+        return {sides[place].alias for place in self._timed}
 
     def _streams(self) -> dict[str, list[Leaf]]:
         streams: dict[str, list[Leaf]] = {}

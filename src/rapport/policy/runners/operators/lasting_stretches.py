@@ -4,6 +4,7 @@ lasted. [PO-3, PO-6]
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +89,12 @@ class Stretches:
         lasted = self._begun(rows[late & ~self.columns["fired"][rows]])
         self._remove(rows)
         return lasted
+
+    def forget(self, lost: Callable[[Rows, Rows], Mask]) -> None:
+        """Ends stretches untold, of whom `lost` says so of own and partner."""
+        rows = np.flatnonzero(self._born)
+        own, partner = self.columns["own"][rows], self.columns["partner"][rows]
+        self._remove(rows[lost(own, partner)])
 
     def pop_due(self, before: int) -> Begun:
         """Those going on that have lasted, told once."""

@@ -81,15 +81,24 @@ class SilentStep:
     def restore(self, state: Any) -> None:
         """Takes over what `state` gave; the identities must have been restored before.
 
-        Instances that the tables did not know then count from where time stood.
+        Instances that the tables did not know then count from where time stood; whoever no longer
+        satisfies the constraints, or was only known by a table that has lost it, is not waited for.
         """
         self._leaf.forget()
         self._heard = Heard.restored(state["heard"])
+        self._heard.forget(self._lost(np.flatnonzero(self._heard.waiting)))
         self._due = DueTimes(self._heard.is_waiting)
         self._began, self._until = state["began"], state["until"]
         self._wait(np.flatnonzero(self._heard.waiting))
         if self._began is not None:
             self._expect(max(self._began, self._until))
+
+    def _lost(self, codes: Rows) -> Rows:
+        """Those that are nobody any more by the tables as they are."""
+        ids = self._identities.texts(codes)
+        is_known = self._identities.instances.rows(ids.tolist()) >= 0
+        was_heard = np.array([id is not None for id in self._heard.ids[codes]], np.bool_)
+        return codes[~(self._leaf.allowed()[codes] & (is_known | was_heard))]
 
     def _begin(self, time: int) -> None:
         self._began = self._until = time

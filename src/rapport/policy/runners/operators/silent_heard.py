@@ -34,6 +34,11 @@ class Heard:
         self.marks[codes] = np.arange(self._last_mark + 1, self._last_mark + 1 + len(codes))
         self._last_mark += len(codes)
 
+    def forget(self, codes: Rows) -> None:
+        """As if they had never been heard of, nor expected."""
+        self.waiting[codes] = False
+        self.marks[codes] = 0
+
     def has(self, codes: Rows) -> Mask:
         """Who was heard of, or is expected."""
         return self._at(self.marks > 0, codes)

@@ -245,7 +245,7 @@ class RunningPlans:
         self, saved: Iterable[SavedGroup], failed: Mapping[str, Failed], watermark: int
     ) -> list[str]:
         """Goes on with what was saved of plans that have not changed; all others begin at the
-        watermark. Returns those, sorted.
+        watermark. Returns those, sorted. Who raises when it looks at the tables is set aside.
         """
         self._groups, self._unbuilt, self._settle_at = [], {}, watermark
         known: set[str] = set()
@@ -256,9 +256,7 @@ class RunningPlans:
             same = [
                 name for name, own in group.plans.items() if self._known.versions.get(name) == own
             ]
-            if same:
-                plans = [self._known.running[name] for name in same]
-                self._groups.append(self._restored(group, plans, watermark))
+            if same and self._go_on(group, same, watermark):
                 known |= set(same)
         self._unbuilt = {
             name: plan for name, plan in self._known.running.items() if name not in known
@@ -267,6 +265,20 @@ class RunningPlans:
         if watermark > BEGIN_OF_TIME:
             self._build(watermark)
         return anew
+
+    def _go_on(self, saved: SavedGroup, names: Iterable[str], watermark: int) -> bool:
+        """Starts what was saved of some plans; False when that raises: they begin anew, and who
+        raises again is set aside. Raises Corrupt for what cannot be read.
+        """
+        plans = [self._known.running[name] for name in names]
+        try:
+            self._groups.append(self._restored(saved, plans, watermark))
+        except Corrupt:
+            raise
+        except Exception as error:  # a site's own function, looking at tables that changed
+            _log.warning("policies cannot go on", reason=str(error), policies=len(plans))
+            return False
+        return True
 
     def _restored(self, saved: SavedGroup, plans: list[Plan], watermark: int) -> Group:
         return restored_group(saved, plans, self._around, self._since, watermark)
