@@ -84,6 +84,42 @@ def test_members_are_sliced_sorted_and_named_once() -> None:
     asking(work, collective_info=watch)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "zoe"},
+        Peer(name="", addresses=("inbox:",)),
+        Peer(name="zoe", addresses=None),  # type: ignore[arg-type]
+        Peer(name="zoe", addresses=("inbox:",), delivery="by-owl"),  # type: ignore[arg-type]
+    ],
+    ids=["kind", "name", "addresses", "delivery"],
+)
+def test_what_can_be_no_peer_is_no_answer(wrong: Any) -> None:
+    def work(directory: AskedDirectory) -> None:
+        assert code_of(lambda: directory.peer("zoe")) == "people.bad_answer"
+
+    asking(work, peer_info=lambda _who: wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["ana"],
+        Collective(name="watch", members="ana"),  # type: ignore[arg-type]
+        Collective(name="watch", members=("ana", None)),  # type: ignore[arg-type]
+        Collective(name="watch", members=("ana",), delivery="some"),  # type: ignore[arg-type]
+        Collective(name="watch", members=("ana",), delivery="at-least", least=2**64),
+    ],
+    ids=["kind", "text", "members", "delivery", "least"],
+)
+def test_what_can_be_no_collective_is_no_answer(wrong: Any) -> None:
+    def work(directory: AskedDirectory) -> None:
+        assert code_of(lambda: directory.policy_of("watch")) == "people.bad_answer"
+        assert code_of(lambda: directory.member_names("watch")) == "people.bad_answer"
+
+    asking(work, collective_info=lambda _who: wrong)
+
+
 def test_a_coroutine_that_takes_too_long_is_given_up() -> None:
     ended: list[bool] = []
 

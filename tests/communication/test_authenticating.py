@@ -19,7 +19,7 @@ from rapport.communication.arriving.arrivals import Arrivals
 from rapport.communication.sessions.authenticating import Authenticating
 from rapport.communication.sessions.passwords import Passwords, PasswordSettings
 from rapport.communication.sessions.sessions import Sessions, SessionSettings
-from rapport.core.errors import NotAuthenticated, TooFast, Unavailable
+from rapport.core.errors import NotAuthenticated, SourceUnavailable, TooFast, Unavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.telemetry import hide_secrets
@@ -259,6 +259,47 @@ def test_logging_out_ends_the_session():
         assert not await place.door.log_out(opened.token)
         assert await place.sessions.peer_of(opened.token) is None
         assert (await place.events())[-1] == ("rapport.auth.ended", {"peer": "ana"})
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_left_the_directory_while_nothing_ran_is_out_soon():
+    """The site file is changed, then the node started again: nobody tells that ana is gone."""
+
+    async def scenario():
+        before = Place(is_peer={"ana", "ben"}.__contains__)
+        opened = {}
+        for peer in ("ana", "ben"):
+            await before.passwords.set(peer, PASSWORD)
+            opened[peer] = await before.door.log_in(peer, PASSWORD)
+
+        def away(_peer: str) -> bool:
+            raise SourceUnavailable("who knows")
+
+        for knows, left in ((away, ["ana", "ben"]), ({"ben"}.__contains__, ["ben"])):
+            after = Place(channels=before.channels, is_peer=knows)
+            await after.door.forget_old()
+            good = [peer for peer in opened if await after.sessions.peer_of(opened[peer].token)]
+            assert good == left
+        with pytest.raises(NotAuthenticated):
+            await after.door.renew(opened["ana"].token)
+        assert (await before.events())[-3][1]["reason"] == "no such peer"
+
+    asyncio.run(scenario())
+
+
+def test_bad_tokens_are_answered_alike_however_many_and_fill_no_disk():
+    async def scenario():
+        place = Place()
+        for number in range(1_500):
+            with pytest.raises(NotAuthenticated):
+                await place.door.renew(f"rst1.x.y.{number}", peer="ana", origin="10.0.0.66")
+        assert place.channels.channel("auth").last_position() <= 2 * 1_001
+        await place.clock.advance(1_000)
+        noted = place.channels.channel("auth").last_position()
+        with pytest.raises(NotAuthenticated):
+            await place.door.renew("rst1.x.y.z", peer="ana")
+        assert place.channels.channel("auth").last_position() == noted + 2
 
     asyncio.run(scenario())
 

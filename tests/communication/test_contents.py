@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jsonschema_rs
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rapport.communication.contents.all_ways import AllWays
+from rapport.communication.contents.expressions import parts_of
 from rapport.communication.contents.fitting import misfit
 from rapport.communication.contents.patterns import python_pattern
 from rapport.communication.contents.rules import ContentRules
@@ -183,6 +186,82 @@ def test_patterns_mean_what_they_mean_in_json_schema(pattern: str, text: str, fo
     compiled = python_pattern(pattern)
     assert compiled is not None
     assert bool(compiled.search(text)) is found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"^(a+)+$",
+        r"^([a-zA-Z0-9_.-]+)*@example\.org$",
+        r"^(\w+\s?)*$",
+        r"^(a|a)*$",
+        r"^(a?a?)*$",
+        r"a*a*a*b",
+        r"^a?a?a?a?a?a?a?a?a?a?a?a?a?aaaaaaaaaaaaaab$",
+        r"^(a{1,9}){1,9}$",
+    ],
+    ids=["nested", "mail", "words", "choice", "optional", "in a row", "many optional", "counted"],
+)
+def test_no_text_keeps_everybody_waiting_for_a_pattern_with_many_ways(pattern: str) -> None:
+    compiled = python_pattern(pattern)
+    assert isinstance(compiled, AllWays)
+    assert not compiled.search("a" * 4_000 + "!")
+    assert misfit({"pattern": pattern}, "a" * 4_000 + "!") is not None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"^m-[0-9]+$", r"^\d{1,3}(,\d{3})*$", r"^([0-9A-F]{2})+$", r"^(?=.*[A-Z])(?=.*\d).{8,}$"],
+    ids=["name", "thousands", "bytes", "password"],
+)
+def test_usual_patterns_are_left_to_python(pattern: str) -> None:
+    assert isinstance(python_pattern(pattern), re.Pattern)
+
+
+def test_a_pattern_of_many_ways_that_only_python_can_match_is_not_judged() -> None:
+    assert python_pattern(r"^(?=(a+)+$)") is None
+    assert python_pattern(r"^(a+)+\1$") is None
+    assert misfit({"pattern": r"^(?=(a+)+$)"}, "a" * 4_000 + "!") is None
+
+
+def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    counts = st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{2,}", "{,2}", "*?", "{", "{}"])
+    return st.one_of(
+        st.builds(lambda one, count: f"(?:{one}){count}", inner, counts),
+        st.builds("({})".format, inner),
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map("|".join),
+    )
+
+
+expressions = st.recursive(
+    st.sampled_from(
+        [
+            "a",
+            "b",
+            ".",
+            "[ab]",
+            "[^a]",
+            "[]a]",
+            r"[\]b]",
+            r"\w",
+            r"\.",
+            r"\x61",
+            "^",
+            r"\Z",
+            r"\b",
+            "",
+        ]
+    ),
+    _larger,
+    max_leaves=8,
+)
+
+
+@given(expressions, st.text("ab. ]\n{", max_size=9))
+def test_all_ways_at_once_find_what_python_finds(pattern: str, text: str) -> None:
+    compiled = re.compile(pattern)
+    assert AllWays(parts_of(pattern)).search(text) == (compiled.search(text) is not None)
 
 
 def test_a_pattern_that_cannot_be_expressed_is_not_judged() -> None:

@@ -235,6 +235,13 @@ WRONG = [
         5,
         "an hour",
     ),
+    (
+        '[peers.ana]\naddresses = ["inbox:"]\nzone = "UTC"\n'
+        'quiet = ["00:00-12:00", "11:00-24:00"]\n',
+        "privacy.endless_hold",
+        4,
+        "an hour",
+    ),
     (RULE + 'hours = "22-7"\n', "peer.bad_quiet", 5, "22:00-07:00"),
     (RULE + "hours = []\n", "site.wrong_type", 5, "hours"),
     (RULE + 'days = "someday"\n', "privacy.bad_days", 5, "mon-fri"),

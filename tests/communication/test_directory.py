@@ -148,6 +148,20 @@ def test_members_join_and_leave_also_in_a_collective_of_the_site_file(people: Pe
     asyncio.run(scenario())
 
 
+def test_nobody_is_in_a_collective_that_is_gone_from_the_site_file(people: People) -> None:
+    async def scenario() -> None:
+        await people.changes.put_peer("ben", {"addresses": ["inbox:"]}, by="")
+        await people.changes.join("guards", ["ben"], by="")
+        declared = people.directory.declared
+        await people.changes.take_file(SiteDirectory({}, {}), by="")
+        assert people.directory.collective("guards") is None
+        assert people.directory.member_names("guards") == []
+        await people.changes.take_file(declared, by="")
+        assert people.directory.member_names("guards") == ["ana", "ben"]
+
+    asyncio.run(scenario())
+
+
 def test_a_collective_of_the_store_has_the_members_that_were_given_last(people: People) -> None:
     async def scenario() -> None:
         for name in ("ben", "lea", "tom"):

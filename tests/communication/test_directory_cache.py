@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from typing import Any
 
 import pytest
@@ -77,6 +78,23 @@ def test_a_changed_peer_is_asked_again_at_once(clock: ManualClock) -> None:
     assert directory.peer("ana") == Peer(name="ana", addresses=("mail:ana@example.org",))
 
 
+def test_a_peer_who_changes_while_being_asked_for_is_asked_for_again(clock: ManualClock) -> None:
+    roster = Roster()
+
+    def slow(who: Identifier) -> Peer:
+        found = roster.peer_info(who)
+        if len(roster.asked) == 1:
+            roster.peers["ana"] = ("mail:ana@example.org",)
+            directory.forget("ana")
+        return found
+
+    directory = CachedDirectory(asked(slow, roster.collective_info), clock)
+    directory.peer("ana")
+    assert directory.peer("ana") == Peer(name="ana", addresses=("mail:ana@example.org",))
+    directory.peer("ana")
+    assert roster.asked.count("peer:ana") == 2, "and kept then"
+
+
 def test_who_is_not_known_is_nobody_and_is_found_once_added(
     clock: ManualClock,
 ) -> None:
@@ -99,6 +117,19 @@ def test_a_callback_that_fails_is_asked_again_later_and_nobody_is_taken_for_unkn
     with pytest.raises(SourceUnavailable) as failed:
         directory.peer("ana")
     assert failed.value.code == "people.directory_failed"
+
+
+def test_a_failure_that_is_told_often_does_not_grow(clock: ManualClock) -> None:
+    def fails(_who: Identifier) -> Peer:
+        raise RuntimeError("the roster is down")
+
+    directory = CachedDirectory(asked(fails, None), clock)
+    depths = []
+    for _ in range(5):
+        with pytest.raises(SourceUnavailable) as failed:
+            directory.peer("ana")
+        depths.append(len(traceback.extract_tb(failed.value.__traceback__)))
+    assert depths[1] == depths[-1]
 
 
 def test_members_come_sorted_and_in_slices(clock: ManualClock) -> None:

@@ -152,6 +152,22 @@ def test_the_next_receiver_is_asked_for_further_and_further_apart(room):
     play(room, scenario, "security-leads")
 
 
+def test_a_message_is_held_no_longer_once_the_next_receiver_is_known(room):
+    async def scenario(roster: Roster) -> None:
+        await room.detect()
+        await room.settle()
+        await room.pass_time(MINUTE + 5_000)
+        (message,) = (await room.ledger()).messages()
+        assert message.state == "held"
+        roster.down.clear()
+        await room.pass_time(20_000)
+        assert await handed(room, "lea") == 1
+        (message,) = (await room.ledger()).messages()
+        assert (message.state, message.reason) == ("escalated", "")
+
+    play(room, scenario, "security-leads")
+
+
 def test_an_answer_closes_a_message_whose_next_receiver_nobody_knows(room):
     async def scenario(roster: Roster) -> None:
         await room.detect()
@@ -231,5 +247,42 @@ def test_a_dead_letter_to_somebody_unknown_stays_a_letter_until_they_are_known(r
     play(room, scenario, "guards")
 
 
-def _broken(*_arguments: object) -> None:
+def _broken(*_arguments: object, **_named: object) -> None:
     raise InvalidInput("not yet", code="test.broken")
+
+
+def test_an_answer_counts_at_once_though_nobody_knows_who_else_is_to_be_told_of_it(room):
+    watchers = Identifier("collective", "watchers")
+    room.collectives["watchers"] = Collective(name="watchers", members=("lea",))
+    room.route = lambda message: (watchers,) if message.refers_to else ()
+
+    async def scenario(roster):
+        await room.detect()
+        await room.settle()
+        (alarm,) = (await room.ledger()).messages()
+        reply = Message(
+            id="r1",
+            type="REPLY",
+            subtype="",
+            sender=Identifier("peer", "ana"),
+            receiver=PLANNER,
+            refers_to=alarm.message,
+            content="on my way",
+        )
+        event = reply.to_event(source="app", time=room.clock.now_ms())
+        event.headers[PROOF] = "session"
+        await room.channels.channel("input").append([event])
+        await room.settle()
+        await room.pass_time(3 * MINUTE)
+        found = (await room.ledger()).message(alarm.message)
+        assert (found.state, found.result, found.answered_by) == ("closed", "done", "ana")
+        states = await room.states()
+        assert [peer for state, peer, _ in states if state == "answered"] == ["ana"], "said once"
+        assert not await handed(room, "lea")
+        roster.down.clear()
+        await room.pass_time(2 * MINUTE)
+        assert await handed(room, "lea") == 1
+        states = await room.states()
+        assert [peer for state, peer, _ in states if state == "answered"] == ["ana"]
+
+    play(room, scenario, "watchers")

@@ -222,6 +222,23 @@ def test_events_of_other_types_are_passed_over_and_broken_ones_are_set_aside(roo
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("name", ["m" * 300, "a\nb"], ids=["long", "unprintable"])
+def test_an_outcome_of_what_can_be_no_message_is_set_aside_and_stops_nobody(room, name):
+    async def scenario():
+        await room.start()
+        back = OutcomeData(message=name, peer="ana", address="inbox:", attempt=0, state="failed")
+        event = make_event(source="z", id="z", type="rapport.control.outcome", time=1, data=back)
+        await room.channels.channel("control").append([event])
+        await room.settle()
+        await room.restart()
+        await room.detect()
+        await room.settle()
+        assert len(await room.channels.channel("dead_letters").read_after(0)) == 1
+        assert len((await room.ledger()).messages()) == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_detection_again_makes_no_second_message(room):
     async def scenario():
         await room.start()

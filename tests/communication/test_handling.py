@@ -245,6 +245,26 @@ def test_a_proven_reply_of_a_member_is_their_answer(room, proof):
     asyncio.run(scenario())
 
 
+def test_an_answer_that_is_set_aside_has_decided_nothing(room):
+    def route(message):
+        if message.refers_to:
+            raise ValueError("routing is broken")
+        return ()
+
+    async def scenario():
+        room.route = route
+        await room.start()
+        await put(room, task(GUARDS), wishes=Wishes(done_when="answered"))
+        await room.settle()
+        await put(room, task(APP, sender=BEN, refers_to="m1"), proof="session", id="r1")
+        await room.settle()
+        assert len(await read(room, "dead_letters")) == 1
+        assert not room.engine.is_decided("m1"), "deliveries of it go on"
+        assert not room.engine.is_decided("m1", "ben")
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("proof", ["none", "application"])
 def test_a_reply_that_nothing_proves_is_no_answer(room, proof):
     async def scenario():
@@ -321,12 +341,36 @@ def test_an_application_asks_for_three_of_many_and_then_the_next(room):
         Wishes(repeat_most=3),
         Wishes(escalate=(NextReceiver("component:x"),)),
         Wishes(escalate=(NextReceiver("nonsense"),)),
+        Wishes(escalate=(NextReceiver("peer:lea", -1),)),
+        Wishes(escalate=(NextReceiver("peer:lea", 2**64 - 1),)),
+        Wishes(answer_within=2**64 - 1),
+        Wishes(repeat_every=2**64 - 1),
+        Wishes(repeat_every=999),
     ],
 )
 def test_wishes_that_cannot_be_are_refused(wrong):
     event = task(ANA, id="m").to_event(source="s", time=1)
     with pytest.raises(InvalidInput):
         with_wishes(event, wrong)
+
+
+def test_wishes_and_times_that_cannot_be_kept_stop_nobody_else(room):
+    async def scenario():
+        await room.start()
+        wrong = Wishes(answer_within=1_000)
+        event = with_wishes(task(ANA, id="m1").to_event(source="test", time=1), wrong)
+        data = event.data.replace(b":1000", b":18446744073709551615")
+        headers = {"proof": "application"}
+        event = msgspec.structs.replace(event, data=data, headers=headers)
+        await room.channels.channel("input").append([event])
+        await put(room, task(ANA, ttl=2**64 - 1), id="m2")
+        await put(room, task(BEN), id="m3")
+        await room.settle()
+        assert len(await read(room, "dead_letters")) == 1
+        for id in ("m2", "m3"):
+            assert "handed" in [state for state, _, _ in await lines(room, id)]
+
+    asyncio.run(scenario())
 
 
 # --- services ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.history.index import LedgerIndex
 from rapport.communication.history.ledger import Ledger, Question
-from rapport.communication.history.rows import LedgerRow
+from rapport.communication.history.rows import LedgerRow, read_said
 from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import Event, StoredEvent, make_event
@@ -292,6 +293,43 @@ def test_the_timeline_is_everything_said_about_a_message_in_order(clock: ManualC
             await ledger.timeline("m7")
 
     asyncio.run(scenario())
+
+
+class LettingGo:
+    """A log that keeps nothing before a position."""
+
+    def __init__(self, log: Any) -> None:
+        self._log, self.first = log, 1
+
+    def last_position(self) -> int:
+        return self._log.last_position()
+
+    async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
+        return await self._log.read_after(max(position, self.first - 1), limit=limit)
+
+
+def test_a_timeline_whose_beginning_the_log_let_go_of_says_the_rest_once(
+    clock: ManualClock,
+) -> None:
+    async def scenario() -> None:
+        channels = open_memory(clock)
+        await channels.channel("log").append(many(3))
+        log = LettingGo(channels.channel("log"))
+        ledger = Ledger(SimpleNamespace(channel=lambda _name: log))
+        await ledger.refresh()
+        *_, handed, closed = await run_of("m1", channels)
+        log.first = handed
+        told = [(each.state, each.peer) for each in await ledger.timeline("m1")]
+        assert told == [("handed", "peer1"), ("closed", "")]
+        assert closed > handed
+
+    asyncio.run(scenario())
+
+
+async def run_of(name: str, channels: Any) -> list[int]:
+    """Where the log speaks of a message."""
+    stored = await channels.channel("log").read_after(0)
+    return [each.position for each in stored for said in read_said(each) if said.message == name]
 
 
 @pytest.mark.parametrize(

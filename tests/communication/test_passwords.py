@@ -203,3 +203,17 @@ def test_nobody_waits_longer_than_the_longest_pause_whatever_the_clock_does(
 ):
     for rule in (OF_PEER, OF_ORIGIN):
         assert 0 <= Tally(failures, last_ms).wait_ms(rule, now_ms) <= rule.longest_ms
+
+
+def test_after_the_clock_was_set_back_a_pause_is_as_long_as_it_says() -> None:
+    """Told to wait a second, who waits a second is looked at: not when the clock is there again."""
+    records, now = MemoryRecordStore(), 10_000_000
+    for number in range(5):
+        Attempts(records).begin("ana", "", now + number)
+    before = now - 3_600_000
+    with pytest.raises(TooFast) as told:
+        Attempts(records).begin("ana", "", before)
+    assert told.value.retry_after_seconds == 1
+    with pytest.raises(TooFast):
+        Attempts(records).begin("ana", "", before + 999)
+    Attempts(records).begin("ana", "", before + 1_000)

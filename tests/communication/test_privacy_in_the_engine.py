@@ -7,9 +7,15 @@ import asyncio
 import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.communication.actions import Action
+from rapport.communication.adapters.base import Failed
 from rapport.communication.assembly import Assembly
 from rapport.communication.declare import communication_from_site
+from rapport.communication.history.summary import summarise
+from rapport.communication.peers import Peer, SiteDirectory
+from rapport.communication.privacy.verdict import PrivacyRule, parse_hours, quiet_rule
 from rapport.core.detection import Detection
+from rapport.core.message import Identifier
 from rapport.core.times import parse_time
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.toml import TomlFile
@@ -147,5 +153,164 @@ def test_a_function_of_the_site_decides_and_one_that_fails_refuses(tmp_path):
             ("refused", "the privacy function 'rules:twice_no' failed", 0),
             ("queued", "", 0),
         ]
+
+    asyncio.run(scenario())
+
+
+# --- while a message waits ---
+
+EVENING = parse_time("2026-03-28T21:59:59Z")
+MORNING = parse_time("2026-03-29T07:00:00Z")
+NIGHT = quiet_rule([parse_hours("22:00-07:00")])
+
+
+class Changing(SiteDirectory):
+    """People who change while messages to them wait."""
+
+    def __init__(self, room) -> None:
+        super().__init__(room.peers, room.collectives)
+
+    def now_is(self, peer: Peer) -> None:
+        self._peers[peer.name] = peer
+
+    def loses(self, name: str) -> None:
+        del self._peers[name]
+
+
+def ana_by(mail: str, *, privacy=(NIGHT,)) -> Peer:
+    return Peer(name="ana", addresses=(f"mail:{mail}",), privacy=privacy)
+
+
+def room_of_ana(new_room, medium, *, now_ms: int, privacy=(NIGHT,), **said):
+    """Ana alone, told a note by mail."""
+    room = new_room(now_ms=now_ms)
+    room.adapters["mail"] = medium
+    room.peers = {"ana": ana_by("old@example.org", privacy=privacy)}
+    to = Identifier("peer", "ana")
+    room.actions = {"note": Action(phrase="note", send_to=to, text="{A}", **said)}
+    room.phrases = {"secure-building": ("note",)}
+    room.directory = Changing(room)
+    return room
+
+
+def test_who_was_held_is_told_at_the_address_they_have_in_the_morning(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail")
+        room = room_of_ana(new_room, mail, now_ms=EVENING + 60_000)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        room.directory.now_is(ana_by("new@example.org"))
+        await room.restart()
+        room.clock.set_ms(MORNING)
+        await room.settle()
+        assert [each.address for each in mail.sent] == ["mail:new@example.org"]
+        assert [row.state for row in (await room.ledger()).rows()] == ["handed"]
+
+    asyncio.run(scenario())
+
+
+def test_who_was_held_and_is_gone_in_the_morning_is_told_nothing(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail")
+        room = room_of_ana(new_room, mail, now_ms=EVENING + 60_000)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        room.directory.loses("ana")
+        room.clock.set_ms(MORNING)
+        await room.settle()
+        assert not mail.sent
+        (row,) = (await room.ledger()).rows()
+        assert (row.state, row.reason) == ("failed", "peer.unknown")
+        (message,) = (await room.ledger()).messages()
+        assert (message.state, message.result) == ("closed", "failed")
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_repeated_to_who_is_gone_and_their_answer_counts(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail")
+        waits = {"done_when": "answered", "repeat_every_ms": 60_000}
+        room = room_of_ana(new_room, mail, now_ms=EVENING, privacy=(), **waits)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(90_000)
+        assert len(mail.sent) == 2
+        room.directory.loses("ana")
+        await room.pass_time(200_000)
+        assert len(mail.sent) == 2
+        (message,) = (await room.ledger()).messages()
+        await room.answer(message.message, "ana")
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        assert (message.state, message.result) == ("closed", "done")
+
+    asyncio.run(scenario())
+
+
+def test_what_failed_in_the_evening_is_tried_again_in_the_morning(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail", Failed("the server is down", retry=True))
+        room = room_of_ana(new_room, mail, now_ms=EVENING)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(60_000)
+        assert len(mail.sent) == 1
+        (row,) = (await room.ledger()).rows()
+        assert (row.state, row.reason, row.until) == ("held", "quiet hours", MORNING)
+        assert summarise([row]).sentence() == "0 told, 0 answered, 1 held"
+        await room.restart()
+        room.clock.set_ms(MORNING)
+        await room.settle()
+        assert [each.attempt for each in mail.sent] == [1, 2]
+        assert [row.state for row in (await room.ledger()).rows()] == ["handed"]
+
+    asyncio.run(scenario())
+
+
+def test_what_failed_is_not_tried_again_where_quiet_hours_refuse(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail", Failed("the server is down", retry=True))
+        refusing = quiet_rule([parse_hours("22:00-07:00")], then="refuse")
+        room = room_of_ana(new_room, mail, now_ms=EVENING, privacy=(refusing,))
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(60_000)
+        assert len(mail.sent) == 1
+        assert ("refused", "ana", "mail") in await room.states()
+        (message,) = (await room.ledger()).messages()
+        assert (message.state, message.result) == ("closed", "failed")
+
+    asyncio.run(scenario())
+
+
+def test_a_second_attempt_is_no_second_message_to_a_limit(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail", Failed("the server is down", retry=True))
+        once = PrivacyRule(then="hold", at_most=1, per_ms=HOUR)
+        room = room_of_ana(new_room, mail, now_ms=EVENING, privacy=(once,))
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(10_000)
+        assert [each.attempt for each in mail.sent] == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_an_urgent_attempt_is_made_again_at_night(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail", Failed("the server is down", retry=True))
+        room = room_of_ana(new_room, mail, now_ms=EVENING, urgent=True)
+        await room.start()
+        await room.detect()
+        await room.settle()
+        await room.pass_time(10_000)
+        assert [each.attempt for each in mail.sent] == [1, 2]
 
     asyncio.run(scenario())

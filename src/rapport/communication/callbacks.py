@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import msgspec
 
 from rapport.communication.delivering.notifying import Callback
+from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
 from rapport.communication.directory.asking import DEADLINE_SECONDS, Asking
 from rapport.communication.directory.cache import NoSuchCollective, NoSuchPeer
 from rapport.communication.peers import Collective, Peer, PeerDirectory, names_after
@@ -24,6 +25,7 @@ from rapport.core.message import Identifier
 from rapport.kernel.clock import Clock, SystemClock
 
 _CLOCK = SystemClock()
+_MOST = 2**53
 T = TypeVar("T")
 PeerInfo = Callable[[Identifier], "Peer | Awaitable[Peer | None] | None"]
 CollectiveInfo = Callable[[Identifier], "Collective | Awaitable[Collective | None] | None"]
@@ -71,7 +73,7 @@ class AskedDirectory:
         """The peer of that name, or None; raises SourceUnavailable when the application failed."""
         found = self._own.peer(name)
         if found is None and self._peer_info is not None:
-            return self._ask(self._peer_info, Identifier("peer", name))
+            return self._ask(self._peer_info, Identifier("peer", name), _peer_fault)
         return found
 
     def collective(self, name: str) -> Collective | None:
@@ -92,11 +94,14 @@ class AskedDirectory:
     def _asked_collective(self, name: str) -> Collective | None:
         if self._collective_info is None:
             return None
-        return self._ask(self._collective_info, Identifier("collective", name))
+        who = Identifier("collective", name)
+        return self._ask(self._collective_info, who, _collective_fault)
 
-    def _ask(self, asking: Asking[T | None], who: Identifier) -> T | None:
+    def _ask(
+        self, asking: Asking[T | None], who: Identifier, fault_of: Callable[[T], str]
+    ) -> T | None:
         try:
-            return asking.ask(who)
+            found = asking.ask(who)
         except (NoSuchPeer, NoSuchCollective):
             return None
         except SourceUnavailable:
@@ -107,3 +112,40 @@ class AskedDirectory:
                 code="people.directory_failed",
                 hint="a callback returns None for who it does not know",
             ) from error
+        # What cannot be would be kept with the message, and nobody could read it again.
+        if found is not None and (fault := fault_of(found)):
+            raise SourceUnavailable(
+                f"the application did not say who {who} is: {fault}",
+                code="people.bad_answer",
+                hint="a callback returns a Peer or a Collective, or None",
+            )
+        return found
+
+
+def _peer_fault(found: object) -> str:
+    """Why an answer can be no peer; empty when it can."""
+    if not isinstance(found, Peer):
+        return f"a {type(found).__name__} is no Peer"
+    if not isinstance(found.name, str) or not found.name:
+        return "it has no name"
+    if not _are_texts(found.addresses):
+        return "its addresses are no tuple of texts"
+    return "" if found.delivery in get_args(PeerDelivery) else "there is no such delivery"
+
+
+def _collective_fault(found: object) -> str:
+    """Why an answer can be no collective; empty when it can."""
+    if not isinstance(found, Collective):
+        return f"a {type(found).__name__} is no Collective"
+    if not _are_texts(found.members):
+        return "its members are no tuple of names"
+    if found.delivery not in get_args(CollectiveDelivery):
+        return "there is no such delivery"
+    is_count = isinstance(found.least, int) and 0 <= found.least < _MOST
+    return "" if is_count else "its least is no number of people"
+
+
+def _are_texts(given: object) -> bool:
+    return isinstance(given, tuple | list | set | frozenset) and all(
+        isinstance(each, str) for each in given
+    )

@@ -56,6 +56,36 @@ def test_a_refusal_for_good_is_final_and_a_busy_server_is_tried_again(mood, retr
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("code", "retry"), [(535, False), (454, True)])
+def test_a_login_that_cannot_be_checked_now_is_worth_a_retry(code, retry):
+    """By RFC 4954 454 is a temporary failure: the server's own directory is away, say."""
+
+    left = asyncio.Event()
+
+    async def refuse(reader, writer):
+        writer.write(b"220 hi\r\n")
+        while line := await reader.readline():
+            said = b"250-hi\r\n250 AUTH PLAIN" if line.startswith(b"EHLO") else b"%d no" % code
+            writer.write(said + b"\r\n")
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    async def scenario():
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        async with server:
+            settings = MailSettings(
+                port=server.sockets[0].getsockname()[1], user="u", password="hunter2"
+            )
+            adapter = MailAdapter(settings, lambda message, peer: "")
+            outcome = await adapter.send(make_delivery("mail:ana@example.org"))
+            reason = f"the mail server refused the login ({code})"
+            assert outcome == Failed(reason, retry=retry)
+            await left.wait()
+
+    asyncio.run(scenario())
+
+
 def test_a_server_that_hangs_is_given_up_after_the_timeout():
     async def scenario():
         async with LocalMailServer() as server:

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.adapters.files import folder_in
+from rapport.communication.adapters.files.folder_files import read_file
 from rapport.communication.adapters.files.folder_in import FolderInput
 from rapport.communication.adapters.files.folder_out import FolderAdapter, file_name
 from rapport.communication.adapters.files.settings import (
@@ -194,6 +196,44 @@ def test_what_is_no_message_goes_to_bad_with_the_reason_and_harms_nothing_else(t
         assert "message.too_long" in (bad / "huge.json.why").read_text()
         assert (bad / "broken.json").read_bytes() == MESSAGE[:-1]
 
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["ö" * 125 + ".txt", "x" * 255, f"a.{'b' * 250}"])
+def test_a_name_as_long_as_names_can_be_keeps_nothing_back(tmp_path, name):
+    async def scenario():
+        source = an_input(tmp_path)
+        for count in (1, 2):
+            (tmp_path / name).write_bytes(b"no message")
+            (tmp_path / "good.json").write_bytes(MESSAGE)
+            found = await source.pull()
+            assert [one.content for one in found] == ["yes"]
+            await source.pulled(found, taken(found))
+            why = [one for one in (tmp_path / "bad").iterdir() if one.suffix == ".why"]
+            assert len(why) == count
+            assert all(one.with_suffix("").read_bytes() == b"no message" for one in why)
+        (tmp_path / name).write_bytes(MESSAGE)
+        found = await source.pull()
+        await source.pulled(found, taken(found))
+        assert not (tmp_path / name).exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_may_not_be_read_keeps_nothing_back(tmp_path, monkeypatch):
+    def forbidding(directory, name, most):
+        if name == "private.json":
+            raise PermissionError(13, "Permission denied")
+        return read_file(directory, name, most)
+
+    async def scenario():
+        (tmp_path / "private.json").write_bytes(MESSAGE)
+        (tmp_path / "good.json").write_bytes(MESSAGE)
+        assert len(await an_input(tmp_path).pull()) == 1
+        why = (tmp_path / "bad" / "private.json.why").read_text()
+        assert why.startswith("folder.unreadable")
+
+    monkeypatch.setattr(folder_in, "read_file", forbidding)  # root may read everything
     asyncio.run(scenario())
 
 

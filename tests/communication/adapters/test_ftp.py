@@ -13,6 +13,7 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Failed, Sent
+from rapport.communication.adapters.files import ftp
 from rapport.communication.adapters.files.ftp import FtpAdapter, FtpInput
 from rapport.communication.adapters.files.ftp_client import FtpFolder
 from rapport.communication.adapters.files.settings import (
@@ -166,6 +167,70 @@ def test_new_files_are_taken_once_and_what_becomes_of_them_is_as_declared(ftp_se
         watch.put("b.json")
         assert len(await again.pull()) == 1
 
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("after", ["keep", "move"])
+def test_a_file_that_the_server_does_not_give_keeps_nothing_back_and_is_told_once(
+    ftp_server, after
+):
+    async def scenario():
+        watch = Watch(ftp_server, after=after)
+        outside = watch.folder / "outside.json"
+        outside.symlink_to("/etc/hostname")  # refused: it leads out of what the server shows
+        watch.put("a.json")
+        adapter = await watch.opened()
+        for name in ("b.json", "c.json"):
+            found = await adapter.pull()
+            assert [one.content for one in found] == ["yes"]
+            await adapter.pulled(found, taken(found))
+            watch.put(name)
+        assert await watch.letters() == ["ftp.refused"]
+        outside.unlink()
+        outside.write_bytes(MESSAGE)
+        assert len(await adapter.pull()) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(ftp_server, monkeypatch):
+    monkeypatch.setattr(ftp, "_LOOK_NS", 0)  # every server is too slow
+
+    async def scenario():
+        watch = Watch(ftp_server)
+        for name in ("a.json", "b.json", "c.json"):
+            watch.put(name)
+        adapter, looks = await watch.opened(), 0
+        while found := await adapter.pull():
+            assert len(found) == 1
+            await adapter.pulled(found, taken(found))
+            looks += 1
+        assert looks == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_replaces_no_file_is_made_room_by(ftp_server, monkeypatch):
+    plain = ftplib.FTP.rename
+
+    def refusing(ftp, source, target):
+        folder, _, name = target.rpartition("/")
+        if f"{folder}/{name}" in ftp.nlst(folder) or name in ftp.nlst(folder):
+            raise ftplib.error_perm("553 the file exists")
+        return plain(ftp, source, target)
+
+    async def scenario():
+        watch = Watch(ftp_server, after="move")
+        adapter = await watch.opened()
+        for content in (MESSAGE, MESSAGE.replace(b"yes", b"later")):
+            watch.put("daily.json", content)
+            watch.put("other.json", content)
+            found = await adapter.pull()
+            await adapter.pulled(found, taken(found))
+            assert watch.names() == ["done/daily.json", "done/other.json"]
+            assert (watch.folder / "done" / "daily.json").read_bytes() == content
+
+    monkeypatch.setattr(ftplib.FTP, "rename", refusing)
     asyncio.run(scenario())
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rapport.communication.adapters.files.ftp_client import FtpFolder
 from rapport.communication.adapters.files.settings import FtpServer
-from rapport.communication.adapters.mail.imap_mailbox import Mailbox
+from rapport.communication.adapters.mail.imap_mailbox import FetchedMail, Mailbox
 from rapport.communication.adapters.mail.settings import ImapSettings
 from rapport.core.errors import RapportError
 
@@ -74,6 +74,46 @@ def test_an_imap_server_that_is_none_is_an_error_without_the_password(said):
     with rambling(*said) as port, pytest.raises(RapportError) as raised:
         use_mailbox(port)
     assert "hunter2" not in f"{raised.value} {raised.value.hint}"
+
+
+@contextmanager
+def answering(answers):
+    """An IMAP server that says these things about commands, by the words in them, and then OK."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connection, _ = listening.accept()
+            with connection, connection.makefile("rb") as heard:
+                connection.sendall(GREETING)
+                for line in heard:
+                    said = [words for about, words in answers.items() if about in line]
+                    connection.sendall(b"".join([*said, line.split()[0], b" OK done\r\n"]))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join(10)
+
+
+@pytest.mark.parametrize(
+    "fetched",
+    [
+        b"* 1 FETCH (UID 1 RFC822.SIZE 5 BODY[]<0> {5}\r\nhello)\r\n",
+        b"* 1 FETCH (UID 1 BODY[]<0> {5}\r\nhello RFC822.SIZE 5)\r\n",
+        b"* 2 FETCH (FLAGS ())\r\n* 1 FETCH (BODY[]<0> {5}\r\nhello RFC822.SIZE 5 UID 1)\r\n",
+    ],
+    ids=["size first", "size last", "news of another mail before"],
+)
+def test_a_mail_is_read_in_whatever_order_the_server_says_its_parts(fetched):
+    """The standard leaves the order to the server."""
+    with answering({b"CAPABILITY": CAPABLE, b"FETCH": fetched}) as port:
+        mailbox = Mailbox(ImapSettings(port=port, encryption="none", user="u", timeout_ms=5_000))
+        mailbox.open()
+        try:
+            found = mailbox.fetch(1)
+        finally:
+            mailbox.close()
+    assert found == FetchedMail(1, b"hello", cut=False)
 
 
 lines = st.lists(

@@ -13,6 +13,7 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.incoming.input_base import AdapterState
 from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.mail import imap
 from rapport.communication.adapters.mail.care import AddressBook, mail_care, mail_knowledge
 from rapport.communication.adapters.mail.email import make_mail
 from rapport.communication.adapters.mail.imap import ImapInput, ImapPushInput
@@ -22,7 +23,7 @@ from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory
 from rapport.core.errors import NotAuthenticated, SourceUnavailable
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.servers.certificates import write_certificate
 from rapport.testing.servers.imap import PASSWORD, ImapServer, ensure_dovecot
 from rapport.testing.suites.adapter import make_delivery
@@ -433,3 +434,31 @@ def test_a_server_that_goes_away_and_comes_back_is_used_again_and_nothing_is_los
         asyncio.run(scenario())
     finally:
         server.remove()
+
+
+@pytest.mark.slow
+def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(imap_server, monkeypatch):
+    monkeypatch.setattr(imap, "_LOOK_SECONDS", 0)  # every server is too slow
+
+    async def scenario():
+        desk = Desk(imap_server)
+        for text in ("first", "second", "third"):
+            desk.reply(text)
+        adapter, read = await desk.opened(), []
+        while found := await adapter.pull():
+            assert len(found) == 1
+            await adapter.pulled(found, taken(found))
+            read += contents(found)
+        assert read == ["first", "second", "third"]
+
+    asyncio.run(scenario())
+
+
+def test_one_peer_with_an_address_in_two_spellings_is_still_one():
+    ana = Peer(name="ana", addresses=("mail:Ana@example.org", "mail:ana@Example.org"))
+    ben = Peer(name="ben", addresses=("mail:both@example.org",))
+    eva = Peer(name="eva", addresses=("mail:Both@example.org",))
+    people = {peer.name: peer for peer in (ana, ben, eva)}
+    book = AddressBook(SiteDirectory(people, {}), ManualClock())
+    assert book.peer_of("ana@example.org") == "ana"
+    assert book.peer_of("both@example.org") is None

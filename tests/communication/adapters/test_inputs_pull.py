@@ -9,6 +9,8 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.incoming.inputs import Inputs
+from rapport.communication.adapters.incoming.pull_schedule import PullPlan, PullSchedule
+from rapport.communication.adapters.incoming.requests import OpenRequests, PullRequest
 from rapport.core.errors import DuplicateName, InvalidInput, Unavailable, UnknownName
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance
@@ -446,3 +448,77 @@ def test_under_random_requests_failures_and_removals_pulls_never_overlap_and_not
             await scenario(Place(SystemClock()))
 
     asyncio.run(run())
+
+
+HOUR = 3_600 * SECOND
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["all is well", "after a failure"])
+def test_a_clock_that_is_set_back_puts_no_look_off(fails):
+    schedule = PullSchedule(PullPlan(interval_ms=60 * SECOND), NOW)
+    schedule.looked(NOW, NOW, found=False)
+    if fails:
+        schedule.failed(NOW, NOW, kept=False)
+    before = NOW - HOUR
+    assert schedule.next_due_ms(None, before) == before + 60 * SECOND
+    later = before + 30 * SECOND
+    assert schedule.next_due_ms(None, later) == before + 60 * SECOND, "nor a second time"
+
+
+def test_a_clock_that_is_set_back_puts_no_request_off():
+    requests = OpenRequests(0)
+    requests.take(1, PullRequest(id="r", requester="component:app", asked_ms=NOW))
+    before = NOW - HOUR
+    due_ms = requests.next_due_ms(before)
+    assert due_ms is not None
+    assert due_ms <= before + SECOND
+    assert requests.next_due_ms(before + 500) == due_ms
+
+
+def test_who_waits_for_a_medium_that_is_away_is_told_in_time():
+    """After many failures there is no look for minutes: the time of a request is over all the
+    same.
+    """
+
+    async def scenario(place):
+        folder = Folder(1)
+        folder.error = OSError("no route")
+        name = await place.inputs.add_pull(folder, 100)
+        await place.clock.advance(1_000 * SECOND)
+        await place.inputs.request(name, requester=APP, ttl_ms=5 * SECOND)
+        pulls = folder.pulls
+        await place.clock.advance(6 * SECOND)
+        (told,) = await place.control()
+        assert (told.type, told.subject) == ("rapport.control.timeout", "component:app")
+        assert folder.pulls == pulls
+        await place.clock.advance(1_000 * SECOND)
+        assert len(await place.control()) == 1
+
+    play(scenario)
+
+
+def test_a_deadline_at_which_the_medium_is_away_is_a_time_out_too():
+    async def scenario(place):
+        folder = Folder(1)
+        folder.error = OSError("no route")
+        await place.inputs.add_pull(folder, deadline=NOW + HOUR, owner="component:app")
+        await place.clock.advance(HOUR + SECOND)
+        await place.until(lambda: folder.closed == 1)
+        assert folder.pulls == 1
+        (told,) = await place.control()
+        assert (told.type, told.subject) == ("rapport.control.timeout", "component:app")
+
+    play(scenario)
+
+
+def test_what_was_pulled_at_the_deadline_is_handed_in_when_the_engine_takes_it_again():
+    async def scenario(place):
+        folder = Folder(1)
+        place.errors = [Unavailable("disk full")] * 3
+        await place.inputs.add_pull(folder, deadline=NOW + HOUR)
+        await place.clock.advance(HOUR + 60 * SECOND)
+        await place.until(lambda: folder.closed == 1)
+        assert place.ids() == ["f1"]
+        assert await place.control() == []
+
+    play(scenario)

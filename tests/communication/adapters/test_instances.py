@@ -149,6 +149,29 @@ def test_an_instance_that_cannot_be_closed_keeps_no_other_open():
     asyncio.run(scenario())
 
 
+def test_an_instance_that_hangs_while_it_is_closed_keeps_no_other_open():
+    class Hanging(Line):
+        async def close(self):
+            await super().close()
+            if self.address == "line:ana":
+                await asyncio.Event().wait()
+
+    async def scenario():
+        clock = ManualClock()
+        instances = Instances("line", Hanging, clock, idle_ms=IDLE)
+        running = asyncio.ensure_future(instances.run())
+        await instances.send(to("ana"))
+        instances.peer_changed("ana")
+        await instances.send(to("ben"))
+        await clock.advance(2 * IDLE)
+        assert [line.closed for line in Line.made] == [1, 1]
+        assert instances.count() == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_stateful_class_takes_the_address_or_nothing_and_no_more():
     @adapter("a", stateful=True)
     class Nothing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from email.message import EmailMessage
+from email.policy import SMTP
 
 import pytest
 
@@ -79,6 +80,13 @@ def test_a_reply_whose_id_a_server_replaced_is_known_by_the_link_it_quotes():
     assert found.content == "yes"
 
 
+@pytest.mark.parametrize("peer", ["jürgen", "a/b", "~x", "Ana Müller"])
+def test_a_link_is_read_whatever_the_name_of_the_peer_it_was_made_for(peer):
+    link = answer_link("http://node", SECRET, "m-1", peer)
+    found = meaning(reply(f"Coming.\n\n> Please answer here: {link}\n", to=""))
+    assert (found.sender, found.refers_to) == (Identifier("peer", peer), "m-1")
+
+
 def test_a_forged_token_proves_nothing_but_the_address_still_says_who_it_claims_to_be():
     forged = SENT["Message-ID"].replace(answer_token(SECRET, "m-1", "ana"), "0" * 40)
     found = meaning(reply(to=forged, sender="ben@example.org"))
@@ -129,6 +137,22 @@ def test_an_out_of_office_reply_that_only_its_subject_tells_is_no_answer(subject
     assert meaning(mail).code == "mail.automatic"
 
 
+@pytest.mark.parametrize(
+    ("sender", "subject"),
+    [
+        ("Ana <ana@example.org>", "Gone fishing"),
+        ("Ana <ana@elsewhere.example>", "Automatic reply: Guest 5"),
+    ],
+)
+def test_an_out_of_office_reply_with_a_telephone_number_is_no_bounce(sender, subject):
+    """As servers write them: an empty path, and numbers that look like codes of a refusal."""
+    text = "I have moved permanently. In urgent cases call +43 1 555 123."
+    mail = reply(text, sender=sender, Return_Path="<>", Auto_Submitted="auto-generated")
+    mail.replace_header("Subject", subject)
+    raw = mail.as_bytes(policy=SMTP.clone(max_line_length=0))  # our id in one piece
+    assert meaning(raw).code == "mail.automatic"
+
+
 def test_a_person_who_says_so_is_not_taken_for_a_robot():
     assert isinstance(meaning(reply(Auto_Submitted="no")), Message)
 
@@ -136,6 +160,25 @@ def test_a_person_who_says_so_is_not_taken_for_a_robot():
 def test_the_same_mail_has_the_same_id_and_another_text_another():
     assert meaning(reply("a")).id == meaning(reply("a", Received="by other")).id
     assert meaning(reply("a")).id != meaning(reply("b")).id
+
+
+def test_the_same_words_without_a_message_id_are_another_mail_when_anything_else_differs():
+    """Gateways leave the id out: "yes" to one question must not swallow the "yes" to the next."""
+    at = "Mon, 02 Mar 2026 12:00:00 +0000"
+    mails = [
+        reply("yes", Date=at),
+        reply("yes", Date=at, to="<other@example.org>"),
+        reply("yes", Date=at.replace("12", "13")),
+    ]
+    for mail in mails:
+        del mail["Message-ID"]
+    assert len({meaning(mail).id for mail in mails}) == 3
+    assert meaning(mails[0]).id == meaning(mails[0]).id
+
+
+def test_an_address_that_stands_in_the_name_as_well_is_one_sender():
+    found = meaning(reply(to="").as_bytes().replace(b"Ana <", b"ana@example.org <"))
+    assert str(found.sender) == "peer:ana"
 
 
 def test_several_senders_are_nobody():
@@ -159,6 +202,12 @@ def test_of_text_and_html_the_text_is_read_and_attachments_are_not():
     mail.add_alternative("<p>html words</p>", subtype="html")
     mail.add_attachment(b"\0" * 100, maintype="image", subtype="png", filename="x.png")
     assert meaning(mail).content == "plain words"
+
+
+def test_a_plain_part_that_is_empty_leaves_the_word_to_the_html():
+    mail = reply(" \n")
+    mail.add_alternative("<p>I come at once</p>", subtype="html")
+    assert meaning(mail).content == "I come at once"
 
 
 def test_the_language_of_a_mail_is_kept_when_it_is_one():

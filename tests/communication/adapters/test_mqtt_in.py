@@ -370,3 +370,39 @@ def test_what_is_remembered_stays_bounded():
         known.id_for(packet("a", number=number), str(number))
     assert len(known.ids) == REMEMBERED
     assert known.id_for(packet("a", number=0, again=True), "fresh") == "fresh"
+
+
+@pytest.mark.slow
+def test_what_the_broker_retains_is_one_message_however_often_we_connect(mqtt_broker, mqtt_name):
+    """Heard as news first, then told again by the broker at each connection."""
+
+    async def scenario(device: Device):
+        channel = Channel("panels")
+        where = settings_for(mqtt_broker, mqtt_name)
+        device.publish(f"{mqtt_name}/ana/said/m1", b"no", retain=True)
+        adapter = await started(where, channel)
+        await channel.wait_for(1)
+        device.publish(f"{mqtt_name}/ben/said/m1", b"yes", retain=True)
+        await channel.wait_for(2)
+        await ended(adapter, channel)
+        for _ in range(2):
+            again = await started(where, channel)
+            await until(lambda again=again: again.taken >= 2)
+            await ended(again, channel)
+        assert channel.contents() == ["no", "yes"]
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))
+
+
+def test_the_same_words_said_anew_are_another_message_and_retained_ones_are_the_latest():
+    known = Remembered()
+    said = Packet(topic="t", payload=b"yes", number=1)
+    first, second = known.id_for(said, "a"), known.id_for(said, "b")
+    assert (first, second) == ("a", "b")
+    kept = Packet(topic="t", payload=b"yes", number=7, retained=True)
+    assert known.id_for(kept, "c") == "b"
+    elsewhere = Packet(topic="u", payload=b"yes", number=8, retained=True)
+    unheard = known.id_for(elsewhere, "d")
+    assert unheard == Remembered().id_for(elsewhere, "e")
+    assert unheard not in ("b", "d")

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 
 from rapport.channel.push.signing import signed_headers, timed_signature
 from rapport.communication.adapters.web.settings import WebhookInputSettings
-from rapport.communication.adapters.web.webhook_in import WebhookInput
+from rapport.communication.adapters.web.webhook_in import SeenRequests, WebhookInput
 from rapport.communication.adapters.web.webhook_messages import (
     FORM_TYPE,
     MOST_MESSAGES,
     messages_of_body,
     messages_of_events,
 )
+from rapport.communication.arriving.sorting import Arrived
 from rapport.core.errors import InvalidInput, NotAuthenticated, RapportError, TooLarge, Unavailable
-from rapport.core.event import make_event
+from rapport.core.event import Event, make_event
 from rapport.core.message import Identifier, Message
 
 NOW = 1_772_452_800_000
@@ -193,6 +194,49 @@ def test_the_same_request_sent_again_gives_the_same_ids():
         assert len(set(ids)) == 2
 
     asyncio.run(scenario())
+
+
+class Taking(Way):
+    """Takes all but what it is told to refuse."""
+
+    refuses = False
+
+    async def publish(self, messages):
+        if not self.refuses:
+            await super().publish(messages)
+        return [Arrived(id=one.id, accepted=not self.refuses) for one in messages]
+
+
+def test_a_copy_of_a_signed_request_has_no_effect_under_another_key():
+    """Headers beside time and signature are not signed: whoever saw the request can change them."""
+
+    async def scenario():
+        way, input_door, body = Taking(), door(), json.dumps(SAID).encode()
+        await input_door.start(way)
+        headers = lower(signed_headers(SECRET, body, NOW)) | {"content-type": JSON}
+        way.refuses = True
+        await input_door.take(headers | {"idempotency-key": "k0"}, body)
+        way.refuses = False
+        first = await input_door.take(headers | {"idempotency-key": "k1"}, body)
+        event = Event("elsewhere", "e2", "t", "", NOW, body, {})
+        for changed in ({"idempotency-key": "k2"}, {}):
+            assert await input_door.take(headers | changed, body) == first
+            assert await input_door.take(headers | changed, body, [event]) == first
+        assert len(way.published) == 1
+        later = lower(signed_headers(SECRET, body, NOW + 1)) | {"content-type": JSON}
+        await input_door.take(later | {"idempotency-key": "k1"}, body)
+        assert way.published[0].id == way.published[1].id, "tried again by who has the secret"
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_are_too_old_to_be_taken_are_not_remembered():
+    seen, taken = SeenRequests(), [Arrived(id="m", accepted=True)]
+    for minute in range(60):
+        seen.note(f"s{minute}", str(NOW + minute * 60_000), taken)
+    assert seen.get("s59") is taken
+    assert seen.get("s49") is taken
+    assert seen.get("s48") is None
 
 
 def test_an_idempotency_key_names_messages_apart_for_each_caller():

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from urllib.parse import quote
 
+from rapport.communication.arriving.link_names import name_in_link
 from rapport.core.ids import content_id
 
 LINK_LIFETIME_MS = 30 * 86_400_000
@@ -36,7 +36,7 @@ def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int) -> bool:
 def inbox_link(public_url: str, secret: bytes, peer: str, expires_ms: int) -> str:
     """The address of this peer's inbox, to be given to nobody else."""
     token = inbox_token(secret, peer, expires_ms)
-    return f"{public_url.rstrip('/')}/inbox/{quote(peer, safe='')}/{token}"
+    return f"{public_url.rstrip('/')}/inbox/{name_in_link(peer)}/{token}"
 
 
 def form_token(secret: bytes, proof: str) -> str:

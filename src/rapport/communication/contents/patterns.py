@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Protocol
+
+from rapport.communication.contents.all_ways import AllWays
+from rapport.communication.contents.expressions import (
+    NotUnderstood,
+    has_many_ways,
+    parts_of,
+)
 
 LONGEST_MATCHED = 4_096
 """Characters of a text that a pattern is tried on; a longer one does not fit."""
@@ -27,9 +35,17 @@ _CATEGORIES = {
 _CATEGORY = re.compile(r"\\p\{(\w+)\}")
 
 
+class Searched(Protocol):
+    """An expression that is searched for; a compiled one of Python is such."""
+
+    def search(self, text: str, /) -> object:
+        """Something true when it is found in the text."""
+
+
 @lru_cache(maxsize=1_024)
-def python_pattern(pattern: str) -> re.Pattern[str] | None:
-    """The pattern, ready to search; None for one that Python cannot express.
+def python_pattern(pattern: str) -> Searched | None:
+    """The pattern, ready to search; None for one that Python cannot express, or not in bounded
+    time: whoever writes a text must not be able to keep everybody waiting.
 
     `$` is the very end, `\\d` and `\\w` are those of ASCII, `\\p{L}` is known, and decimal digits,
     outside of brackets.
@@ -41,8 +57,10 @@ def python_pattern(pattern: str) -> re.Pattern[str] | None:
     if translated is None:
         return None
     try:
-        return re.compile(translated)
-    except (re.error, RecursionError, OverflowError):
+        compiled = re.compile(translated)
+        parts = parts_of(translated)
+        return AllWays(parts) if has_many_ways(parts) else compiled
+    except (re.error, RecursionError, OverflowError, NotUnderstood):
         return None
 
 

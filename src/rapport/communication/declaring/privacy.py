@@ -15,7 +15,7 @@ from rapport.communication.declaring.times import (
     read_until,
     read_when,
 )
-from rapport.communication.privacy.hours import is_zone
+from rapport.communication.privacy.hours import LocalTimes, is_zone
 from rapport.communication.privacy.rules import PrivacyRule, RuleAction
 from rapport.communication.privacy.verdict import quiet_rule
 from rapport.kernel.fields import Fields
@@ -80,6 +80,8 @@ def _quiet(table: Fields, zone: str) -> PrivacyRule | None:
     if not table.has("zone"):
         _warn_of_zone("quiet", table)
     hours = read_hours("quiet", table)
+    if then == "hold" and hours and LocalTimes(hours=hours).never_end():
+        _fault_of_endless("quiet", table)
     return quiet_rule(hours, zone, then) if hours else None
 
 
@@ -219,9 +221,13 @@ def _check_hold(table: Fields, rule: PrivacyRule) -> None:
         message = "'until' and 'for' both say how long to hold"
         table.fault("for", "privacy.two_ends", message, hint="leave one of them out")
     elif rule.when is not None and rule.when.never_end() and not (own_ends or rule.at_most):
-        message = "these hours are the whole day, every day: the hold never ends"
-        hint = "leave an hour out, or refuse instead"
-        table.fault("hours", "privacy.endless_hold", message, hint=hint)
+        _fault_of_endless("hours", table)
+
+
+def _fault_of_endless(key: str, table: Fields) -> None:
+    message = "these hours are the whole day, every day: the hold never ends"
+    hint = "leave an hour out, or refuse instead"
+    table.fault(key, "privacy.endless_hold", message, hint=hint)
 
 
 def _check_reached(table: Fields, rules: list[PrivacyRule]) -> None:

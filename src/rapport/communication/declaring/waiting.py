@@ -9,6 +9,7 @@ from typing import cast
 from rapport.communication.actions import Action, EscalationStep
 from rapport.communication.declaring.people import PEER_DELIVERIES
 from rapport.communication.delivering.tracking import PeerDelivery
+from rapport.communication.delivering.wishes import LEAST_REPEAT_MS
 from rapport.communication.peers import Collective, Peer
 from rapport.core.errors import InvalidInput
 from rapport.core.message import Identifier
@@ -18,7 +19,6 @@ from rapport.kernel.toml import Section
 _ESCALATE_EXAMPLE = (
     'escalate_to = ["collective:a", { to = "collective:b", answer_within = "5 min" }]'
 )
-LEAST_REPEAT_MS = 1_000
 MOST_REPEATS = 1_000
 
 

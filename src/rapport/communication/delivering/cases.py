@@ -88,7 +88,11 @@ class Course:
     def judge(self, member: Member) -> Verdict:
         """Whether the member may be told now."""
         return self._judging.verdict(
-            member.peer, lambda: self.letter, self.case.tracking.urgent, self.now_ms
+            member.peer,
+            lambda: self.letter,
+            self.case.tracking.urgent,
+            self.now_ms,
+            is_retry=any(entry.state == "retrying" for entry in member.tries),
         )
 
 
@@ -183,8 +187,11 @@ class Cases:
         self._finish(course)
 
     def _looked_up(self, case: Case, member: Member, now_ms: int) -> Member:
-        """The member; asks for one whom the directory could not tell once more."""
-        if not member.failed_lookups or case.tracking.closed:
+        """The member; one whose hold ends is looked up once more: nothing was sent to them yet, and
+        their addresses may be others than when they were held.
+        """
+        is_over = member.fate == "held" and member.held_until <= now_ms
+        if not is_over or case.tracking.closed:
             return member
         delivery = self.records.letter(case.key).peer_delivery
         return self._members.again(member, now_ms, delivery=delivery)

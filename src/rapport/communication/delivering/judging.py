@@ -18,6 +18,7 @@ from rapport.communication.privacy.verdict import (
     Allowed,
     Hold,
     PrivacyFacts,
+    Refuse,
     Verdict,
     most_counted,
     verdict,
@@ -27,6 +28,8 @@ from rapport.core.errors import SourceUnavailable
 _TABLE = "communication.recent"
 _LOOK_AGAIN_MS = 60_000
 ALLOWED = Allowed()
+_GONE = Refuse("peer.unknown")
+"""Of somebody who was there when the message began: what they wanted is not known any more."""
 
 
 class _Recent(msgspec.Struct):
@@ -47,19 +50,30 @@ class Judging:
         self._transaction, self._directory, self._functions = transaction, directory, functions
 
     def verdict(
-        self, name: str, letter_of: Callable[[], Letter], urgent: bool, now_ms: int
+        self,
+        name: str,
+        letter_of: Callable[[], Letter],
+        urgent: bool,
+        now_ms: int,
+        *,
+        is_retry: bool = False,
     ) -> Verdict:
-        """Whether a message may go to a peer now; `letter_of` is asked only where a rule is."""
+        """Whether a message may go to a peer now; `letter_of` is asked only where a rule is.
+        `is_retry`: it was allowed before and did not get there, so it is counted already, and goes
+        on to who was asked and is gone.
+        """
         try:
             peer = self._directory.peer(name)
         except SourceUnavailable:
             # Nobody knows what this person allows: better late than against their will.
             return Hold(now_ms + _LOOK_AGAIN_MS, "people.directory_failed")
-        if peer is None or not peer.privacy:
+        if peer is not None and not peer.privacy:
             return ALLOWED
         letter = letter_of()
         if letter.effect is not None:
             return ALLOWED
+        if peer is None:
+            return ALLOWED if is_retry else _GONE
         facts = PrivacyFacts(
             type=letter.type,
             subtype=letter.subtype,
@@ -68,7 +82,7 @@ class Judging:
             now_ms=now_ms,
             peer=peer.name,
             sent_ms=letter.sent,
-            recent=lambda count: self._times(name)[:count],
+            recent=lambda count: () if is_retry else self._times(name)[:count],
         )
         return verdict(peer.privacy, facts, self._functions)
 

@@ -80,9 +80,13 @@ class MemberTurn:
             return
         if member.fate == "held" and member.held_until <= self.now_ms:
             self._begin(member)
-        for entry in member.tries:
-            if entry.state == "retrying" and entry.retry_at <= self.now_ms:
-                self._queue(member, entry)
+        again = [
+            entry
+            for entry in member.tries
+            if entry.state == "retrying" and entry.retry_at <= self.now_ms
+        ]
+        if again:
+            self._try_again(member, again)
         if member.repeat_at and member.repeat_at <= self.now_ms:
             self._repeat(member)
 
@@ -133,6 +137,22 @@ class MemberTurn:
             stage.answer_by = self.now_ms + stage.answer_within
         if self.tracking.repeat_every and self.tracking.done_when == "answered":
             member.repeat_at = self.now_ms + self.tracking.repeat_every
+
+    def _try_again(self, member: Member, entries: list[Try]) -> None:
+        """The next attempt at addresses that failed; quiet hours may have begun since the last."""
+        match self.judge(member):
+            case Allowed():
+                for entry in entries:
+                    self._queue(member, entry)
+            case Hold() as hold:
+                for entry in entries:
+                    entry.retry_at = max(hold.until, self.now_ms + 1)
+                    self._note_try(member, entry, state="held", reason=hold.reason)
+            case refuse:
+                for entry in entries:
+                    entry.state, entry.retry_at = "failed", 0
+                    self._note_try(member, entry, state="refused", reason=refuse.reason)
+                self._weigh(member)
 
     def _repeat(self, member: Member) -> None:
         """Once more to the addresses it went to, when the medium has taken it and nobody answered.

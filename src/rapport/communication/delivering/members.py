@@ -64,7 +64,7 @@ class Members:
         return Member(peer=peer.name, tries=tries, delivery=chosen, stage=stage)
 
     def again(self, held: Member, now_ms: int, *, delivery: PeerDelivery | None = None) -> Member:
-        """A member whom the directory could not tell, looked up once more; held as before."""
+        """A member who was held, looked up once more: held as before, reached as they are now."""
         found = self.member(held.peer, now_ms, stage=held.stage, delivery=delivery)
         found.peer, found.fate, found.held_until = held.peer, held.fate, held.held_until
         found.failed_lookups = held.failed_lookups + 1 if found.failed_lookups else 0

@@ -17,6 +17,7 @@ from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
 from rapport.communication.delivering.handling import ANSWERING, Handled, Route, handle
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, PlainPeer
+from rapport.communication.delivering.put_off import TakenInPart
 from rapport.communication.delivering.steps import Answer, Ask
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.told_before import ToldBefore
@@ -33,12 +34,14 @@ from rapport.communication.ledger import (
     refused_answer_event,
 )
 from rapport.communication.peers import shown_address
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, SourceUnavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Message
 
 _LOOKED_UP = ANSWERING - {"answer"}
 """Proofs of who sent an answer that do not prove that they were asked."""
+_NEVER = 2**62
+"""Later than any clock: what is later still could not be kept."""
 FATE = "fate"
 """Header of a message's event in `log` when callbacks are to be told of it."""
 
@@ -62,15 +65,17 @@ class Receiving:
         self._lane, self._route, self._retry = lane, route, retry
         self._declines, self._told_before = declines, told_before
 
-    def take(self, event: Event, now_ms: int) -> None:
+    def take(self, event: Event, now_ms: int, *, is_again: bool = False) -> None:
         """Handles one message; raises InvalidInput when it is none, and HistoryNeeded when what it
-        refers to is to be looked up first.
+        refers to is to be looked up first. Raises TakenInPart when somebody whom it goes to is not
+        known now: if it is an answer it was heard, and is not heard twice when it is taken
+        `is_again`.
         """
         message = Message.from_event(event)
         id = message.id or event.id
         proof = event.headers.get(PROOF, "none")
         answer: Answer | None = None
-        if message.refers_to and message.sender.kind == "peer":
+        if message.refers_to and message.sender.kind == "peer" and not is_again:
             answer = self._hear_answer(message, event.id, proof, now_ms)
         routed = self._route(message)
         handled = handle(message, routed)
@@ -90,7 +95,12 @@ class Receiving:
             self._transaction.emit_early("log", logged)
         elif handled.tracked is None or self._cases.records.case(id) is None:
             # The same message again says nothing new.
-            self._begin(message, id, event, handled, wishes, now_ms)
+            mark = self._transaction.mark()
+            try:
+                self._begin(message, id, event, handled, wishes, now_ms)
+            except SourceUnavailable as error:
+                self._transaction.roll_back(mark)
+                raise TakenInPart(error.message, code=error.code, hint=error.hint) from error
 
     # --- the plain lane ---
 
@@ -188,7 +198,7 @@ class Receiving:
             escalate=list(wishes.escalate),
             repeat_every=wishes.repeat_every,
             repeat_most=wishes.repeat_most,
-            expires=event.time + message.ttl if message.ttl else 0,
+            expires=min(event.time + message.ttl, _NEVER) if message.ttl else 0,
             retry=self._retry,
         )
         # What becomes of a message of type CONTROL is told to nobody, or it would never end.

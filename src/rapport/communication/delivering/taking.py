@@ -54,8 +54,8 @@ from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import PrivacyFunctions
 from rapport.communication.templates import Facts
 from rapport.core.detection import DETECTED
-from rapport.core.errors import SourceUnavailable, Unavailable
-from rapport.core.event import Event, StoredEvent
+from rapport.core.errors import InvalidInput, SourceUnavailable, Unavailable
+from rapport.core.event import MAX_NAME, Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -167,6 +167,15 @@ class Taking:
         self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
         self.positions[channel] = position
 
+    def _mark(self) -> tuple[int, int]:
+        """A place to come back to with `_roll_back`."""
+        return self.transaction.mark(), len(self._closing)
+
+    def _roll_back(self, mark: tuple[int, int]) -> None:
+        """Forgets what was changed, emitted and decided since the mark."""
+        self.transaction.roll_back(mark[0])
+        del self._closing[mark[1] :]
+
     def _take_one(
         self,
         channel: str,
@@ -175,19 +184,19 @@ class Taking:
         hops: Mapping[str, int],
         before: PutOffEvent | None = None,
     ) -> None:
-        mark = self.transaction.mark()
+        mark = self._mark()
         try:
             self._take(channel, stored.event, now_ms, hops, before.since if before else 0)
         except SourceUnavailable as error:
             # Nobody can say now who is to be told; that is no reason to keep the others waiting.
             if not isinstance(error, TakenInPart):
-                self.transaction.roll_back(mark)
+                self._roll_back(mark)
             tries, since = (before.tries + 1, before.since) if before else (1, now_ms)
             hops_to = hops.get(stored.event.id, 0)
             waiting = PutOffEvent(channel, stored, hops_to, tries, since)
             self._wait_for_directory(waiting, error, now_ms)
         except HistoryNeeded as needed:
-            self.transaction.roll_back(mark)
+            self._roll_back(mark)
             if before is None:
                 raise
             self.wanted.append(needed.message)
@@ -196,7 +205,7 @@ class Taking:
             raise
         except Exception as error:
             # What cannot be handled is set aside with the error; the others go on.
-            self.transaction.roll_back(mark)
+            self._roll_back(mark)
             _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
             self._set_aside(channel, stored, error)
 
@@ -243,11 +252,13 @@ class Taking:
         be read.
         """
         if channel == "input" and event.type == MESSAGE:
-            self._receiving.take(event, now_ms)
+            self._receiving.take(event, now_ms, is_again=since_ms > 0)
         elif channel == "detections" and event.type == DETECTED:
             self._acting.take(event, now_ms, hops=hops.get(event.id, 0), since_ms=since_ms)
         elif channel == "control" and event.type == OUTCOME:
-            self._take_outcome(event.payload_as(OutcomeData), now_ms, event.id)
+            data: OutcomeData = event.payload_as(OutcomeData)
+            _check_name(data.message)
+            self._take_outcome(data, now_ms, event.id)
         elif channel == "control" and event.type == ANSWER:
             self._take_answer(event, now_ms)
 
@@ -284,20 +295,20 @@ class Taking:
     ) -> None:
         """Takes the event of a dead letter once more; not yet when something is `wanted`."""
         self.wanted = []
-        mark, now_ms = self.transaction.mark(), self._clock.now_ms()
+        mark, now_ms = self._mark(), self._clock.now_ms()
         error = "" if stored is not None else "the event is in no log any more"
         if stored is not None:
             try:
                 self._take(replay.channel, stored.event, now_ms, hops)
             except HistoryNeeded as needed:
-                self.transaction.roll_back(mark)
+                self._roll_back(mark)
                 self.wanted.append(needed.message)
                 return
             except Exception as failure:
                 # One that nobody can say the receivers of stays a letter, as one that fails.
                 if isinstance(failure, Unavailable) and not isinstance(failure, SourceUnavailable):
                     raise
-                self.transaction.roll_back(mark)
+                self._roll_back(mark)
                 error = repr(failure)
         self.transaction.delete(REPLAYS, replay.key)
         if not error:
@@ -315,13 +326,13 @@ class Taking:
         chore = self._chores.first()
         if chore is None:
             return
-        mark = self.transaction.mark()
+        mark = self._mark()
         try:
             self._cases.work_on(chore, self._clock.now_ms())
         except Unavailable:
             raise
         except Exception as error:
-            self.transaction.roll_back(mark)
+            self._roll_back(mark)
             _log.error("chore given up", case=chore.case, kind=chore.kind, error=repr(error))
             self._chores.done(chore)
 
@@ -351,13 +362,13 @@ class Taking:
 
     def _pass_time(self, key: str, now_ms: int) -> None:
         """A case that cannot be handled is looked at again later; the others go on."""
-        mark = self.transaction.mark()
+        mark = self._mark()
         try:
             self._cases.pass_time(*split_key(key), self._clock.now_ms())
         except Unavailable:
             raise
         except Exception as error:
-            self.transaction.roll_back(mark)
+            self._roll_back(mark)
             _log.error("timer failed", key=key, error=repr(error))
             self._due.set(key, now_ms + _LOOK_AGAIN_MS)
 
@@ -370,6 +381,16 @@ class Taking:
         for message in closing:
             self._decided.closed(message)
         return outgoing
+
+
+def _check_name(message: str) -> None:
+    """Raises InvalidInput for what cannot be the id of a message: no line could be about it."""
+    if len(message) > MAX_NAME or not message.isprintable():
+        raise InvalidInput(
+            f"{message[:40]!r} cannot be the id of a message",
+            code="event.bad_data",
+            hint=f"at most {MAX_NAME} characters that can be printed",
+        )
 
 
 def _position(records: RecordStore, name: str) -> int:

@@ -18,6 +18,10 @@ from rapport.core.event import Event
 from rapport.core.message import Identifier
 
 _MARK = b',"wishes":'
+LEAST_REPEAT_MS = 1_000
+"""Nobody can answer faster than that."""
+_TOO_MUCH = 2**53
+"""No number or duration of a delivery is as large: more cannot be added to a time and kept."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,21 +70,34 @@ def may_have_wishes(data: bytes) -> bool:
 
 
 def wishes_of(event: Event) -> Wishes:
-    """What a message's event asks; costs nothing where it asks nothing."""
+    """What a message's event asks; costs nothing where it asks nothing. Raises InvalidInput for
+    what no delivery could do: not every event came by `with_wishes`.
+    """
     if not may_have_wishes(event.data) or _MARK not in event.data:
         return NO_WISHES
     try:
-        return _DECODER.decode(event.data).wishes
+        wishes: Wishes = _DECODER.decode(event.data).wishes
     except msgspec.DecodeError as error:
         raise InvalidInput(f"its wishes cannot be read: {error}", code="event.bad_data") from None
+    check_wishes(wishes)
+    return wishes
 
 
 def check_wishes(wishes: Wishes) -> None:
     """Raises InvalidInput for what no delivery could do."""
-    numbers = (wishes.answer_within, wishes.least, wishes.repeat_every, wishes.repeat_most)
-    if min(numbers) < 0:
+    numbers = [wishes.answer_within, wishes.least, wishes.repeat_every, wishes.repeat_most]
+    numbers += [step.answer_within for step in wishes.escalate]
+    if min(numbers) < 0 or max(numbers) >= _TOO_MUCH:
         raise InvalidInput(
-            "numbers and durations of a delivery are not negative", code="message.bad_wishes"
+            "numbers and durations of a delivery are not negative, and less than 2**53",
+            code="message.bad_wishes",
+            hint="durations are in milliseconds; 0 or nothing means without an end",
+        )
+    if 0 < wishes.repeat_every < LEAST_REPEAT_MS:
+        raise InvalidInput(
+            f"a message cannot be repeated every {wishes.repeat_every} ms",
+            code="message.bad_wishes",
+            hint=f"give a repeat_every of at least {LEAST_REPEAT_MS} ms",
         )
     if wishes.repeat_most and not wishes.repeat_every:
         raise InvalidInput(

@@ -58,24 +58,27 @@ class CachedDirectory:
         self._peers: dict[str, tuple[int, Peer]] = {}
         self._failed: dict[str, tuple[int, SourceUnavailable]] = {}
         self._guard = threading.Lock()
+        self._changes = 0
+        """How often something was forgotten: what was asked for before may be old."""
 
     def peer(self, name: str) -> Peer | None:
         """The peer as it was at most a lifetime ago, or None."""
         now_ns = self._clock.steady_ns()
         with self._guard:
             until_ns, kept = self._peers.get(name, (0, None))
+            changes = self._changes
         if kept is not None and now_ns < until_ns:
             return kept
         found = self._asked(name, now_ns)
         if found is not None:
-            self._keep(name, now_ns + self._lifetime_ns, found)
+            self._keep(name, now_ns + self._lifetime_ns, found, changes)
         return found
 
     def _asked(self, name: str, now_ns: int) -> Peer | None:
         with self._guard:
             until_ns, failure = self._failed.get(name, (0, None))
         if failure is not None and now_ns < until_ns:
-            raise failure
+            raise failure.with_traceback(None)  # else it grows with everybody who is told
         try:
             found = self._directory.peer(name)
         except SourceUnavailable as error:
@@ -103,11 +106,14 @@ class CachedDirectory:
     def forget(self, name: str) -> None:
         """The peer was changed: the next question asks again."""
         with self._guard:
+            self._changes += 1
             self._peers.pop(name, None)
             self._failed.pop(name, None)
 
-    def _keep(self, name: str, until_ns: int, peer: Peer) -> None:
+    def _keep(self, name: str, until_ns: int, peer: Peer, changes: int) -> None:
         with self._guard:
+            if changes != self._changes:
+                return  # maybe it is this peer that was changed while it was asked for
             self._peers.pop(name, None)
             while len(self._peers) >= self._most:
                 del self._peers[next(iter(self._peers))]  # the one that was asked for longest ago

@@ -260,7 +260,9 @@ class DirectoryChanges:
 
     def _check_adapters(self, settings: Settings) -> None:
         """Raises InvalidInput for an address that only another site's node could use."""
-        addresses = settings.get("addresses", ())
+        addresses = settings.get("addresses")
+        if not isinstance(addresses, list):
+            return  # what they are instead is told with the other settings
         named = [adapter_of(each) for each in addresses if isinstance(each, str) and ":" in each]
         running = self._adapters()
         for name in named:

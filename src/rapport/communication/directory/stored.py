@@ -81,6 +81,8 @@ class StoredDirectory:
 
     def member_names(self, name: str, *, after: str = "", limit: int = 1000) -> list[str]:
         """See PeerDirectory; cost is that of `limit`, not of the collective."""
+        if not self.has(Identifier("collective", name)):
+            return []  # gone from the site file: who joined it stays kept, for when it comes back
         stored = self.kept.members(name, after, limit)
         declared = self.declared.member_names(name, after=after, limit=limit)
         return list(islice(_once(merge(declared, stored)), limit))

@@ -128,7 +128,8 @@ class Ledger:
         lines = []
         for position in positions:
             for stored in await self._log.read_after(position - 1, limit=1):
-                for said in read_said(stored):
+                # Of what the log has let go of comes what is there instead, in its own turn.
+                for said in read_said(stored) if stored.position == position else ():
                     if said.message == message:
                         lines += _timeline_lines(said)
         return lines

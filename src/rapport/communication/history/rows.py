@@ -241,6 +241,7 @@ class Fold:
         self.gone.discard(key)
         if said.state == "queued" and line.address:
             self._end_hold((said.message, line.peer, ""))
+            _go_on(message, line)
 
     def _end_hold(self, key: RowKey) -> None:
         held = self.rows.get(key)
@@ -284,6 +285,12 @@ def _set_state(message: MessageRow, said: Said, line: LedgerLine) -> None:
         _close(message, line, said.time)
         return
     message.state, message.reason, message.result = said.state, line.reason, line.result
+
+
+def _go_on(message: MessageRow, line: LedgerLine) -> None:
+    """Who is asked next was not known for a while, and is now: the message waits no more."""
+    if message.state == "held":
+        message.state, message.reason = "escalated" if line.stage > 1 else OPEN, ""
 
 
 def _close(message: MessageRow, line: LedgerLine, time: int) -> None:

@@ -140,6 +140,9 @@ def _furthest(rows: Sequence[LedgerRow]) -> tuple[Fate, LedgerRow | None]:
         if row.state == "queued" or (row.state == "failed" and row.until):
             return "waiting", row
     for row in rows:
+        if row.state == "held":  # the next attempt at this address
+            return "held", row
+    for row in rows:
         if row.state == "unknown":
             return "in doubt", row
     return "not reached", person

@@ -62,6 +62,12 @@ class Tally(msgspec.Struct, frozen=True):
         pause_ms = rule.pause_ms(self.failures)
         return max(min(self.last_ms + pause_ms - now_ms, pause_ms), 0)
 
+    def not_after(self, now_ms: int) -> Tally:
+        """The same with no failure in the future: after the clock was set back the pause counts
+        from now, not from when the clock is there again.
+        """
+        return self if self.last_ms <= now_ms else Tally(self.failures, now_ms)
+
     def failed(self, rule: AttemptRule, now_ms: int) -> Tally:
         """One failure more; the first one when all before are long ago."""
         is_old = now_ms - self.last_ms >= rule.forget_ms
@@ -84,9 +90,12 @@ class Attempts:
         limit of its own.
         """
         with self._guard:
-            tallies = self._tallies(peer, origin)
+            kept = self._tallies(peer, origin)
+            tallies = [(key, rule, tally.not_after(now_ms)) for key, rule, tally in kept]
             wait_ms = max(tally.wait_ms(rule, now_ms) for _key, rule, tally in tallies)
             if wait_ms:
+                if tallies != kept:
+                    self._write([(key, tally) for key, _rule, tally in tallies])
                 raise TooFast(
                     "too many attempts to log in",
                     code="auth.too_fast",

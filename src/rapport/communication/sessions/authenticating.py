@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from rapport.channel.access.rates import full_bucket, take
 from rapport.channel.channel import Channels
 from rapport.communication.aside import run_aside
 from rapport.communication.sessions.attempts import Attempts
@@ -43,6 +44,10 @@ _LONGEST_NAME = 200
 _DEADLINE_MS = 30_000
 """A check that takes longer could not be made; it goes on, and keeps its turn, until it ends."""
 _AT_ONCE, _MOST_WAITING = 4, 64
+_NOTE_RATE, _MOST_NOTES = 10, 1_000
+"""Bad tokens noted in `auth`, a second in the long run and at once: anybody can send them, and they
+shall not fill the disk.
+"""
 
 Authenticate = Callable[[Identifier, str], "bool | Awaitable[bool]"]
 """Says whether this is the peer's password; what it raises means that it could not find out. A
@@ -88,6 +93,7 @@ class Authenticating:
         self._authenticate, self._is_peer = authenticate, is_peer
         self._ids = Ids(clock, Chance.from_machine())
         self._turns = Turns(_AT_ONCE, _MOST_WAITING)
+        self._notes = full_bucket(_MOST_NOTES, clock.now_ms())
         self._late: set[asyncio.Task[bool]] = set()
         self.after_login: list[AfterLogin] = []
         """Called with the peer's name after each login and renewal."""
@@ -125,7 +131,8 @@ class Authenticating:
         if whose is not None and peer in ("", whose):
             opened = await self.sessions.renew(token)
         if opened is None:
-            await self._note("failed", peer or whose or "", origin, "session.invalid")
+            if self._may_note():
+                await self._note("failed", peer or whose or "", origin, "session.invalid")
             raise NotAuthenticated(
                 "the session cannot be renewed", code="auth.failed", hint="log in again"
             )
@@ -170,7 +177,21 @@ class Authenticating:
     async def forget_old(self) -> None:
         """Lets go of sessions, keys and failed attempts that count no more; now and then."""
         await self.sessions.forget_over()
+        await self._end_of_strangers()
         await run_aside(partial(self._attempts.forget_old, self._clock.now_ms()))
+
+    async def _end_of_strangers(self) -> None:
+        """Ends the sessions of peers that left the directory unseen: the site file was changed
+        while nothing ran, say. A directory that is away is asked another time.
+        """
+        for peer in await self.sessions.peers():
+            try:
+                is_peer = await run_aside(partial(self._is_peer, peer))
+            except RapportError as error:
+                _log.error("peers with sessions are not known", error=error.code)
+                return
+            if not is_peer:
+                await self.end_all(peer, by="directory", reason="no such peer")
 
     async def _asked(self, message: Message, origin: str) -> Opened:
         if message.sender.kind != "peer":
@@ -245,6 +266,10 @@ class Authenticating:
                 # The peer is in all the same; what waits for it is tried again at its next login.
                 _log.error("after login", peer=opened.peer, error=error.code)
         return opened
+
+    def _may_note(self) -> bool:
+        now_ms = self._clock.now_ms()
+        return not take(self._notes, 1, rate=_NOTE_RATE, burst=_MOST_NOTES, now_ms=now_ms)
 
     async def _note(
         self, result: Result, peer: str, origin: str, reason: str, *, session: str = ""

@@ -82,6 +82,10 @@ class SessionRecords:
         """All sessions of a peer."""
         return list(self._find(f"{_of(peer)}/"))
 
+    def peers(self) -> set[str]:
+        """Who has a session; reads all of them."""
+        return {one.peer for one in self._find("")}
+
     def over(self, before_ms: int) -> list[Session]:
         """Sessions whose newest token was over before that moment; reads all of them."""
         return [one for one in self._find("") if one.expires_ms < before_ms]

@@ -158,6 +158,10 @@ class Sessions:
         alive = [one for one in found if one.expires_ms > self._now()]
         return sorted(alive, key=lambda one: (-one.expires_ms, one.id))
 
+    async def peers(self) -> list[str]:
+        """Who has a session, sorted; reads all sessions, as `forget_over` does."""
+        return sorted(await run_aside(self._records.peers))
+
     async def sealing(self, peer: str, session: str) -> tuple[Session, bytes] | None:
         """An open session of the peer and its sealing key; None when there is none of that id."""
         now_ms = self._now()

@@ -18,6 +18,9 @@ DONE, BAD, WHY = "done", "bad", ".why"
 _MOST_LOOKED_AT = 100_000
 _PIECE = 1 << 20
 _MOST_SAME_NAMES = 10_000
+_LONGEST_NAME = 255 - len(f".{WHY}.tmp")
+"""Bytes of a name in a folder below: what is written next to it must fit, too."""
+_LONGEST_END = 20
 
 
 def write_atomically(directory: Path, name: str, content: bytes) -> None:
@@ -94,11 +97,18 @@ def move_aside(directory: Path, name: str, folder: str, why: str = "") -> None:
 
 
 def _free_name(directory: Path, name: str) -> str:
-    if not os.path.lexists(directory / name):
-        return name
+    """The name, cut where it is too long, with a number where there is one already."""
     stem, dot, end = name.rpartition(".") if "." in name else (name, "", "")
-    for number in range(2, _MOST_SAME_NAMES):
-        candidate = f"{stem}-{number}{dot}{end}"
+    if len(os.fsencode(end)) > _LONGEST_END:
+        stem, dot, end = name, "", ""
+    for number in range(1, _MOST_SAME_NAMES):
+        candidate = _cut(stem, f"{dot}{end}" if number == 1 else f"-{number}{dot}{end}")
         if not os.path.lexists(directory / candidate):
             return candidate
     raise FileExistsError(f"too many files are named like {name!r}")
+
+
+def _cut(stem: str, end: str) -> str:
+    while len(os.fsencode(stem + end)) > _LONGEST_NAME:
+        stem = stem[:-1]
+    return stem + end

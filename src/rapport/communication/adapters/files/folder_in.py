@@ -76,6 +76,9 @@ class FolderInput:
                 found.append((file, self._read(file)))
             except FileNotFoundError:
                 continue  # somebody has taken it away
+            except PermissionError:
+                why = "folder.unreadable: this node may not read the file"
+                move_aside(self._directory, file.name, BAD, why)  # or it would stop all others
             except InvalidInput as error:
                 why = f"{error.code}: {error.message}\n{error.hint}".strip()
                 move_aside(self._directory, file.name, BAD, why)

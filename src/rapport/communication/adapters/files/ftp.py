@@ -15,19 +15,23 @@ from rapport.communication.adapters.files.file_messages import (
     unchanged,
 )
 from rapport.communication.adapters.files.folder_out import file_name, is_too_long, too_long
-from rapport.communication.adapters.files.ftp_client import FtpFolder
+from rapport.communication.adapters.files.ftp_client import REFUSED, FtpFolder
 from rapport.communication.adapters.files.ftp_seen import SeenFiles
 from rapport.communication.adapters.files.settings import FtpInputSettings, FtpServer, FtpSettings
 from rapport.communication.adapters.incoming.input_base import AdapterState, Arrival
 from rapport.communication.adapters.mail.ids import TokenFor, no_token
 from rapport.communication.adapters.unusable import TOO_FAST, SetAside, Unusable, not_accepted
 from rapport.communication.aside import run_aside
-from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable
+from rapport.core.errors import InvalidInput, NotAllowed, RapportError, SourceUnavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Message
 from rapport.kernel.clock import Clock
 
 BAD = "bad"
+_LOOK_NS = 60_000_000_000
+"""After so long a look ends with what it has fetched: one that takes too long is cut off, and
+without any end it would begin with the same files for ever.
+"""
 
 
 @adapter("ftp")
@@ -95,7 +99,8 @@ class FtpInput:
         for file, result in found:
             if isinstance(result, Unusable):
                 await self._set_aside(result)
-                await self._end([file], BAD)
+                if result.code != REFUSED:  # the server may give it later
+                    await self._end([file], BAD)
         good = [(file, one) for file, one in found if isinstance(one, Message)]
         self._taken = [file for file, _message in good]
         return [message for _file, message in good]
@@ -137,10 +142,18 @@ class FtpInput:
     def _fetch(self, files: Sequence[SeenFile]) -> list[tuple[SeenFile, Message | Unusable]]:
         if not files:
             return []
+        found: list[tuple[SeenFile, Message | Unusable]] = []
+        until_ns = self._clock.steady_ns() + _LOOK_NS
         with FtpFolder(self._settings.server) as folder:
-            return [(file, self._read(folder, file)) for file in files]
+            for file in files:
+                if (result := self._read(folder, file)) is not None:
+                    found.append((file, result))
+                if self._clock.steady_ns() >= until_ns:
+                    break  # the others come with the next look
+        return found
 
-    def _read(self, folder: FtpFolder, file: SeenFile) -> Message | Unusable:
+    def _read(self, folder: FtpFolder, file: SeenFile) -> Message | Unusable | None:
+        """None for a file that has gone meanwhile. What is wrong with one keeps back no others."""
         taken, place = self._settings.files, f"{self.name} {self._settings.server.host}"
         try:
             if taken.content == "notice":
@@ -148,20 +161,26 @@ class FtpInput:
             most = taken.largest_file
             raw = folder.fetch(file.name, most) if file.size <= most else b""
             return message_of_file(place, file, raw, taken)
-        except SourceUnavailable:
-            raise
         except InvalidInput as error:
+            if error.code == REFUSED and not folder.has(file.name):
+                return None
             name = file.name.encode("utf-8", "replace").decode()
             own_id = content_id("file", place, file.name, str(file.size), file.changed)
             return Unusable(id=own_id, code=error.code, reason=error.message, subject=name)
 
     def _take_away(self, files: Sequence[SeenFile], where: str) -> None:
+        refused: NotAllowed | None = None
         with FtpFolder(self._settings.server) as folder:
             for file in files:
-                if self._settings.after == "delete" and where != BAD:
-                    folder.delete(file.name)
-                else:
-                    folder.move(file.name, where)
+                try:
+                    if self._settings.after == "delete" and where != BAD:
+                        folder.delete(file.name)
+                    else:
+                        folder.move(file.name, where)
+                except NotAllowed as error:
+                    refused = error  # the others go all the same
+        if refused is not None:
+            raise refused
 
     def _seen_files(self) -> SeenFiles:
         if self._seen is None:

@@ -27,6 +27,7 @@ from rapport.core.errors import (
     SourceUnavailable,
 )
 
+REFUSED = "ftp.refused"
 _PIECE = 65_536
 _UNKNOWN_COMMAND = ("500", "502", "504")
 
@@ -131,7 +132,18 @@ class FtpFolder:
         with self._told() as ftp, suppress(_Gone):
             with suppress(ftplib.error_perm):
                 ftp.mkd(_wire(folder))
-            _unless_gone(ftp, name, lambda: ftp.rename(_wire(name), target))
+            try:
+                _unless_gone(ftp, name, lambda: ftp.rename(_wire(name), target))
+            except ftplib.error_perm:
+                # A server that does not replace: make room.
+                with suppress(ftplib.error_perm):
+                    ftp.delete(target)
+                ftp.rename(_wire(name), target)
+
+    def has(self, name: str) -> bool:
+        """Whether something of that name lies there."""
+        with self._told() as ftp:
+            return _wire(name) in ftp.nlst()
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         """Whoever stops early leaves the transfer: its end is read, so that more can follow."""
@@ -185,7 +197,7 @@ class FtpFolder:
             raise
         except ftplib.error_perm as error:
             raise NotAllowed(
-                f"the FTP server {host} refused it: {self._harmless(error)}", code="ftp.refused"
+                f"the FTP server {host} refused it: {self._harmless(error)}", code=REFUSED
             ) from None
         except (ftplib.Error, OSError, EOFError, ValueError) as error:
             raise SourceUnavailable(

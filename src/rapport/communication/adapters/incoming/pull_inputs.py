@@ -88,9 +88,12 @@ class PullInput:
         await self._open()
         while not self._schedule.is_over:
             await self._read_requests()
-            due_ms = self._schedule.next_due_ms(self._requests.next_due_ms())
-            if due_ms is not None and due_ms <= self._clock.now_ms():
+            now_ms = self._clock.now_ms()
+            due_ms = self._schedule.next_due_ms(self._requests.next_due_ms(now_ms), now_ms)
+            if due_ms is not None and due_ms <= now_ms:
                 await self.look()
+            elif late := self._requests.over(now_ms):
+                await self._settle(late, now_ms)  # after failures there is no look for a while
             else:
                 await self._wait(due_ms)
         await self._tell_owner()
@@ -107,7 +110,8 @@ class PullInput:
         except Exception as error:
             now_ms = self._clock.now_ms()
             late = self._requests.failed(now_ms)
-            self._note_failure(error, self._schedule.failed(now_ms))
+            pause_ms = self._schedule.failed(began_ms, now_ms, kept=bool(self._unpublished))
+            self._note_failure(error, pause_ms)
         else:
             now_ms = self._clock.now_ms()
             late = self._requests.looked(began_ms, now_ms, found=found)
@@ -223,7 +227,9 @@ class PullInput:
         if due_ms is None:
             await requests
             return
-        left_ms = min(max(due_ms - self._clock.now_ms(), 0), _LONGEST_SLEEP_MS)
+        over_ms = self._requests.next_over_ms()
+        until_ms = due_ms if over_ms is None else min(due_ms, over_ms)
+        left_ms = min(max(until_ms - self._clock.now_ms(), 0), _LONGEST_SLEEP_MS)
         await first_of(requests, self._clock.sleep(left_ms))
 
 

@@ -87,9 +87,30 @@ class OpenRequests:
         elif position not in self._settled:
             self._open[position] = _Open(request, request.asked_ms)
 
-    def next_due_ms(self) -> int | None:
-        """When the next look for a request is due; None when there is none."""
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the next look for a request is due; None when there is none. A clock that was set
+        back puts none off.
+        """
+        for entry in self._open.values():
+            entry.due_ms = min(entry.due_ms, now_ms + entry.pause_ms)
         return min((entry.due_ms for entry in self._open.values()), default=None)
+
+    def next_over_ms(self) -> int | None:
+        """When the next request has waited long enough; None when none ever has."""
+        ends = (entry.request.expires for entry in self._open.values())
+        return min((moment for moment in ends if moment), default=None)
+
+    def over(self, now_ms: int) -> list[PullRequest]:
+        """Settles and returns the requests whose time is over, though no look could be made."""
+        ended = [
+            (position, entry.request)
+            for position, entry in self._open.items()
+            if entry.request.expires and entry.request.expires <= now_ms
+        ]
+        for position, _request in ended:
+            del self._open[position]
+            self._settled.add(position)
+        return [request for _position, request in ended]
 
     def looked(self, began_ms: int, now_ms: int, *, found: bool) -> list[PullRequest]:
         """A look has ended; returns the requests whose time is over without anything. `found` ends

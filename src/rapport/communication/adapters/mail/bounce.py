@@ -15,7 +15,13 @@ import msgspec
 
 from rapport.communication.adapters.mail.ids import DOMAIN, SentMail, read_message_id
 from rapport.communication.adapters.mail.limits import MailLimits
-from rapport.communication.adapters.mail.parsing import decoded_text, header, inner_of, leaves_of
+from rapport.communication.adapters.mail.parsing import (
+    automatic_subject,
+    decoded_text,
+    header,
+    inner_of,
+    leaves_of,
+)
 from rapport.communication.templates import clean
 from rapport.core.errors import InvalidInput
 
@@ -43,12 +49,14 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """The address it is about, without `mail:`; empty when it does not say."""
 
 
-def read_bounce(tree: ParsedMail, sender: str, limits: MailLimits) -> Notice | None:
+def read_bounce(
+    tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool = False
+) -> Notice | None:
     """What the mail says about a mail of ours, None when it is no such notice.
 
-    The token of what it names is not checked here.
+    The token of what it names is not checked here. `is_peer`: the sender is one we write to.
     """
-    if not _is_from_a_server(tree, sender, limits):
+    if not _is_from_a_server(tree, sender, limits, is_peer=is_peer):
         return None
     mail = next(_named(tree, limits), None)
     if mail is None:
@@ -59,14 +67,20 @@ def read_bounce(tree: ParsedMail, sender: str, limits: MailLimits) -> Notice | N
     return _by_words(tree, mail, limits)
 
 
-def _is_from_a_server(tree: ParsedMail, sender: str, limits: MailLimits) -> bool:
+def _is_from_a_server(tree: ParsedMail, sender: str, limits: MailLimits, *, is_peer: bool) -> bool:
+    """An out-of-office reply has an empty path, too, and telephone numbers look like codes: it
+    comes from who was written to, or says what it is.
+    """
     if tree.get_content_type() == "multipart/report":
         report = str(tree.get_param("report-type", "delivery-status")).lower()
         return report == "delivery-status"
     empty_path = "".join(str(tree.get("Return-Path", "")).split()) == "<>"
     automatic = header(tree, "Auto-Submitted", limits).lower()
     robot = sender.partition("@")[0] in _ROBOTS or bool(tree.get("X-Failed-Recipients"))
-    return robot or (empty_path and not automatic.startswith("auto-replied"))
+    is_reply = is_peer or automatic.startswith("auto-replied")
+    if robot or is_reply or not empty_path:
+        return robot
+    return not automatic_subject(header(tree, "Subject", limits))
 
 
 def _named(tree: ParsedMail, limits: MailLimits) -> Iterator[SentMail]:

@@ -67,7 +67,7 @@ class AddressBook:
             for address in set(peer.addresses if peer else ()):
                 if address.startswith(_MAIL):
                     key = address.removeprefix(_MAIL).lower()
-                    found[key] = None if key in found else name
+                    found[key] = name if found.get(key, name) == name else None
         return found
 
 

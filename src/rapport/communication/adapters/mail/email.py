@@ -69,7 +69,9 @@ class MailAdapter:
             refusal = error.recipients[0]
             return _refused(refusal.code, refusal.message)
         except aiosmtplib.SMTPAuthenticationError as error:
-            return Failed(f"the mail server refused the login ({error.code})", retry=False)
+            # Its words stay out: it may repeat what it was told.
+            is_busy = 400 <= error.code < 500
+            return Failed(f"the mail server refused the login ({error.code})", retry=is_busy)
         except aiosmtplib.SMTPResponseException as error:
             return _refused(error.code, error.message)
         except (aiosmtplib.SMTPTimeoutError, TimeoutError):

@@ -41,6 +41,10 @@ _PLACE = "place"
 _PATIENCE = 4
 """One call to the server may take so many times its timeout: each answer has that for itself."""
 _MOST_REFUSALS = 3
+_LOOK_SECONDS = 60
+"""After so long a look ends with what it has read: one that takes too long is cut off, and without
+any end it would begin with the same mails for ever.
+"""
 T = TypeVar("T")
 
 
@@ -95,10 +99,15 @@ class MailReader:
         """The next mails, those aside and the bounces told already; empty = nothing new."""
         place = self._place_in(session.mailbox, await self._kept())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
-        uids, messages = new[: self.settings.most_mails], list[Message]()
-        if uids:
+        uids, messages = list[int](), list[Message]()
+        if new:
             await self._care.catch_up()
-        for uid in uids:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _LOOK_SECONDS
+        for uid in new[: self.settings.most_mails]:
+            if uids and loop.time() >= until:
+                break  # the others come with the next look
+            uids.append(uid)
             meaning = await session.run(partial(self._read, session.mailbox, uid))
             if isinstance(meaning, Message):
                 messages.append(meaning)

@@ -82,11 +82,13 @@ class Mailbox:
             answer, said = connection.uid("FETCH", str(uid), wanted)
             if answer != "OK":
                 raise self._refused(f"mail {uid} cannot be fetched", said)
-            for part in said:
-                about, raw = part if isinstance(part, tuple) else (part, b"")
-                if isinstance(about, bytes) and (size := _SIZE.search(about)):
-                    return FetchedMail(uid, raw, int(size[1]) > most)
-            return None
+            # Servers may say the size before the mail or after it.
+            literals = [part for part in said if isinstance(part, tuple)]
+            about = [part[0] if isinstance(part, tuple) else part for part in said]
+            size = _SIZE.search(b" ".join(part for part in about if isinstance(part, bytes)))
+            if size is None:
+                return None
+            return FetchedMail(uid, literals[0][1] if literals else b"", int(size[1]) > most)
 
     def settle(self, uids: Sequence[int]) -> None:
         """Marks or moves mails that were taken, as the settings say; doing it again is harmless."""

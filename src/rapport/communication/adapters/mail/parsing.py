@@ -73,7 +73,7 @@ def read_mail(tree: ParsedMail, limits: MailLimits, *, cut: bool = False) -> Rea
     """
     sender, text = _sender(tree), _text(tree, limits, cut=cut)
     return ReadMail(
-        id=content_id("mail", header(tree, "Message-ID", limits).strip(), sender, text),
+        id=content_id("mail", _own_name(tree, limits), sender, text),
         sender=sender,
         subject=header(tree, "Subject", limits),
         references=references_of(tree, limits),
@@ -139,6 +139,16 @@ def decoded_text(part: ParsedMail, limits: MailLimits) -> str:
 # --- parts of a mail ---
 
 
+def _own_name(tree: ParsedMail, limits: MailLimits) -> str:
+    """The Message-ID. Gateways and devices leave it out: then what else tells two mails with the
+    same words apart.
+    """
+    if named := header(tree, "Message-ID", limits).strip():
+        return named
+    others = [header(tree, name, limits) for name in ("Date", "Subject")]
+    return "\n".join([*others, *references_of(tree, limits)])
+
+
 def _written_ms(date: str) -> int:
     try:
         written = parsedate_to_datetime(date)
@@ -148,7 +158,9 @@ def _written_ms(date: str) -> int:
 
 
 def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:
-    """Plain text before HTML, the first of its kind; a mail of neither says nothing."""
+    """Plain text before HTML, the first of its kind that says something; a mail of neither says
+    nothing.
+    """
     leaves = [leaf for leaf in leaves_of(tree, limits) if not _is_attached(leaf)]
     for kind in ("text/plain", "text/html"):
         for leaf in leaves:
@@ -157,7 +169,9 @@ def _text(tree: ParsedMail, limits: MailLimits, *, cut: bool) -> str:
             if cut and leaf is leaves_of(tree, limits)[-1]:
                 raise InvalidInput("the text of the mail is too long", code="mail.too_long")
             text = decoded_text(leaf, limits)
-            return _with_plain_lines(text_of_html(text) if kind == "text/html" else text)
+            plain = _with_plain_lines(text_of_html(text) if kind == "text/html" else text)
+            if plain.strip():
+                return plain
     return ""
 
 
@@ -171,8 +185,9 @@ def _sender(tree: ParsedMail) -> str:
     if len(written) != 1:
         return ""
     text = _QUOTED.sub("", _one_line(str(written[0]))[:_LONGEST_SENDER])
-    found = _ADDRESS.findall(text)
-    return found[0].lower() if len(found) == 1 else ""
+    # Some programs write the address as the name, too.
+    found = {address.lower() for address in _ADDRESS.findall(text)}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _automatic(tree: ParsedMail, limits: MailLimits) -> str:
@@ -192,7 +207,7 @@ def _automatic(tree: ParsedMail, limits: MailLimits) -> str:
         return "an empty Return-Path"
     if tree.get_content_type() == "multipart/report":
         return "a report"
-    return _automatic_subject(header(tree, "Subject", limits))
+    return automatic_subject(header(tree, "Subject", limits))
 
 
 _AUTOMATIC_SUBJECT = re.compile(
@@ -203,8 +218,10 @@ _AUTOMATIC_SUBJECT = re.compile(
 )
 
 
-def _automatic_subject(subject: str) -> str:
-    """Old responders say it nowhere else."""
+def automatic_subject(subject: str) -> str:
+    """How a subject says that no person wrote the mail; empty = it does not. Old responders say it
+    nowhere else.
+    """
     found = _AUTOMATIC_SUBJECT.match(subject.strip())
     return f"the subject begins with {found[1]!r}" if found else ""
 

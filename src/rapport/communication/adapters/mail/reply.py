@@ -16,6 +16,7 @@ from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.parsing import ReadMail, parse_mail, read_mail
 from rapport.communication.adapters.mail.quoting import reply_of
 from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable
+from rapport.communication.arriving.link_names import name_from_link
 from rapport.core.errors import InvalidInput
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
@@ -85,7 +86,8 @@ def meaning_of(
     try:
         tree = parse_mail(raw, limits)
         mail = read_mail(tree, limits, cut=cut)
-        if notice := read_bounce(tree, mail.sender, limits):
+        is_peer = bool(mail.sender) and known.peer_of(mail.sender) is not None
+        if notice := read_bounce(tree, mail.sender, limits, is_peer=is_peer):
             return _bounce(notice, mail, known)
         return _message(mail, known)
     except InvalidInput as error:
@@ -195,7 +197,7 @@ def _links_in(text: str) -> Iterator[SentMail]:
         if number >= _MOST_LINKS:
             return
         message, peer, token = found.groups()
-        yield SentMail("", unquote(message), unquote(peer), token)
+        yield SentMail("", name_from_link(unquote(message)), name_from_link(unquote(peer)), token)
 
 
 def _unusable(mail: ReadMail, code: str, reason: str) -> Unusable:

@@ -34,11 +34,8 @@ def unusable_packet(packet: Packet, id: str, error: InvalidInput) -> Unusable:
     """What is kept of a packet that is no message. One that the broker retains is the same however
     often it is told.
     """
-    if packet.retained:
-        digest = hashlib.blake2b(packet.payload, digest_size=16).hexdigest()
-        id = content_id("mqtt retained", packet.topic, digest)
     return Unusable(
-        id=id,
+        id=_retained_id(packet) if packet.retained else id,
         code=error.code,
         reason=f"{error.message} ({error.hint})" if error.hint else error.message,
         subject=packet.topic[:200],
@@ -87,15 +84,27 @@ class Remembered(msgspec.Struct):
     ids: dict[str, str] = {}
 
     def id_for(self, packet: Packet, fresh: str) -> str:
-        """The id of the packet's message: the one it had when it may have come before."""
+        """The id of the packet's message: the one it had when it may have come before.
+
+        One that the broker retains is told again at every connection. It is a state, not news: it
+        has the id under which it came when it was news, or one made of what it says.
+        """
         mark = _mark(packet)
         if packet.again and mark in self.ids:
             return self.ids[mark]
+        if packet.retained:
+            fresh = self._came_as(mark) or _retained_id(packet)
         self.ids.pop(mark, None)
         self.ids[mark] = fresh
         while len(self.ids) > REMEMBERED:
             del self.ids[next(iter(self.ids))]
         return fresh
+
+    def _came_as(self, mark: str) -> str | None:
+        """The latest id of the same words at the same topic, whatever number they had."""
+        said = mark.partition(" ")[2]
+        same = (id for known, id in reversed(self.ids.items()) if known.endswith(said))
+        return next(same, None)
 
     def to_bytes(self) -> bytes:
         """As it is kept."""
@@ -110,6 +119,11 @@ class Remembered(msgspec.Struct):
             return msgspec.msgpack.decode(kept, type=Remembered)
         except msgspec.DecodeError:
             return Remembered()
+
+
+def _retained_id(packet: Packet) -> str:
+    digest = hashlib.blake2b(packet.payload, digest_size=16).hexdigest()
+    return content_id("mqtt retained", packet.topic, digest)
 
 
 def _mark(packet: Packet) -> str:

@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 
 from rapport.communication.adapters.base import Delivery, Failed, Outcome, OutputAdapter, declared
+from rapport.communication.adapters.contained import Contained, end_contained
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Clock
-from rapport.kernel.tasks import first_of
+from rapport.kernel.tasks import end_firmly, first_of
 from rapport.kernel.telemetry import get_logger
 
 IDLE_MS = 10 * 60_000
+_CLOSE_WITHIN_MS = 5_000
 _log = get_logger(__name__)
 
 Make = Callable[[str], OutputAdapter]
@@ -122,16 +124,23 @@ class Instances:
 
     async def _close_outdated(self) -> int:
         outdated, self._outdated = self._outdated, []
-        for instance in outdated:
-            await self._close(instance)
+        await asyncio.gather(*(self._close(instance) for instance in outdated))
         return len(outdated)
 
     async def _close(self, instance: _Instance) -> None:
+        """One that fails or hangs keeps no others open."""
+        held = Contained(instance.adapter.close)
+        closing: asyncio.Future[None] = asyncio.ensure_future(held)
+        deadline = asyncio.ensure_future(self._clock.sleep(_CLOSE_WITHIN_MS))
         try:
-            await instance.adapter.close()
-        except Exception as error:
-            # One instance that cannot be closed must not keep the others open.
-            _log.error("adapter not closed", adapter=self.name, error=repr(error))
+            await asyncio.wait({closing, deadline}, return_when=asyncio.FIRST_COMPLETED)
+            in_time = closing.done()
+        finally:
+            await end_firmly(deadline)
+            await end_contained(closing, held)
+        why = closing.exception() if in_time and not closing.cancelled() else "it takes too long"
+        if why is not None:
+            _log.error("adapter not closed", adapter=self.name, error=str(why)[:200])
 
 
 def maker_of(kind: type[Any]) -> Make:

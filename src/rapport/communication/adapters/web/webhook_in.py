@@ -7,9 +7,10 @@ right to publish to `input.NAME`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from rapport.channel.push.signing import SENT_AT, SIGNATURE, TIMED_SIGNATURE, is_signed
+from rapport.channel.push.signing import FRESH_MS, SENT_AT, SIGNATURE, TIMED_SIGNATURE, is_signed
 from rapport.communication.adapters.incoming.input_base import Arrival, Intake
 from rapport.communication.adapters.web.settings import WebhookInputSettings
 from rapport.communication.adapters.web.webhook_messages import (
@@ -23,6 +24,7 @@ from rapport.core.message import Message
 
 IDEMPOTENCY_KEY = "idempotency-key"
 _LONGEST_KEY = 256
+_MOST_SEEN = 20_000
 
 
 class WebhookInput:
@@ -33,6 +35,7 @@ class WebhookInput:
     def __init__(self, settings: WebhookInputSettings) -> None:
         self.settings = settings
         self._intake: Intake | None = None
+        self._seen = SeenRequests()
 
     async def start(self, intake: Intake) -> None:
         """From now on the door takes messages."""
@@ -47,7 +50,7 @@ class WebhookInput:
 
         Raises NotAuthenticated for a wrong or old one. `headers` have lower-case names.
         """
-        given = headers.get(TIMED_SIGNATURE.lower()) or headers.get(SIGNATURE.lower())
+        given = _given(headers)
         if not given or not self.settings.secret:
             return False
         sent_at = headers.get(SENT_AT.lower(), "")
@@ -79,23 +82,63 @@ class WebhookInput:
         """
         if self._intake is None:
             raise Unavailable("the input is not running", code="input.not_running")
+        if (arrivals := self._seen.get(self._signature(headers))) is not None:
+            return arrivals
         if events is not None:
             messages = messages_of_events(events, self.settings, self._intake.name)
         else:
             media_type = headers.get("content-type", "")
             messages = messages_of_body(body, media_type, self.settings)
-        return await self._intake.publish(self._named(messages, headers, caller))
+        arrivals = await self._intake.publish(self._named(messages, headers, caller))
+        self._seen.note(self._signature(headers), headers.get(SENT_AT.lower(), ""), arrivals)
+        return arrivals
+
+    def _signature(self, headers: Mapping[str, str]) -> str:
+        """That of a signed request, which was checked before; empty for others."""
+        return _given(headers) if self.settings.secret else ""
 
     def _named(
         self, messages: list[Message], headers: Mapping[str, str], caller: str
     ) -> list[Message]:
         """With ids that follow from what names the request: a replay is dropped as known."""
         assert self._intake is not None
-        given = headers.get(TIMED_SIGNATURE.lower()) or headers.get(SIGNATURE.lower(), "")
-        mark = headers.get(IDEMPOTENCY_KEY, "")[:_LONGEST_KEY] or given
+        mark = headers.get(IDEMPOTENCY_KEY, "")[:_LONGEST_KEY] or _given(headers)
         if not mark:
             return messages
         return [
             message if message.id else named(message, self._intake.name, caller, mark, str(index))
             for index, message in enumerate(messages)
         ]
+
+
+class SeenRequests:
+    """Signed requests that were taken lately, and what became of them. The signature covers time
+    and body only: a copy under another `Idempotency-Key` or `ce-id` has no effect either. After a
+    restart what names the messages serves, and the five minutes.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, tuple[int, Sequence[Arrival]]] = OrderedDict()
+
+    def get(self, signature: str) -> Sequence[Arrival] | None:
+        """What became of the request with that signature; None for one that is new."""
+        found = self._seen.get(signature)
+        return None if found is None else found[1]
+
+    def note(self, signature: str, sent_at: str, arrivals: Sequence[Arrival]) -> None:
+        """Called when it was taken; one of which something was refused may come again."""
+        if not signature or not arrivals or not all(one.accepted for one in arrivals):
+            return
+        sent_ms = int(sent_at)
+        self._seen[signature] = (sent_ms, arrivals)
+        while self._seen:
+            oldest = next(iter(self._seen))
+            # One clock may be ahead and the other behind; what is older is refused as too old.
+            is_over = sent_ms - self._seen[oldest][0] > 2 * FRESH_MS
+            if not is_over and len(self._seen) <= _MOST_SEEN:
+                return
+            del self._seen[oldest]
+
+
+def _given(headers: Mapping[str, str]) -> str:
+    return headers.get(TIMED_SIGNATURE.lower()) or headers.get(SIGNATURE.lower(), "")
