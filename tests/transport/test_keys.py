@@ -226,3 +226,25 @@ def test_two_who_change_a_file_at_once_do_not_overwrite_each_other(tmp_path) -> 
         add_key(path, make_key("ann", "client"))
     assert found.value.code == "keys.changed"
     assert len(load_keys(path)) == 1
+
+
+def test_a_file_that_others_could_read_is_taken_up_when_they_no_longer_can(tmp_path) -> None:
+    path = tmp_path / "keys.toml"
+    add_key(path, make_key("brokers", "network"))
+    watch = KeyFileWatch(path)
+    add_key(path, make_key("station", "client"))
+    path.chmod(0o644)
+    assert not watch.refresh()
+    path.chmod(0o600)  # as the error says
+    assert watch.refresh()
+    assert len(watch.keys) == 2
+
+
+def test_nobody_is_called_what_a_process_is_to_itself(tmp_path) -> None:
+    with pytest.raises(InvalidInput, match="'local' is no owner"):
+        make_key("local", "client")
+    path = tmp_path / "keys.toml"
+    add_key(path, make_key("locals", "client"))
+    path.write_text(path.read_text().replace('"locals"', '"local"'))
+    with pytest.raises(SiteError, match="'local' is no owner"):
+        load_keys(path)

@@ -188,6 +188,7 @@ def test_who_is_on_this_machine_is_known_without_asking_anybody() -> None:
 def test_a_name_is_looked_up_before_it_is_sent_to() -> None:
     async def scenario() -> None:
         assert await resolve(("10.1.2.3", 7)) == ("10.1.2.3", 7)
+        assert await resolve(("2001:DB8:0::A", 7)) == ("2001:db8::a", 7)
         assert await resolve(("localhost", 7)) == ("127.0.0.1", 7)
         with pytest.raises(InvalidInput) as found:
             await resolve(("no-such-host.invalid", 7))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.context_record import EntityRef
-from rapport.core.event import Event
+from rapport.core.event import Event, as_subject
 from rapport.core.ids import content_id
 
 AUDIT_CHANNEL = "context.audit"
@@ -48,7 +48,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             source=source,
             id=content_id(AUDIT_TYPE, source, str(number), data.decode()),
             type=AUDIT_TYPE,
-            subject=self.entity,
+            subject=as_subject(self.entity),
             time=self.until,
             data=data,
         )

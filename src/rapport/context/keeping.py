@@ -146,40 +146,51 @@ class Keeping:
 
     async def close(self) -> None:
         """Keeps what still waits, the rest of the audit and the low-water position."""
-        if batch := self._waiting:
-            self._waiting = []
-            await self._append(batch)
+        while self._waiting:
+            await self._append_first()
         await self.append_audit(all_of_it=True)
         await self.save()
 
     async def _append_waiting(self) -> None:
-        batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+        try:
+            await self._append_first()
+        except Unavailable as error:
+            # Nobody is told that it is kept, nor that it is not: it will be.
+            count = len(self._waiting)
+            _log.error("context updates wait for the disk", count=count, error=str(error))
+            await self._clock.sleep(error.retry_after_seconds * 1_000)
+
+    async def _append_first(self) -> None:
+        """The first of those that wait. They wait until they are on disk, whatever comes between:
+        the log takes each once, however often it is told.
+        """
+        batch = self._waiting[:_AT_ONCE]
         try:
             await self._append(batch)
         except InvalidInput as error:
             await self._append_one_by_one(batch, error)
-        except Unavailable as error:
-            # Nobody is told that it is kept, nor that it is not: it will be.
-            _log.error("context updates wait for the disk", count=len(batch), error=str(error))
-            self._waiting = batch + self._waiting
-            await self._clock.sleep(error.retry_after_seconds * 1_000)
 
     async def _append_one_by_one(self, batch: list[Waiting], error: InvalidInput) -> None:
         """One of them cannot be kept; that one's sender is told."""
         if len(batch) == 1:
-            _log.error("a context update cannot be kept", error=str(error))
-            batch[0].done(error)
-            self.batch_kept()
+            self._refuse(batch[0], error)
             return
         for one in batch:
             try:
                 await self._append([one])
             except InvalidInput as own:
-                one.done(own)
-                self.batch_kept()
+                self._refuse(one, own)
+
+    def _refuse(self, first: Waiting, error: InvalidInput) -> None:
+        _log.error("a context update cannot be kept", error=str(error))
+        del self._waiting[0]
+        first.done(error)
+        self.batch_kept()
 
     async def _append(self, batch: list[Waiting]) -> None:
+        """Of the first that wait."""
         appended = await self._channel.append([_as_event(one) for one in batch])
+        del self._waiting[: len(batch)]
         now_ms = self._clock.now_ms()
         for one, position in zip(batch, appended.positions, strict=True):
             if position:

@@ -10,7 +10,7 @@ from rapport.channel.channel import Channels
 from rapport.channel.finding.by_time import BACKWARDS_MS, position_before
 from rapport.context.keeping import CHANNEL, IDENTITY
 from rapport.core.context_record import CONTEXT_RECORD, ContextRecord, EntityRef
-from rapport.core.event import StoredEvent
+from rapport.core.event import StoredEvent, as_subject
 
 _AT_ONCE = 2_000
 
@@ -36,7 +36,7 @@ async def history(
     """The updates of an entity (and scope, if one is given) that were told from `since` until
     before `until`, in the order of the log. The beginning is searched, the rest is read through.
     """
-    channel, subject = channels.channel(CHANNEL), str(entity)
+    channel, subject = channels.channel(CHANNEL), as_subject(str(entity))
     position = 0 if since is None else await position_before(channel, since)
     while batch := await channel.read_after(position, limit=_AT_ONCE):
         for stored in batch:
@@ -45,7 +45,9 @@ async def history(
             if stored.event.subject != subject or stored.received < (since or 0):
                 continue
             past = _past(stored)
-            if past is not None and scope in ("", past.record.scope):
+            if past is None or past.record.entity != entity:
+                continue
+            if scope in ("", past.record.scope):
                 yield past
         position = batch[-1].position
         if until is not None and batch[-1].received >= until + BACKWARDS_MS:

@@ -6,7 +6,7 @@ Patterns are `ENTITY SCOPE` with `*` and `?`, as in `room/* status`; without a s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import translate
 from typing import Literal
 
@@ -14,10 +14,11 @@ import msgspec
 
 from rapport.core.context_record import EntityRef
 from rapport.core.errors import InvalidInput
+from rapport.transport.keys import RESERVED
 
 Right = Literal["read", "write", "control"]
-LOCAL = "local"
-"""The identity of the broker's own process: it may everything."""
+LOCAL = RESERVED
+"""The identity of the broker's own process: it may everything. No key has an owner of that name."""
 UNPROVEN = ""
 """The identity where nothing is sealed, which is only done within one machine."""
 EVERYBODY = "*"
@@ -42,8 +43,12 @@ _Patterns = tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]
 class ContextRights:
     """The grants in force; who is not named may nothing. Asking costs about a microsecond."""
 
-    def __init__(self, grants: Mapping[str, ContextGrant]) -> None:
+    def __init__(
+        self, grants: Mapping[str, ContextGrant], *, controls: Callable[[str], bool] | None = None
+    ) -> None:
+        """`controls` is asked who else may control, each time."""
         self.grants = dict(grants)
+        self._also_controls = controls
         self._patterns: dict[tuple[str, str], _Patterns] = {}
         for identity, grant in self.grants.items():
             self._patterns[identity, "read"] = _compiled(grant.read)
@@ -59,12 +64,11 @@ class ContextRights:
             self._patterns.setdefault((EVERYBODY, right), ())
 
     @staticmethod
-    def of_key_holders(controllers: Iterable[str] = ()) -> ContextRights:
-        """What holds while a site names no rights: every key reads and writes, those named here
-        (the network's own keys) control.
+    def of_key_holders(is_member: Callable[[str], bool]) -> ContextRights:
+        """What holds while a site names no rights: every key reads and writes, and who holds one of
+        the network's own controls. Keys are exchanged, so it is asked each time.
         """
-        named = dict.fromkeys(controllers, EVERYTHING)
-        return ContextRights({EVERYBODY: READ_AND_WRITE, **named})
+        return ContextRights({EVERYBODY: READ_AND_WRITE}, controls=is_member)
 
     @staticmethod
     def of_this_machine() -> ContextRights:
@@ -78,7 +82,8 @@ class ContextRights:
         if identity == LOCAL or right in self._unbounded:
             return True
         if right == "control" or entity is None:
-            return identity in self._controls or EVERYBODY in self._controls
+            is_named = identity in self._controls or EVERYBODY in self._controls
+            return is_named or (self._also_controls is not None and self._also_controls(identity))
         everybody = self._patterns[EVERYBODY, right]
         patterns = self._patterns.get((identity, right), ()) + everybody
         return bool(patterns) and _matches(patterns, f"{entity.type}/{entity.id}", scope)

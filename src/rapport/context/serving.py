@@ -16,7 +16,7 @@ from rapport.context.broker.effects import Audited, NetworkJoined, NotJoined
 from rapport.context.broker.machine import BrokerMachine
 from rapport.context.broker.settings import BrokerSettings
 from rapport.context.clients.consumer import Located
-from rapport.context.codec import check_record
+from rapport.context.codec import check_question, check_record, encode
 from rapport.context.faults import refusal
 from rapport.context.keeping import Keeping
 from rapport.context.messages import (
@@ -133,9 +133,10 @@ class ContextBroker:
         """Takes a record as a provider's; returned = on disk. `headers` go with its event, such as
         what caused it.
 
-        Raises InvalidInput (not a record, past its validity), NotAllowed, Unavailable.
+        Raises InvalidInput (not a record, too large, past its validity), NotAllowed, Unavailable.
         """
         check_record(record)
+        encode(Put(self._ids, record))  # what no message carries, nobody could be told
         shell = self._shell
         self._ids += 1
         done: asyncio.Future[Status] = self._promise()
@@ -154,7 +155,10 @@ class ContextBroker:
     async def ask(
         self, entity: EntityRef, scope: str, *, within_ms: int = 2_000, identity: str = LOCAL
     ) -> Located:
-        """What is true now, from here or from the network; raises ContextNotFound, NotAllowed."""
+        """What is true now, from here or from the network; raises ContextNotFound, NotAllowed, and
+        InvalidInput for what is no question.
+        """
+        check_question(question := Question(entity, scope))
         shell, what = self._shell, f"{entity} {scope}"
         now = shell.now()
         if not shell.rights.allows(identity, "read", entity, scope):
@@ -163,7 +167,7 @@ class ContextBroker:
             raise refusal(NOT_ALLOWED, "no right to read this", what)
         done: asyncio.Future[Found | Refused] = self._promise()
         self.machine.ask(
-            Question(entity, scope),
+            question,
             now,
             answer=lambda ended: None if done.done() else done.set_result(ended),
             within_ms=within_ms,
@@ -312,7 +316,9 @@ class ContextBroker:
 def _usual_rights(keys: DatagramKeys | None) -> ContextRights:
     if keys is None:
         return ContextRights.of_this_machine()
-    return ContextRights.of_key_holders({key.owner for key in keys if key.kind == "network"})
+    return ContextRights.of_key_holders(
+        lambda owner: any(key.owner == owner and key.kind == "network" for key in keys)
+    )
 
 
 def _check_place(place: Address) -> None:

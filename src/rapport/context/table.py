@@ -137,17 +137,19 @@ class Records:
         return dropped
 
     def sweep(self, wall_ms: int, limit: int = 256) -> list[QuestionKey]:
-        """Frees what is over, at most so many slots at once; says whose slots had their turn."""
+        """Frees what is over, at most so many slots at once; says whose slots had their turn, also
+        by a question or an update that came first.
+        """
         turned: list[QuestionKey] = []
         turns = self._turns
         while turns and turns[0][0] <= wall_ms and limit > 0:
             due, key = heappop(turns)
             limit -= 1
+            turned.append(key)
             slot = self._slots.get(key)
             if slot is None or slot.turn_ms != due:
                 continue  # a turn that was moved; the slot's own is in the heap as well
             self._settle(key, slot, wall_ms)
-            turned.append(key)
         return turned
 
     def next_turn_ms(self) -> int | None:

@@ -57,13 +57,14 @@ def is_loopback(address: Address) -> bool:
 
 
 async def resolve(address: Address) -> Address:
-    """The address with an IP address as its host, which is all that endpoints send to.
+    """The address with an IP address as its host, which is all that endpoints send to, spelled as
+    what comes from there is: whoever waits for an answer compares them.
 
     Raises InvalidInput for a name that nobody knows.
     """
     host, port = address
-    if ip_of(host) is not None:
-        return address
+    if (known := ip_of(host)) is not None:
+        return known.compressed, port
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)

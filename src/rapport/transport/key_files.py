@@ -124,11 +124,12 @@ class KeyFileWatch:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
+    """Another after any change, of its mode too: others may have been let read it till now."""
     try:
         found = path.stat()
     except OSError:
         return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return (found.st_ctime_ns, found.st_size, found.st_ino)
 
 
 def _read(path: Path) -> bytes:

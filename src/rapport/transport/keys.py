@@ -20,6 +20,8 @@ SECRET_BYTES = 32
 FOREVER_MS = 253_402_300_799_999
 """The end of the year 9999."""
 
+RESERVED = "local"
+"""Whoever holds a key of this name would have the rights of the process that hears it."""
 _ID = re.compile(r"[0-9a-f]{16}\Z")
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -58,6 +60,7 @@ def checked_key(
     faults = {
         "the id must be 16 hexadecimal digits": not _ID.match(id),
         "an owner has up to 64 letters, digits and . _ -": not _OWNER.match(owner),
+        f"{RESERVED!r} is no owner, but what a process is to itself": owner == RESERVED,
         "the kind must be network or client": kind not in KINDS,
         f"the secret must be {SECRET_BYTES} bytes": len(secret) != SECRET_BYTES,
         "a key must end after it begins": not 0 <= from_ms < until_ms <= FOREVER_MS,

@@ -198,3 +198,27 @@ def test_the_code_on_the_page_of_searches_runs() -> None:
     page = Path(__file__).parents[3] / "docs/concepts/context-search.md"
     (block,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     exec(compile(block, str(page), "exec"), {})
+
+
+def test_answers_kept_for_repetitions_go_when_their_time_is_over(network, brokers) -> None:
+    names = brokers(2)
+    net = network(from_edges([(names[0], names[1])]))
+    for number in range(50):
+        net.ask(names[0], f"nobody{number}", within_ms=100)
+    net.run(11_000)
+    net.ask(names[0], "nobody", within_ms=100)
+    assert len(net.machines[names[0]]._requests._finished) == 1
+
+
+def test_a_followed_record_is_planned_for_once_however_often_it_changes(network, brokers) -> None:
+    names = brokers(2)
+    net = network(from_edges([(names[0], names[1])]))
+    net.put(names[1], "r1", v=0)
+    watch = m.Watch(7, net.question("r1"), 3_600_000)
+    net.deliver(watch, Sender(("watcher", 1), "x", "client"), names[0])
+    net.run(500)
+    for version in range(200):
+        net.put(names[1], "r1", v=version)
+        net.run(50)
+    net.run(15_000)  # notices that nobody acknowledged are given up
+    assert len(net.machines[names[0]].agenda) < 20

@@ -14,13 +14,14 @@ from rapport.context.messages import (
     Notice,
     Noticed,
     Put,
+    Request,
     Status,
     Unwatch,
     Watch,
 )
 from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.overlay.topology import from_edges, ring
-from rapport.transport.base import Sender
+from rapport.transport.base import Now, Sender
 
 CONSUMER = ("watcher", 1)
 WATCHES = Sender(CONSUMER, "x", "client")
@@ -218,3 +219,93 @@ def test_watches_are_bounded_and_need_the_right_to_read(network, brokers) -> Non
     net.run(5)
     said = [m.status for m, _ in net.inbox[CONSUMER] if isinstance(m, Status)]
     assert said == [RECEIVED, RECEIVED, TOO_BUSY, NOT_ALLOWED]
+
+
+def test_a_holder_that_was_started_anew_is_followed_as_before(network, brokers) -> None:
+    names = brokers(2)
+    net = network(line(names))
+    net.put(names[1], "r1", v=0)
+    net.run(2_000)
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    for version in range(1, 6):
+        net.put(names[1], "r1", v=version)
+        reader.run(200)
+    net.add(names[1]).adopt([names[0]], net.now)
+    net.put(names[1], "r1", v=6)  # as reloaded
+    reader.run(6_000, 50)  # until the watch is renewed
+    net.put(names[1], "r1", v=7)
+    reader.run(500)
+    assert reader.versions()[-2:] == [6, 7]
+
+
+@pytest.mark.parametrize("other", ["update", "request"])
+def test_what_begins_is_told_also_when_the_table_is_used_before_its_turn(
+    network, brokers, other: str
+) -> None:
+    (name,) = brokers(1)
+    net = network(from_edges([], nodes=[name]))
+    machine, now = net.machines[name], net.now
+    machine.handle(Watch(7, net.question("r1"), 60_000), WATCHES, now)
+    room, start = EntityRef("room", "r1"), now.wall_ms + 400
+    client = Sender(("p", 1), "", "client")
+    machine.handle(
+        Put(1, ContextRecord("p", room, "status", start, start + 900, {"v": 1})), client, now
+    )
+    machine.outbox.clear()
+    then = Now(start, now.steady_ms + 400)
+    if other == "update":
+        machine.handle(Put(2, _record("r2", then)), client, then)
+    else:
+        machine.handle(Request(2, net.question("r1")), client, then)
+    machine.tick(Now(start + 1, then.steady_ms + 1))
+    assert [m.record.values for m, _ in machine.outbox if isinstance(m, Notice)] == [{"v": 1}]
+
+
+def test_what_its_provider_took_along_is_followed_where_it_went(network, brokers) -> None:
+    names = brokers(3)
+    net = network(line(names))
+    net.put(names[0], "r1", v=0)
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    reader.run(500)
+    net.put(names[2], "r1", v=1)
+    net.put(names[0], "r1", v=0, valid_ms=50)  # the farewell
+    reader.run(2_000)
+    net.put(names[2], "r1", v=2)
+    reader.run(500)
+    assert reader.versions()[-1] == 2
+
+
+def test_a_copy_that_leads_to_the_broker_of_before_hides_no_change(network, brokers) -> None:
+    names = brokers(3)
+    net = network(line(names))
+    net.put(names[1], "r1", v=0)
+    reader = Reader(net)
+    net.ask(names[0], "r1")  # leaves a copy
+    assert names[0] in net.holders("r1")
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    reader.run(500)
+    net.put(names[2], "r1", v=1)
+    net.put(names[1], "r1", v=0, valid_ms=50)  # the farewell
+    reader.run(2_000)
+    net.put(names[2], "r1", v=2)
+    reader.run(500)
+    assert reader.versions()[-1] == 2
+
+
+def _record(name: str, now: Now) -> ContextRecord:
+    wall = now.wall_ms
+    return ContextRecord("p", EntityRef("room", name), "status", wall, wall + 60_000, {"v": 0})
+
+
+def test_what_stands_here_for_another_protocol_is_watched_here(network, brokers) -> None:
+    names = brokers(2)
+    net = network(line(names))
+    table = net.machines[names[1]].table
+    table.put(net.record("r1", v=1), net.now.wall_ms, holder=names[1])
+    reader = Reader(net)
+    net.deliver(Watch(7, net.question("r1"), 600_000), WATCHES, names[0])
+    reader.run(500)
+    assert net.machines[names[1]].status().watchers == 1
+    assert reader.versions() == [1]

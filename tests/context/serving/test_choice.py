@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from rapport.context.clients.choice import BrokerChoice
 from rapport.context.settings import ClientSettings
 from rapport.kernel.chance import Chance
@@ -96,3 +98,13 @@ def test_clients_that_start_together_spread_over_similar_brokers() -> None:
         play(choice, fixed(near=1.0, other=1.1), 0, 200)
         chosen.add(choice.current)
     assert chosen == {NEAR, OTHER}
+
+
+@pytest.mark.parametrize("round_trip_ms", [260, 400, 600, 900])
+def test_brokers_that_are_all_far_away_are_chosen_from_as_well(round_trip_ms: float) -> None:
+    choice = BrokerChoice([FAR, OTHER], SETTINGS, Chance(1), 0)
+    world = fixed(far=round_trip_ms, other=round_trip_ms + 800)
+    play(choice, world, 0, 3_000)
+    assert choice.current == FAR
+    assert choice.candidates[FAR].round_trip_ms == pytest.approx(round_trip_ms, abs=2)
+    assert play(choice, world, 3_000, 30_000) == [FAR]

@@ -20,6 +20,8 @@ from rapport.context.api import (
     ContextRecord,
 )
 from rapport.core.errors import InvalidInput, Unavailable
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import SystemClock
 
 QUICK = ClientSettings(look_every_ms=200, lease_ms=900)
 
@@ -79,6 +81,40 @@ def test_two_updates_in_one_millisecond_are_told_in_order(line_of_brokers: Openi
             )
             assert both[0].valid_from < both[1].valid_from
             await provider.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_announced_does_not_put_off_what_is_told_now(line_of_brokers: Opening) -> None:
+    async def scenario() -> None:
+        async with line_of_brokers(1) as (broker,):
+            provider = await ContextProvider.open([broker.address], name="station")
+            async with provider, await ContextConsumer.open([broker.address]) as consumer:
+                later = SystemClock().now_ms() + 3_600_000
+                await provider.update(
+                    "room/r3", "status", {"n": 9}, valid_for_ms=60_000, valid_from=later
+                )
+                await provider.update("room/r3", "status", {"n": 1}, valid_for_ms=60_000)
+                located = await consumer.request("room/r3", "status", within_ms=500)
+                assert located.record.values == {"n": 1}
+
+    asyncio.run(scenario())
+
+
+def test_a_clock_that_was_far_ahead_is_believed_again_when_it_is_set(
+    line_of_brokers: Opening,
+) -> None:
+    async def scenario() -> None:
+        async with line_of_brokers(1) as (broker,):
+            clock = SystemClock()
+            clock.now_ms = lambda: SystemClock().now_ms() + 3_600_000  # type: ignore[method-assign]
+            provider = await ContextProvider.open([broker.address], name="station", clock=clock)
+            async with provider, await ContextConsumer.open([broker.address]) as consumer:
+                await provider.update("room/r3", "status", {"n": 0}, valid_for_ms=60_000)
+                clock.now_ms = SystemClock().now_ms  # type: ignore[method-assign]
+                await provider.update("room/r3", "status", {"n": 1}, valid_for_ms=60_000)
+                located = await consumer.request("room/r3", "status", within_ms=500)
+                assert located.record.values == {"n": 1}
 
     asyncio.run(scenario())
 
@@ -204,6 +240,154 @@ def test_an_old_broker_forgets_what_its_provider_took_along(line_of_brokers: Ope
     asyncio.run(scenario())
 
 
+def _change(provider: ContextProvider, to: ContextBroker) -> None:
+    """As the choice of a client does, at a moment that a test says."""
+    before, link = provider.broker, provider._link
+    link.choice._change_to(to.address)
+    link._follow(before, 0.0)
+
+
+async def _two_and_a_provider(
+    one: ContextBroker, other: ContextBroker
+) -> tuple[ContextProvider, ContextBroker, ContextBroker]:
+    """A provider, the broker of its choice, and the other."""
+    provider = await ContextProvider.open([one.address, other.address], name="station")
+    await provider.update("room/r3", "status", {"n": 0}, valid_for_ms=60_000)
+    first, second = (one, other) if provider.broker == one.address else (other, one)
+    return provider, first, second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pause_ms", [0, 20, 300])
+def test_what_a_provider_told_is_there_when_it_changes_back_again(
+    line_of_brokers: Opening, pause_ms: int
+) -> None:
+    async def scenario() -> None:
+        async with line_of_brokers(1) as (one,), line_of_brokers(1) as (other,):
+            provider, first, second = await _two_and_a_provider(one, other)
+            async with provider:
+                for number in range(200):
+                    await provider.update(f"room/x{number}", "s", {"n": 0}, valid_for_ms=60_000)
+                _change(provider, second)
+                await asyncio.sleep(pause_ms / 1_000)
+                _change(provider, first)
+                await _until(lambda: second.status().records == 0)
+                await asyncio.sleep(0.2)
+                assert first.status().records == 201
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_gone_delays_nothing_that_is_carried_along(
+    line_of_brokers: Opening,
+) -> None:
+    async def scenario() -> None:
+        async with line_of_brokers(1) as (one,), line_of_brokers(1) as (other,):
+            provider, first, second = await _two_and_a_provider(one, other)
+            async with provider:
+                for number in range(500):
+                    await provider.update(f"room/x{number}", "s", {"n": 0}, valid_for_ms=60_000)
+                await first.close()
+                _change(provider, second)
+                await _until(lambda: second.status().records == 501, 4.0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead_ms", [-400, 400])
+def test_an_old_broker_forgets_also_when_its_clock_differs(
+    line_of_brokers: Opening, ahead_ms: int
+) -> None:
+    async def scenario() -> None:
+        async with line_of_brokers(1) as (one,), line_of_brokers(1) as (other,):
+            provider, first, second = await _two_and_a_provider(one, other)
+            clock = first._shell.clock
+            now_ms = clock.now_ms
+            clock.now_ms = lambda: now_ms() + ahead_ms  # type: ignore[method-assign]
+            async with provider:
+                _change(provider, second)
+                await _until(lambda: second.status().records == 1)
+                await _until(lambda: first.status().records == 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_farewell_is_not_newer_than_what_the_provider_told_meanwhile(
+    line_of_brokers: Opening,
+) -> None:
+    async def scenario() -> None:
+        async with line_of_brokers(1) as (one,), line_of_brokers(1) as (other,):
+            provider, first, second = await _two_and_a_provider(one, other)
+            told: list[ContextRecord] = []
+            put = first.machine.table.put
+
+            def taking(record: ContextRecord, *arguments: Any, **options: Any) -> Any:
+                told.append(record)
+                return put(record, *arguments, **options)
+
+            first.machine._updates._place.table = _Table(  # type: ignore[assignment]
+                first.machine.table, taking
+            )
+            tell = provider._put
+
+            async def slowly(*arguments: Any, **options: Any) -> None:
+                await tell(*arguments, **options)
+                await asyncio.sleep(0.02)
+
+            provider._put = slowly  # type: ignore[method-assign]
+            async with provider:
+                _change(provider, second)
+                await asyncio.sleep(0)  # it has begun to carry along what was told
+                newer = await provider.update("room/r3", "status", {"n": 1}, valid_for_ms=60_000)
+                await _until(lambda: bool(told))
+                assert told[0].rank() <= newer.rank()
+                assert told[0].valid_until <= newer.valid_until
+
+    asyncio.run(scenario())
+
+
+class _Table:
+    """A table whose `put` is seen."""
+
+    def __init__(self, table: Any, put: Any) -> None:
+        self._table, self.put = table, put
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+@pytest.mark.slow
+def test_a_periodic_subscription_goes_on_when_its_broker_was_started_anew(
+    line_of_brokers: Opening,
+) -> None:
+    async def scenario() -> None:
+        got: list[ContextRecord] = []
+        async with line_of_brokers(1) as (broker,):
+            address = broker.address
+            provider = await ContextProvider.open([address], name="station")
+            consumer = await ContextConsumer.open([address], settings=QUICK)
+
+            async def follow() -> None:
+                async for record in consumer.subscribe("room/r3", "status", every_ms=50):
+                    got.append(record)
+
+            async with provider, consumer:
+                await provider.update("room/r3", "status", {"n": 0}, valid_for_ms=60_000)
+                following = asyncio.create_task(follow())
+                await _until(lambda: len(got) >= 30)
+                await broker.close()
+                again = await ContextBroker.open(address, clock=SystemClock(), chance=Chance(9))
+                await provider.update("room/r3", "status", {"n": 1}, valid_for_ms=60_000)
+                await _until(lambda: got[-1].values == {"n": 1}, 1.0)
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+                await again.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.slow
 def test_a_controller_joins_lets_leave_and_sees(line_of_brokers: Opening) -> None:
     async def scenario() -> None:
@@ -220,6 +404,25 @@ def test_a_controller_joins_lets_leave_and_sees(line_of_brokers: Opening) -> Non
                 with pytest.raises(Unavailable) as alone:
                     await controller.join(one.address, [("127.0.0.1", 9)])
                 assert alone.value.code == "context.not_joined"
+
+    asyncio.run(scenario())
+
+
+def test_an_address_may_be_spelled_in_any_way() -> None:
+    async def scenario() -> None:
+        async def opened(seed: int) -> ContextBroker:
+            return await ContextBroker.open(("::1", 0), clock=SystemClock(), chance=Chance(seed))
+
+        try:
+            one, other = await opened(1), await opened(2)
+        except Unavailable:
+            pytest.skip("no IPv6 here")
+        spelled = ("0:0:0:0:0:0:0:1", one.address[1])
+        assert await other.join([spelled]) == (one.address,)
+        async with await ContextController.open([spelled]) as controller:
+            assert (await controller.status(spelled)).address == one.status().address
+        await other.close()
+        await one.close()
 
     asyncio.run(scenario())
 

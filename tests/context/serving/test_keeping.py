@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rapport.channel.backends.memory import open_memory
 from rapport.context.keeping import CHANNEL, Keeping
 from rapport.core.context_record import ContextRecord, EntityRef
-from rapport.core.errors import ChannelUnavailable, RapportError
+from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock, settle
+from rapport.kernel.tasks import Tasks
 
 
 def record(n: int, clock: ManualClock, *, name: str = "r") -> ContextRecord:
@@ -124,6 +126,70 @@ def test_records_of_other_nodes_are_history_here_and_nothing_else(clock: ManualC
         await channels.channel(CHANNEL).append([foreign])
         keeping = await Keeping.open(channels, clock)
         assert await keeping.recall() == []
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_disk_that_fills_while_a_bad_update_is_sorted_out_loses_none(clock: ManualClock) -> None:
+    async def scenario() -> None:
+        channels = open_memory(clock)
+        keeping = await Keeping.open(channels, clock)
+        append, calls = keeping._channel.append, 0
+
+        async def failing(events: Sequence[Event]) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                raise ChannelUnavailable("disk full")
+            if any(event.subject == "room/bad" for event in events):
+                raise InvalidInput("out of bounds")
+            return await append(events)
+
+        keeping._channel.append = failing  # type: ignore[method-assign]
+        done: dict[str, RapportError | None] = {}
+        names = ["r0", "r1", "bad", "r2"]
+        tasks = Tasks(clock)
+        tasks.start("keeping", keeping.run)
+        for n, name in enumerate(names):
+            noted = partial(done.__setitem__, name)
+            keeping.keep(record(n, clock, name=name), "ana", noted)
+        for _ in range(20):
+            await settle()
+            await clock.advance(2_000)
+        await tasks.stop()
+        assert {name: error is None for name, error in done.items()} == {
+            "r0": True,
+            "r1": True,
+            "bad": False,
+            "r2": True,
+        }
+        await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_being_appended_when_a_broker_closes_is_kept(clock: ManualClock) -> None:
+    async def scenario() -> None:
+        channels = open_memory(clock)
+        keeping = await Keeping.open(channels, clock)
+        append, may_write = keeping._channel.append, asyncio.Event()
+
+        async def slow(events: Sequence[Event]) -> Any:
+            await may_write.wait()
+            return await append(events)
+
+        keeping._channel.append = slow  # type: ignore[method-assign]
+        done: list[RapportError | None] = []
+        tasks = Tasks(clock)
+        tasks.start("keeping", keeping.run)
+        keeping.keep(record(1, clock), "ana", done.append)
+        await settle()
+        await tasks.stop()
+        may_write.set()
+        await keeping.close()
+        assert done == [None]
+        assert channels.channel(CHANNEL).last_position() == 1
         await channels.close()
 
     asyncio.run(scenario())

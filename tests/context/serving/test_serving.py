@@ -133,6 +133,65 @@ def test_a_put_that_cannot_be_is_refused_and_says_why(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    "values", [{"n": 2**64}, {"n": [{"m": -(2**63) - 1}]}, {"text": "x" * 300_000}]
+)
+def test_what_no_message_can_carry_is_not_taken(tmp_path: Path, values: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with kept_broker(tmp_path) as broker:
+            now = SystemClock().now_ms()
+            with pytest.raises(InvalidInput) as refused:
+                await broker.put(ContextRecord("p", ROOM, "status", now, now + 60_000, values))
+            assert refused.value.code == "context.bad_message"
+            assert broker.status().records == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("scope", ["", "s" * 257])
+def test_a_question_that_cannot_be_is_refused_and_says_why(scope: str) -> None:
+    async def scenario() -> None:
+        broker = await ContextBroker.open(ANYWHERE, clock=SystemClock(), chance=Chance(1))
+        consumer = await ContextConsumer.open([broker.address])
+        with pytest.raises(InvalidInput, match="scope"):
+            await broker.ask(ROOM, scope, within_ms=200)
+        with pytest.raises(InvalidInput, match="scope"):
+            await consumer.request(ROOM, scope, within_ms=200)
+        with pytest.raises(InvalidInput, match="scope"):
+            await asyncio.wait_for(anext(consumer.subscribe(ROOM, scope)), 0.2)
+        await consumer.close()
+        await broker.close()
+
+    asyncio.run(scenario())
+
+
+def test_names_of_any_characters_are_kept_and_audited(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        odd = EntityRef("room", "a\nb\x00\u202e/\U0001f600")
+        now = SystemClock().now_ms()
+        record = ContextRecord("p", odd, "s\t", now, now + 60_000, {"\x01": "\x02"})
+        async with (
+            kept_broker(tmp_path) as broker,
+            await ContextConsumer.open([broker.address]) as consumer,
+        ):
+            with pytest.raises(ContextNotFound):
+                await consumer.request(odd, "s\t")
+            await broker.put(record)
+            assert (await consumer.request(odd, "s\t")).record == record
+        async with kept_broker(tmp_path) as broker:
+            assert (await broker.ask(odd, "s\t")).record == record
+            assert [one.record async for one in history(_channels(broker), odd)] == [record]
+        reads = [line for line in await lines_of(tmp_path) if line["what"] == "read"]
+        assert {line["entity"] for line in reads} == {str(odd)}
+
+    asyncio.run(scenario())
+
+
+def _channels(broker: ContextBroker) -> Any:
+    assert broker._shell.keeping is not None
+    return broker._shell.keeping._channels
+
+
 def test_reads_are_summed_up_and_updates_named_by_their_places(tmp_path: Path) -> None:
     async def scenario() -> None:
         keys = DatagramKeys([NETWORK, ANA, BEN])
@@ -244,6 +303,23 @@ def test_rights_hold_for_each_identity_on_the_wire() -> None:
             with pytest.raises(NotAllowed):
                 async for _record in ben.subscribe(ROOM, "light"):
                     pass
+        await broker.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_gets_or_loses_a_key_of_the_network_controls_or_does_not() -> None:
+    async def scenario() -> None:
+        south, west = make_key("south", "network"), make_key("west", "network")
+        ring = DatagramKeys([NETWORK, west], own="brokers")
+        broker = await ContextBroker.open(
+            ANYWHERE, clock=SystemClock(), chance=Chance(1), keys=ring
+        )
+        client = make_key("west", "client")
+        ring.replace_with(DatagramKeys([NETWORK, south, client], own="brokers"))
+        assert broker.rights.allows("south", "control", None, "")
+        assert not broker.rights.allows("west", "control", None, "")
+        assert broker.rights.allows("west", "write", ROOM, "status")
         await broker.close()
 
     asyncio.run(scenario())

@@ -11,6 +11,9 @@ from rapport.context.replication import answer_path, choose_marks, worth_a_copy
 from rapport.core.context_record import ContextRecord
 from rapport.transport.base import Address, Now, Sender
 
+MOST_BEHIND_MS = 5_000
+"""A clock that is behind another broker's by no more tells each record when it begins by it."""
+
 
 class Entry(Protocol):
     """Where an answer ends: the broker whose client asked."""
@@ -100,10 +103,24 @@ class Answering:
             place.agenda.others_at(now.steady_ms + record.valid_until - now.wall_ms)
             place.counts["replicated"] += 1
 
+    def _may_go_on(self, found: Found, now: Now) -> bool:
+        """Where the search began it is judged once more, and waited for."""
+        is_entry = len(found.path) == 1
+        return found.record.valid_until > now.wall_ms and (
+            is_entry or found.record.valid_from <= now.wall_ms
+        )
+
     def _back(self, message: Found | Refused, now: Now) -> None:
-        """One step back; at the entry broker to its client. What expired becomes a refusal."""
+        """One step back; at the entry broker to its client. What expired becomes a refusal; what is
+        valid where it was found, but not yet by this clock, goes on when it is.
+        """
         path = message.path
-        if type(message) is Found and not message.record.is_valid_at(now.wall_ms):
+        if type(message) is Found and len(path) > 1:
+            wait_ms = message.record.valid_from - now.wall_ms
+            if 0 < wait_ms <= MOST_BEHIND_MS:
+                self._place.agenda.at(now.steady_ms + wait_ms, self._back, message)
+                return
+        if type(message) is Found and not self._may_go_on(message, now):
             self._place.counts["expired_on_the_way"] += 1
             message = Refused(message.search, message.walker, message.hop, path, NOT_FOUND, EXPIRED)
         if len(path) > 1:

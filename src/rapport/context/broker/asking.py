@@ -23,6 +23,7 @@ _MOST_ROUNDS = 40
 NO_NEIGHBOURS = "this broker has no neighbours to ask"
 DEADLINE = "nothing was found before the deadline"
 EXHAUSTED = "nothing was found"
+NOT_BEGUN = "what was found is not valid yet by this broker's clock"
 
 
 class Search:
@@ -111,8 +112,20 @@ class Asking:
         if record.entity != question.entity or record.scope != question.scope:
             self._place.counts["malformed"] += 1
             return
-        del self._searches[search.id]
-        search.answered(found, now)
+        if record.valid_from > now.wall_ms:
+            self._await_beginning(search, found, now)
+        elif record.valid_until > now.wall_ms:
+            del self._searches[search.id]
+            search.answered(found, now)
+
+    def _await_beginning(self, search: Search, found: Found, now: Now) -> None:
+        """It is valid where it was found; by this clock, which is behind, it is in a moment."""
+        begins_ms = now.steady_ms + (found.record.valid_from - now.wall_ms)
+        if begins_ms >= search.deadline_ms:
+            self._end(search, NOT_FOUND, NOT_BEGUN, now)
+            return
+        search.round += 1  # and none sets out: what was planned for the one before does nothing
+        self._place.agenda.at(begins_ms, self.found, found)
 
     def refused(self, refused: Refused, now: Now) -> None:
         """A walker came home with nothing. When all did, the search has failed, unless some broker

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from rapport.context.broker.agenda import NEVER
+from rapport.context.broker.answering import MOST_BEHIND_MS
 from rapport.context.broker.asking import OWN_CONSUMER, Asking, Ended
 from rapport.context.broker.watching import Watcher, Watching
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import (
+    NOT_FOUND,
     RECEIVED,
     Found,
     Notice,
@@ -35,6 +38,7 @@ class _Upstream:
         "id",
         "identity",
         "notice",
+        "over_ms",
         "pause_ms",
         "question",
         "record",
@@ -47,6 +51,8 @@ class _Upstream:
         self.id, self.question, self.identity = id, question, identity
         self.holder: Address | None = None
         self.record: ContextRecord | None = None
+        self.over_ms = NEVER
+        """When it is looked whether the record is over: planned once, not for each record."""
         self.notice = 0
         self.unanswered = 0
         self.searching = False
@@ -69,6 +75,7 @@ class Following:
         self._upstreams: dict[QuestionKey, _Upstream] = {}
         self._by_id: dict[int, _Upstream] = {}
         watching.begun, watching.ended, watching.fetch = self.begun, self.ended, self.fetch
+        watching.not_here = self.not_here
 
     def __len__(self) -> int:
         """How many questions are followed elsewhere."""
@@ -110,6 +117,15 @@ class Following:
         question, identity = watcher.question, watcher.identity
         self._asking.begin(OWN_CONSUMER, question, within_ms, identity, now, answered)
 
+    def not_here(self, key: QuestionKey, now: Now) -> None:
+        """What was held here is over before its time: its provider may have taken it along."""
+        upstream = self._upstreams.get(key)
+        if upstream is None or upstream.holder is not None or upstream.searching:
+            return
+        if upstream.record is not None:
+            upstream.record = None
+            self._look(upstream, now)
+
     def noticed_change(self, notice: Notice, sender: Sender, now: Now) -> None:
         """The holder says that a record changed."""
         upstream = self._by_id.get(notice.id)
@@ -117,8 +133,9 @@ class Following:
             self._place.send(Unwatch(notice.id), sender.address)
             return
         record = notice.record
-        if sender.address != upstream.holder or record.valid_from > now.wall_ms:
-            return  # by this clock its time has not come; it is told again
+        wait_ms = record.valid_from - now.wall_ms
+        if sender.address != upstream.holder or wait_ms > MOST_BEHIND_MS:
+            return  # by this clock its time is far off; it is told again
         self._place.send(Noticed(notice.id, notice.number), sender.address)
         upstream.unanswered = 0
         asked = upstream.question
@@ -127,6 +144,16 @@ class Following:
             asked.scope,
         ):
             upstream.notice = notice.number
+            if wait_ms > 0:
+                self._place.agenda.at(now.steady_ms + wait_ms, self._changed, upstream, record)
+            else:
+                self._changed(upstream, record, now)
+
+    def _changed(self, upstream: _Upstream, record: ContextRecord, now: Now) -> None:
+        """What the holder noticed of counts by this clock, too."""
+        if self._by_id.get(upstream.id) is upstream:
+            # Older copies here would be found instead when this one is over.
+            self._place.table.void_replicas(record.key(), record.valid_from, now.wall_ms)
             self._learn(upstream, record, now)
 
     def answered(self, status: Status, sender: Sender, now: Now) -> None:
@@ -138,6 +165,8 @@ class Following:
             upstream.unanswered = 0
             upstream.pause_ms = _FIRST_PAUSE_MS
         else:
+            if status.status == NOT_FOUND:
+                self._give_up(upstream, sender.address, now)
             self._look_later(upstream, now)
 
     def lost(self, address: Address, now: Now) -> None:
@@ -178,12 +207,21 @@ class Following:
         self._asking.begin(OWN_CONSUMER, question, _SEARCH_MS, identity, now, answered)
 
     def _found(self, upstream: _Upstream, found: Found, now: Now) -> None:
-        self._learn(upstream, found.record, now)
         if found.holder == self._place.address:
+            self._found_own(upstream, now)
             return
+        self._learn(upstream, found.record, now)
         upstream.holder, upstream.notice, upstream.unanswered = found.holder, 0, 0
         upstream.turn += 1
         self._renew(upstream, upstream.turn, now)
+
+    def _found_own(self, upstream: _Upstream, now: Now) -> None:
+        """Somebody's copy of what was held here; that holds only while it still is."""
+        held = self._place.table.answer(key_of(upstream.question), now.wall_ms)
+        if held is not None and self._watching.is_here(held):
+            self._learn(upstream, held.record, now)
+        else:
+            self._look_later(upstream, now)
 
     def _renew(self, upstream: _Upstream, turn: int, now: Now) -> None:
         if self._by_id.get(upstream.id) is not upstream or upstream.turn != turn:
@@ -212,13 +250,25 @@ class Following:
             return
         upstream.record = record
         self._watching.tell_consumers(key_of(upstream.question), record, now)
-        ends_ms = now.steady_ms + (record.valid_until - now.wall_ms)
-        self._place.agenda.at(ends_ms, self._record_over, upstream, record)
+        self._plan_end(upstream, record, now)
 
-    def _record_over(self, upstream: _Upstream, record: ContextRecord, now: Now) -> None:
+    def _plan_end(self, upstream: _Upstream, record: ContextRecord, now: Now) -> None:
+        ends_ms = now.steady_ms + (record.valid_until - now.wall_ms)
+        if ends_ms < upstream.over_ms:
+            upstream.over_ms = ends_ms
+            self._place.agenda.at(ends_ms, self._record_over, upstream, ends_ms)
+
+    def _record_over(self, upstream: _Upstream, due_ms: float, now: Now) -> None:
         """It ended without a new one: its provider may have gone to another broker."""
-        is_mine = self._by_id.get(upstream.id) is upstream
-        if is_mine and upstream.record is record and not upstream.searching:
+        if self._by_id.get(upstream.id) is not upstream or upstream.over_ms != due_ms:
+            return
+        upstream.over_ms = NEVER
+        record = upstream.record
+        if record is None:
+            return
+        if record.valid_until > now.wall_ms:
+            self._plan_end(upstream, record, now)
+        elif not upstream.searching:
             upstream.record = None
             self._look(upstream, now)
 

@@ -96,7 +96,7 @@ class Looking:
     def have(self, have: Have, sender: Sender, now: Now) -> None:
         """A probe found it: the walk ends here."""
         waiting = self._waiting.get((have.search, have.walker, have.hop))
-        if waiting is None or not have.record.is_valid_at(now.wall_ms):
+        if waiting is None or have.record.valid_until <= now.wall_ms:
             return
         ask, _began = waiting
         if (have.record.entity, have.record.scope) != (ask.question.entity, ask.question.scope):

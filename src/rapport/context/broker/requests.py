@@ -109,9 +109,11 @@ class Requests:
         """Because the answer may be lost, and the same request come once more."""
         if isinstance(answer, Status) and answer.status == TOO_BUSY:
             return
-        self._finished[key] = (answer, now.steady_ms + _REMEMBERED_MS)
-        if len(self._finished) > self._place.settings.limits.remembered:
-            self._finished.popitem(last=False)
+        finished, most = self._finished, self._place.settings.limits.remembered
+        finished[key] = (answer, now.steady_ms + _REMEMBERED_MS)
+        finished.move_to_end(key)
+        while len(finished) > most or next(iter(finished.values()))[1] <= now.steady_ms:
+            finished.popitem(last=False)
 
     def _told_before(self, key: RequestKey, now: Now) -> Answer | Status | None:
         """What this very request was told, while it may be told again."""

@@ -87,7 +87,8 @@ class Updates:
         outcome = place.table.put(record, now.wall_ms)
         if outcome is Outcome.TAKEN:
             place.counts["updates"] += 1
-            place.table.sweep(now.wall_ms, 2)
+            for turned in place.table.sweep(now.wall_ms, 2):
+                self._watching.changed(turned, now)
             entity = record.entity
             self._watching.changed((entity.type, entity.id, record.scope), now)
             if place.settings.replication.invalidate:

@@ -9,6 +9,7 @@ from rapport.context.broker.effects import Audited
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import (
     NOT_ALLOWED,
+    NOT_FOUND,
     RECEIVED,
     TOO_BUSY,
     Notice,
@@ -18,7 +19,7 @@ from rapport.context.messages import (
     Unwatch,
     Watch,
 )
-from rapport.context.table import QuestionKey, key_of
+from rapport.context.table import Held, QuestionKey, key_of
 from rapport.core.context_record import ContextRecord
 from rapport.transport.base import Address, Now, Sender
 
@@ -52,6 +53,9 @@ class Watcher:
         self.lease_ms = 0.0
         """The steady time at which its lease ends."""
         self.number = 0
+        """Of the last notice. Begins at the time of day, so that one who watches anew, such as
+        after a restart of this broker, takes none for a repetition.
+        """
         self.record: ContextRecord | None = None
         """What it was told last."""
         self.tries = 0
@@ -68,7 +72,16 @@ class Watching:
     notice, not a queue.
     """
 
-    __slots__ = ("_by_question", "_per_sender", "_place", "_watchers", "begun", "ended", "fetch")
+    __slots__ = (
+        "_by_question",
+        "_per_sender",
+        "_place",
+        "_watchers",
+        "begun",
+        "ended",
+        "fetch",
+        "not_here",
+    )
 
     begun: Callable[[Watcher, Now], None]
     """Called for each consumer that begins to watch; set by the machine."""
@@ -76,6 +89,8 @@ class Watching:
     """Called when the last consumer of a question ended."""
     fetch: Callable[[Watcher, Now], None]
     """Finds the present record for a periodic watcher, and calls `tell`."""
+    not_here: Callable[[QuestionKey, Now], None]
+    """Called when this broker itself has no valid record (any more) of what is watched here."""
 
     def __init__(self, place: Workplace) -> None:
         self._place = place
@@ -91,7 +106,7 @@ class Watching:
         """Begins or prolongs a watch; one that watches already is told nothing twice."""
         key = (sender.address, watch.id)
         before = self._watchers.get(key)
-        status, why = self._judge(watch, before is None, sender)
+        status, why = self._judge(watch, before is None, sender, now)
         self._place.send(Status(watch.id, status, why), sender.address)
         self._audit(watch, status, sender)
         if status != RECEIVED:
@@ -131,6 +146,8 @@ class Watching:
             for watcher in list(watchers.values()):
                 if not watcher.every_ms:
                     self.tell(watcher, held.record, now)
+        if not self.is_here(held):
+            self.not_here(key, now)
 
     def tell_consumers(self, key: QuestionKey, record: ContextRecord, now: Now) -> None:
         """The holder of a record said that it changed."""
@@ -154,12 +171,19 @@ class Watching:
         watchers = self._by_question.get(key, {}).values()
         return any(not (one.at_holder or one.every_ms) for one in watchers)
 
+    def is_here(self, held: Held | None) -> bool:
+        """Whether the table's answer is this broker's own, or stands for one of another protocol
+        that is known here only.
+        """
+        return held is not None and held.holder in (None, self._place.address)
+
     def is_watched(self, watcher: Watcher) -> bool:
         """Whether it is still one."""
         return self._watchers.get(watcher.key()) is watcher
 
     def _begin(self, watcher: Watcher, now: Now) -> None:
         question = key_of(watcher.question)
+        watcher.number = now.wall_ms
         self._watchers[watcher.key()] = watcher
         self._by_question.setdefault(question, {})[watcher.key()] = watcher
         self._per_sender[watcher.address] += 1
@@ -187,7 +211,7 @@ class Watching:
         if not self.any_consumers(question):
             self.ended(question, now)
 
-    def _judge(self, watch: Watch, is_new: bool, sender: Sender) -> tuple[int, str]:
+    def _judge(self, watch: Watch, is_new: bool, sender: Sender, now: Now) -> tuple[int, str]:
         place, limits = self._place, self._place.settings.limits
         question: Question = watch.question
         by_broker = watch.at_holder and sender.kind == "network"
@@ -200,6 +224,9 @@ class Watching:
             return TOO_BUSY, "this broker has too many watchers"
         if is_new and self._per_sender.get(sender.address, 0) >= limits.watches_per_sender:
             return TOO_BUSY, "you watch too much"
+        held = place.table.answer(key_of(question), now.wall_ms)
+        if by_broker and not self.is_here(held):
+            return NOT_FOUND, "its provider does not give it to this broker any more"
         return RECEIVED, ""
 
     def _lease_over(self, watcher: Watcher, now: Now) -> None:

@@ -36,6 +36,9 @@ class Candidate(msgspec.Struct):
     ping: int = 0
     """The ping under way; 0 for none."""
     pinged_ms: float = 0.0
+    late: int = 0
+    """The last ping that was given up, which may be answered all the same by one far away."""
+    late_ms: float = 0.0
     better_rounds: int = 0
     heard_ms: float = -math.inf
     """When it last sent anything."""
@@ -75,7 +78,7 @@ class BrokerChoice:
         """The pings to send now; unanswered ones are counted, and the choice is made anew."""
         for one in self.candidates.values():
             if one.ping and now_ms - one.pinged_ms >= one.patience_ms():
-                one.ping = 0
+                one.late, one.late_ms, one.ping = one.ping, one.pinged_ms, 0
                 one.misses += 1
         self._decide(now_ms)
         is_round = now_ms >= self._round_ms
@@ -97,10 +100,14 @@ class BrokerChoice:
     def answered(self, address: Address, number: int, load: float, now_ms: float) -> None:
         """A broker answered a ping."""
         one = self.candidates.get(address)
-        if one is None or one.ping != number:
+        if one is None or number not in (one.ping, one.late) or not number:
             return
-        took_ms = max(now_ms - one.pinged_ms, 0.0)
-        one.ping, one.misses, one.load = 0, 0, min(max(load, 0.0), 1.0)
+        if number == one.ping:
+            since_ms, one.ping = one.pinged_ms, 0
+        else:
+            since_ms, one.late = one.late_ms, 0
+        took_ms = max(now_ms - since_ms, 0.0)
+        one.misses, one.load = 0, min(max(load, 0.0), 1.0)
         share = 1 / (one.answers + 1) if one.answers < self._settings.pings else _SMOOTHING
         one.round_trip_ms += share * (took_ms - one.round_trip_ms)
         one.answers += 1

@@ -10,6 +10,7 @@ import msgspec
 
 from rapport.context.clients.link import BrokerLink
 from rapport.context.clients.subscription import ContextSubscription
+from rapport.context.codec import check_question
 from rapport.context.faults import refusal
 from rapport.context.messages import NOT_FOUND, Answer, Message, Question, Request
 from rapport.context.settings import ClientSettings
@@ -74,10 +75,10 @@ class ContextConsumer:
         """What is true now; never a record before or past its validity.
 
         Raises ContextNotFound, NotAllowed, Unavailable (too busy, nobody answers), all within the
-        deadline.
+        deadline; InvalidInput for what is no question.
         """
-        subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
-        question, what = Question(subject, scope), f"{subject} {scope}"
+        question = _question(entity, scope)
+        what = f"{question.entity} {scope}"
         # The broker is given a little less, so that its refusal arrives before we give up.
         margin_ms = min(_MARGIN_MS, within_ms // _MARGIN_SHARE)
 
@@ -108,10 +109,9 @@ class ContextConsumer:
         self, entity: EntityRef | str, scope: str, *, every_ms: int = 0
     ) -> AsyncGenerator[ContextRecord, None]:
         """Each record as it becomes known: on change, or the present one every so often. Goes on
-        over changes of broker; ends when the iterator is closed. Raises NotAllowed.
+        over changes of broker; ends when the iterator is closed. Raises NotAllowed, InvalidInput.
         """
-        subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
-        subscription = ContextSubscription(self._link, Question(subject, scope), every_ms)
+        subscription = ContextSubscription(self._link, _question(entity, scope), every_ms)
         self._subscriptions.append(subscription)
         subscription.start()
         try:
@@ -137,3 +137,11 @@ class ContextConsumer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+def _question(entity: EntityRef | str, scope: str) -> Question:
+    """What brokers understand; they are silent about anything else. Raises InvalidInput."""
+    subject = EntityRef.parse(entity) if isinstance(entity, str) else entity
+    question = Question(subject, scope)
+    check_question(question)
+    return question

@@ -30,9 +30,13 @@ Measure = Callable[[], Values | Awaitable[Values]]
 
 _WITHIN_MS = 5_000
 _AT_ONCE = 64
+_SET_BACK_MS = 2_000
+"""A clock that is set back by no more leaves the order of updates as it is."""
 _LEAST_FORGOTTEN = 1_000
-_FAREWELL_MS, _FAREWELL_WITHIN_MS = 50, 1_000
-"""What the old broker is told last is true for a moment, so that it knows nothing afterwards."""
+_FAREWELLS_MS, _FAREWELL_WITHIN_MS = (50, 2_000), 1_000
+"""What the old broker is told last is true for a moment, so that it knows nothing afterwards; for a
+longer one if that was over when it came: datagrams are lost, and clocks differ.
+"""
 _log = get_logger(__name__)
 
 
@@ -155,9 +159,12 @@ class ContextProvider:
         self, entity: EntityRef, scope: str, values: Values, valid_for_ms: int, start: int | None
     ) -> ContextRecord:
         if start is None:
+            start = self._link.clock.now_ms()
             before = self._told.get((entity, scope))
-            # Later by a millisecond at least: so it wins whatever way it takes.
-            start = max(self._link.clock.now_ms(), before.valid_from + 1 if before else 0)
+            # Later by a millisecond at least: so it wins whatever way it takes. What begins much
+            # later was announced, or told by a clock that was wrong: this is true before it.
+            if before is not None and start <= before.valid_from <= start + _SET_BACK_MS:
+                start = before.valid_from + 1
         record = ContextRecord(self.name, entity, scope, start, start + valid_for_ms, dict(values))
         check_record(record)
         return record
@@ -186,28 +193,60 @@ class ContextProvider:
         self._tasks.start(name, lambda: self._move_all(before))
 
     async def _move_all(self, before: Address) -> None:
-        records = list(self._told.values())
-        for start in range(0, len(records), _AT_ONCE):
-            some = records[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._move(one, before) for one in some))
-
-    async def _move(self, record: ContextRecord, before: Address) -> None:
-        """Tells the new broker, then has the old one forget: else it would answer with this while
-        the new one knows better.
+        """Tells the new broker everything, then has the old one forget it: else it would answer
+        with this while the new one knows better.
         """
+        moved: list[ContextRecord] = []
+        for some in _batches(list(self._told.values())):
+            told = await asyncio.gather(*(self._tell_anew(one) for one in some))
+            moved += [one for one, is_told in zip(some, told, strict=True) if is_told]
+        for some in _batches(moved):
+            heard = await asyncio.gather(*(self._say_farewell(one, before) for one in some))
+            if not any(heard):
+                return  # it is gone, which is why we changed
+
+    async def _tell_anew(self, record: ContextRecord) -> bool:
         try:
             await self._put(record, True, _WITHIN_MS)
-            now = self._link.clock.now_ms()
-            start = max(record.valid_from + 1, now)
-            ended = msgspec.structs.replace(
-                record, valid_from=start, valid_until=start + _FAREWELL_MS
-            )
-            await self._put(ended, False, _FAREWELL_WITHIN_MS, to=before)
-        except RapportError as error:  # mostly: it is gone, which is why we changed
+            return True
+        except RapportError as error:
             _log.info("context was not carried along", error=error.message)
+            return False
+
+    async def _say_farewell(self, record: ContextRecord, before: Address) -> bool:
+        """The same once more, but over in a moment; it begins just after it, so that it counts for
+        no more than what others told since, or we. Whether the old broker took it.
+        """
+        start = record.valid_from + 1
+        for lasts_ms in _FAREWELLS_MS:
+            now = self._link.clock.now_ms()
+            until = min(max(start, now) + lasts_ms, record.valid_until)
+            if self._link.broker == before or until <= max(start, now):
+                return True  # we are back there, or it is over anyway
+            self._let_begin_after(start, record)
+            ended = msgspec.structs.replace(record, valid_from=start, valid_until=until)
+            try:
+                await self._put(ended, False, _FAREWELL_WITHIN_MS, to=before)
+                return True
+            except InvalidInput:
+                continue
+            except RapportError as error:
+                _log.info("the broker of before was not told", error=error.message)
+                return False
+        return False
+
+    def _let_begin_after(self, start: int, record: ContextRecord) -> None:
+        """Told once more to a broker that had its farewell, a record must be newer than that."""
+        key = (record.entity, record.scope)
+        if self._told.get(key) is record and start + 1 < record.valid_until:
+            self._told[key] = msgspec.structs.replace(record, valid_from=start + 1)
 
     def _forget_past(self) -> None:
         """Keeps memory within twice what is valid."""
         now = self._link.clock.now_ms()
         self._told = {key: one for key, one in self._told.items() if one.valid_until > now}
         self._forget_at = 2 * len(self._told) + _LEAST_FORGOTTEN
+
+
+def _batches(records: list[ContextRecord]) -> list[list[ContextRecord]]:
+    return [records[at : at + _AT_ONCE] for at in range(0, len(records), _AT_ONCE)]
