@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rapport.core.knowledge import Knowledge
+from rapport.ensemble.model.host import Host
 from rapport.ensemble.simulation.street_grid import GridSettings, grid_streets
 from rapport.ensemble.simulation.streets import Street, StreetMap
 from rapport.kernel.chance import Chance
+from rapport.kernel.clock import Now
 from rapport.scenarios.car_sharing.cast import CastSettings, draw_cast, make_town
 from rapport.scenarios.car_sharing.matching import LEAD_S, Trip, best_trip, walking_s
 from rapport.scenarios.car_sharing.seats import Booking, Claim, Grant
@@ -28,6 +30,7 @@ from rapport.scenarios.car_sharing.seeking import (
     to_claim,
     vehicle_aboard,
 )
+from rapport.scenarios.car_sharing.town import Town
 from rapport.scenarios.car_sharing.travel import (
     Travel,
     advanced,
@@ -36,6 +39,7 @@ from rapport.scenarios.car_sharing.travel import (
     position,
     standing,
 )
+from rapport.scenarios.car_sharing.vehicles import make_bus
 from rapport.scenarios.car_sharing.watching import Watcher
 
 WALK = 1.4
@@ -266,3 +270,20 @@ def test_what_cannot_be_read_is_not_shown() -> None:
     other = Knowledge("lamp", "n", ("Lamp",), 1, 1, {"position": [0, 0]})
     assert watcher.look([foreign, other], 0.0) == []
     assert watcher.picture().things == ()
+
+
+@pytest.mark.parametrize("stop", [0, 1])
+def test_a_bus_goes_round_also_where_a_map_has_two_places_within_a_metre(stop: int) -> None:
+    streets = StreetMap([(0, 0), (0.2, 0), (500, 0)], [Street(0, 1, 10.0), Street(1, 2, 10.0)])
+    time_ms = [0.0]
+    town = Town(streets, lambda: time_ms[0], Chance(1))
+    bus = make_bus("bus", town, [stop, 2], seats=20)
+    host = Host("bus", [], Chance(1))
+    host.add(bus, Now(0, 0.0))
+    seen = set()
+    for number in range(1, 400):
+        time_ms[0] = number * 500.0
+        host.run(Now(number * 500, time_ms[0]))
+        seen.add(bus.position)
+    assert list(host.faults) == []
+    assert (500.0, 0.0) in seen

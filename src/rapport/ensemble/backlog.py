@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,8 @@ from rapport.kernel.paths import sync_path
 
 MOST_BYTES = 4_096
 """Of the data of one reading, as JSON."""
+FARTHEST_MS = 2**53
+"""Times of readings are nearer to 1970 than that; nodes take no others."""
 _LINES_TO_SPARE = 1_000
 
 
@@ -68,6 +71,8 @@ class Backlog:
         self._change = threading.Lock()
         self._file: IO[bytes] | None = None
         self._path, self._lines = path, 0
+        self._is_torn = False
+        """Whether the file may hold something of a line that could not be written."""
         if path is not None:
             self._restore(path)
             self._rewrite(path)
@@ -75,11 +80,13 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def note(self, data: Any, time_ms: int) -> Reading:
-        """Takes in what was seen; raises InvalidInput for what is not JSON, TooLarge, OSError."""
-        text = _as_json(data)
+    def note(self, data: Any, time_ms: float) -> Reading:
+        """Takes in what was seen, and when, to the ms; raises InvalidInput for what is not JSON, or
+        no time, TooLarge, OSError.
+        """
+        text, seen_ms = _as_json(data), _as_time(time_ms)
         with self._change:
-            reading = Reading(self.last + 1, time_ms, text)
+            reading = Reading(self.last + 1, seen_ms, text)
             self._write(_Line(reading=reading))
             self._append(reading)
             return reading
@@ -141,6 +148,8 @@ class Backlog:
         if line.life:
             self.life = line.life
         if line.reading is not None:
+            if self._waiting and self._waiting[-1].number == line.reading.number:
+                self._waiting.pop()  # refused, as the disk was full, and its number given again
             self._append(line.reading)
         if line.done:
             self.last = max(self.last, line.done)
@@ -156,22 +165,41 @@ class Backlog:
             file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
             file.flush()
             os.fsync(file.fileno())
+        self._is_torn = True
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what a full disk did not take is in the new file, or refused
+                self._file.close()
         os.replace(beside, path)
         sync_path(path.parent)
-        self._file, self._lines = path.open("ab"), len(lines)
+        self._file, self._lines, self._is_torn = path.open("ab"), len(lines), False
 
     def _write(self, line: _Line) -> None:
-        if self._file is not None:
-            self._file.write(msgspec.json.encode(line) + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._lines += 1
+        """On disk, or OSError and as if never written: its number is the next one's."""
+        if self._file is None:
+            return
+        if self._is_torn and self._path is not None:
+            self._rewrite(self._path)
+        self._is_torn = True
+        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._lines, self._is_torn = self._lines + 1, False
 
     def _tidy_up(self) -> None:
         if self._path is not None and self._lines > 2 * len(self._waiting) + _LINES_TO_SPARE:
             self._rewrite(self._path)
+
+
+def _as_time(time_ms: float) -> int:
+    """Checked here: one that no node takes would hold up all that come after it."""
+    is_number = isinstance(time_ms, int | float) and not isinstance(time_ms, bool)
+    if not is_number or not abs(time_ms) < FARTHEST_MS:
+        raise InvalidInput(
+            f"a reading was seen at some ms since 1970, not at {time_ms!r:.60}",
+            code="ensemble.bad_reading",
+            hint="int(time.time() * 1000)",
+        )
+    return int(time_ms)
 
 
 def _as_json(data: Any) -> str:

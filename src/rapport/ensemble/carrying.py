@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.ids import content_id
-from rapport.ensemble.backlog import Backlog, Reading, Receipt
+from rapport.ensemble.backlog import FARTHEST_MS, Backlog, Reading, Receipt
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.ensemble import Ensemble
 from rapport.ensemble.model.fields import Local
@@ -28,6 +28,7 @@ WINDOW = 64
 WINDOW_BYTES = 16_384
 """Of their data together; a quarter of what a component may publish."""
 _MOST = 2**53
+"""Of numbers."""
 
 
 class Carried(Role):
@@ -63,6 +64,8 @@ class Confirming(Ensemble, every="500 ms", writes="coordinator"):
     def exchange(coordinator: Any, member: Any) -> None:
         receipt = member.receipts[coordinator.id]
         known = coordinator.confirmed
+        if receipt.life != coordinator.life:
+            return  # of a life before: another node that has this one is not to be hidden by it
         if receipt.life != known.life or receipt.number > known.number:
             coordinator.confirmed = receipt
 
@@ -81,7 +84,7 @@ class Reader(Component, Carried):
     confirmed: Receipt = Receipt()
     backlog: Local[Backlog] = dataclasses.field(default_factory=Backlog)
 
-    def note(self, data: Any, time_ms: int) -> Reading:
+    def note(self, data: Any, time_ms: float) -> Reading:
         """Something was seen; on its way at the next publication. May be called from any thread."""
         return self.backlog.note(data, time_ms)
 
@@ -132,7 +135,9 @@ def told_by(values: Mapping[str, Any]) -> Told:
             f"this says nothing of readings: {error}", code="ensemble.bad_readings"
         ) from None
     numbers = [one.number for one in told.readings]
-    is_counted = all(0 < one.number < _MOST and abs(one.time_ms) < _MOST for one in told.readings)
+    is_counted = all(
+        0 < one.number < _MOST and abs(one.time_ms) < FARTHEST_MS for one in told.readings
+    )
     if not (told.life or not numbers) or not is_counted or numbers != sorted(set(numbers)):
         raise InvalidInput("readings are not numbered in order", code="ensemble.bad_readings")
     return told

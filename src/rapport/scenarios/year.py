@@ -45,6 +45,8 @@ _MOST_READINGS_A_DAY = 9_000_000
 _LEFT_ALONE = 0.004
 """How often an escort leaves a guest alone in a restricted room during a stay, on a usual day."""
 _VERY_LATE = 1 / 50_000
+_SEED_BITS = 2**64 - 1
+"""Seeds below 0 are seeds, too; numpy takes none."""
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
@@ -69,9 +71,13 @@ class Year(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raises InvalidInput for numbers that nothing can be made of."""
-        self.begin()
-        if not 1 <= self.days <= 36_500:
-            raise InvalidInput(f"{self.days} days cannot be made up", code="year.bad_days")
+        begin = self.begin()
+        if not 1 <= self.days <= min(36_500, (date.max - begin).days):
+            raise InvalidInput(
+                f"{self.days} days from {begin} on cannot be made up",
+                code="year.bad_days",
+                hint="choose 1 to 36,500, all before the year 10000",
+            )
         most = _MOST_READINGS_A_DAY * self.days // 3
         if not 1_000 <= self.readings <= most:
             raise InvalidInput(
@@ -127,7 +133,7 @@ def day_table(year: Year, number: int, pairs: float) -> pa.Table:
     """The readings of one day in arrival order: `id, time, person, x, y`; `pairs` is the year's."""
     house = House.of(pairs)
     day = year.begin() + timedelta(number)
-    chance = np.random.default_rng([year.seed, number])
+    chance = np.random.default_rng([year.seed & _SEED_BITS, number])
     stays = _Stays(chance, day, pairs, house)
     start_ms = (day - _EPOCH).days * _DAY_MS
     times, who, x, y = stays.readings(start_ms)

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,46 @@ def test_a_torn_last_line_is_forgotten_and_a_torn_other_line_is_refused(tmp_path
     assert refused.value.code == "ensemble.bad_backlog"
 
 
+@pytest.mark.parametrize("is_left", [False, True], ids=["gone", "left in the file"])
+def test_a_reading_that_a_full_disk_refused_leaves_nothing_that_a_restart_would_stumble_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    path = tmp_path / "backlog"
+    backlog = Backlog(path)
+    backlog.note({"n": 1}, 1)
+
+    def is_full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("rapport.ensemble.backlog.os.fsync", is_full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no space"):
+                backlog.note({"n": "refused"}, 2)
+    whole = path.read_bytes()
+    assert backlog.note({"n": 2}, 3).number == 2
+    backlog.close()
+    if is_left:  # as versions before left it
+        path.write_bytes(whole + b"".join(path.read_bytes().splitlines(keepends=True)[-1:]))
+    after = Backlog(path)
+    assert [(one.number, told_number(one.data)) for one in after.first(9, 999)] == [(1, 1), (2, 2)]
+    after.close()
+
+
+def test_a_node_that_knows_only_a_life_before_does_not_hide_what_another_has() -> None:
+    line = Line(None)
+    line.note()
+    line.run()
+    for version in (1, 2, 3):
+        for node, receipt in (("hall", (line.reader.life, 1)), ("yard", ("a life before", 7))):
+            values = {"receipts": {"door": receipt}}
+            said = Knowledge(node, node, ("Collecting",), version, line.time_ms, values)
+            assert line.device.replace(said, line.now())
+        line.run()
+    assert line.reader.confirmed == Receipt(line.reader.life, 1)
+    assert not line.reader.readings
+
+
 def test_a_file_that_was_confirmed_often_stays_small(tmp_path: Path) -> None:
     path = tmp_path / "backlog"
     backlog = Backlog(path)
@@ -255,3 +297,23 @@ def test_readings_that_cannot_travel_are_refused_where_they_are_noted(data: Any,
     with pytest.raises(InvalidInput) as refused:
         Backlog().note(data, 0)
     assert refused.value.code == code
+
+
+@pytest.mark.parametrize("time_ms", [1.7e18, -(2**53), float("nan"), None, True, "now"], ids=repr)
+def test_a_time_that_no_node_takes_is_refused_where_it_is_noted(
+    tmp_path: Path, time_ms: Any
+) -> None:
+    with closing(Backlog(tmp_path / "backlog")) as backlog, pytest.raises(InvalidInput) as refused:
+        backlog.note({}, time_ms)
+    assert (refused.value.code, bool(refused.value.hint)) == ("ensemble.bad_reading", True)
+    with closing(Backlog(tmp_path / "backlog")) as after:
+        assert len(after) == 0
+
+
+def test_a_time_with_parts_of_a_millisecond_travels_without_them(tmp_path: Path) -> None:
+    reader = Reader(id="door", backlog=Backlog(tmp_path / "backlog"))
+    reader.note({}, 1_772_442_845_300.7)
+    reader.backlog.close()
+    with closing(Backlog(tmp_path / "backlog")) as after:
+        (kept,) = after.first(9, 999)
+    assert (kept.time_ms, type(kept.time_ms)) == (1_772_442_845_300, int)

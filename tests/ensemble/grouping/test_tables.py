@@ -78,6 +78,19 @@ def test_members_are_forgotten_by_the_age_that_the_table_says() -> None:
     assert peers.groupers("red", at(3.1)) == ()
 
 
+def test_a_grouper_that_begins_anew_with_its_clock_set_back_is_believed_within_three_periods() -> (
+    None
+):
+    peers = GroupPeers(GroupingSettings())
+    hour_ms = 3_600_000
+    table = GroupTable("red", (GROUPER,), entries(1), 0, 1)
+    assert peers.apply(table, GROUPER, 2 * hour_ms, at(0))
+    assert not peers.apply(table, GROUPER, hour_ms + 5_000, at(1))
+    assert peers.apply(table, GROUPER, hour_ms + 15_000, at(3))
+    assert not peers.apply(table, GROUPER, hour_ms + 10_000, at(3.5))
+    assert ports(peers, 3.5) == [1]
+
+
 def test_a_group_that_is_left_is_told_twice_and_has_no_peers() -> None:
     peers = GroupPeers(GroupingSettings())
     peers.apply(GroupTable("red", (GROUPER,), entries(1), 0, 1), GROUPER, 1, at(0))

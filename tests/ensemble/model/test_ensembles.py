@@ -410,6 +410,33 @@ def test_an_evaluation_that_hangs_harms_nobody_and_is_not_started_again(
     assert one.seen == {"x": 1.0, "far": 70.0}
 
 
+class Census(Ensemble, every="1 s", writes="coordinator"):
+    coordinator: Guard
+    member: Hot
+
+    def membership(coordinator: Any, member: Any) -> bool:
+        return True
+
+    def exchange(coordinator: Any, member: Any) -> None:
+        coordinator.count += 1
+
+
+def test_what_an_evaluation_found_for_one_is_not_given_to_another_that_took_its_name(
+    make_host: MakeHost, at: At, knowledge: MakeKnowledge
+) -> None:
+    host, one, other = make_host(Census), guard(), guard()
+    host.add(one, at(0))
+    host.replace(knowledge("far", "Hot", degrees=70), at(1))
+    (call,) = host.tick(at(1_000))
+    found = run_call(call)
+    host.remove("g")
+    host.add(other, at(1_100))
+    host.finished(call, found, at(1_200))
+    assert (one.count, other.count) == (0, 0)
+    host.run(at(2_000))
+    assert other.count == 1
+
+
 def test_the_trace_tells_each_pair_and_each_process(
     make_host: MakeHost, at: At, knowledge: MakeKnowledge
 ) -> None:

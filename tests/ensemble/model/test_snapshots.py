@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.core.errors import InvalidInput
+from rapport.core.event import MAX_NAME
 from rapport.ensemble import Component, Ensemble, Local, Role
+from rapport.ensemble.codec import MAX_DEPTH, MAX_MESSAGE, MAX_WORDS, decode, encode, values_of
 from rapport.ensemble.messages import Published
 from rapport.ensemble.model.host import Host
 from rapport.ensemble.model.reading import Reading
@@ -192,3 +195,30 @@ def test_a_component_whose_knowledge_cannot_be_copied_harms_only_itself(
     host.run(at(1_000))
     assert good.thing == "bad"
     assert "there is only one" in next(iter(host.faults)).message
+
+
+@pytest.mark.parametrize("name", ["most_bytes", "most_levels"])
+def test_more_than_a_message_carries_cannot_be_allowed(name: str, make_host: MakeHost) -> None:
+    for value in (0, 10**7):
+        with pytest.raises(InvalidInput) as refused:
+            make_host(**{name: value})
+        assert refused.value.code == "ensemble.bad_settings"
+
+
+def test_as_much_as_may_be_allowed_is_read_at_the_other_end(make_host: MakeHost, at: At) -> None:
+    class Box(Component):
+        content: Any = None
+
+    host = make_host(most_bytes=MAX_MESSAGE - 131_072, most_levels=MAX_DEPTH)
+    nested: Any = "x" * 900_000
+    for _ in range(MAX_DEPTH):
+        nested = [nested]
+    host.add(Box(id="b", content=nested), at(0))
+    snapshot = host.snapshot("b")
+    assert snapshot is not None
+    assert snapshot.values == {"content": nested}
+    roles = ("r" * MAX_NAME,) * MAX_WORDS
+    message = Published("b", 1, 1, "n" * MAX_NAME, roles, snapshot.body, None, roles)
+    heard = decode(encode(message))
+    assert isinstance(heard, Published)
+    assert values_of(heard.body) == {"content": nested}

@@ -131,6 +131,26 @@ def test_changes_are_told_with_their_values_and_a_listener_that_fails_harms_noth
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("letters", [10, 5_000], ids=["whole", "in parts"])
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
+def test_own_versions_are_told_whether_sent_whole_or_in_parts_or_to_nobody(
+    opened: Opened, letters: int, others: int
+) -> None:
+    async def scenario() -> None:
+        published: list[Knowledge] = []
+        async with opened() as world:
+            first = await world.person("a", on_published=published.append)
+            world.people["a"].name = "x" * letters
+            for number in range(others):
+                await world.person(f"b{number}", join=[first.address])
+            await world.until(lambda: len(published) >= 3)
+            assert published[-1].values["name"] == "x" * letters
+            versions = [one.version for one in published]
+            assert versions == sorted(set(versions))
+
+    asyncio.run(scenario())
+
+
 def test_components_that_raise_and_hang_are_faults_and_the_rest_goes_on(
     opened: Opened, broken: type[Component], gate: threading.Event
 ) -> None:

@@ -37,6 +37,7 @@ def test_loss_takes_more_rounds() -> None:
 def test_the_seed_decides() -> None:
     assert spread_rumour(999, seed=7) == spread_rumour(999, seed=7)
     assert spread_rumour(999, seed=7) != spread_rumour(999, seed=8)
+    assert spread_rumour(999, seed=-1) == spread_rumour(999, seed=-1)
 
 
 def test_one_node_knows_it_without_any_round() -> None:

@@ -102,6 +102,8 @@ class GossipMachine:
         """Newer versions that came; the shell empties this very list."""
         self.counts: Mapping[str, int] = place.counts
         self.buffer: ReceptionBuffer = place.buffer
+        self.on_published: Callable[[Published], None] | None = None
+        """Is told of each version of an own component, whether or not it is sent to anybody."""
         self._entries = place.entries
         self._source, self._boundary = source, boundary
         self._strategy = strategy or Probabilistic(settings.probability, chance)
@@ -346,6 +348,8 @@ class GossipMachine:
         place.own[component] = version
         entry = self._entries.get(component) or place.known(component, now)
         self._hold_own(message, entry, why, now)
+        if self.on_published is not None:
+            self.on_published(message)
         if place.radio:
             place.say(message, None)
         if place.ip:

@@ -9,12 +9,12 @@ from rapport.transport.base import Address
 
 
 class _Page:
-    """Members of a group, and until when each may be believed in."""
+    """Members of a group, and until when each, and so the page itself, may be believed in."""
 
-    __slots__ = ("until_ms", "version")
+    __slots__ = ("last_ms", "until_ms", "version")
 
-    def __init__(self, version: int, until_ms: dict[Address, float]) -> None:
-        self.version, self.until_ms = version, until_ms
+    def __init__(self, version: int, until_ms: dict[Address, float], last_ms: float) -> None:
+        self.version, self.until_ms, self.last_ms = version, until_ms, last_ms
 
 
 class _Group:
@@ -105,10 +105,12 @@ class GroupPeers:
             known.pages_from = grouper, table.pages
             known.pages.clear()
         before = known.pages.get(table.page)
-        if before is not None and version <= before.version:
+        # Where nobody on it is believed in any more, a page is no reason to refuse another: its
+        # grouper may have begun anew with a clock set back, and would not be heard for as long.
+        if before is not None and before.last_ms > now.steady_ms and version <= before.version:
             return False
         last_ms = now.steady_ms + self._settings.entry_ms
         until_ms = {entry.address: last_ms - entry.age_ms for entry in table.members}
-        known.pages[table.page] = _Page(version, until_ms)
+        known.pages[table.page] = _Page(version, until_ms, last_ms)
         self.applied += 1
         return True

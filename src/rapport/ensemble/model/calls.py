@@ -24,6 +24,8 @@ RAISED = (Exception, SystemExit)
 class Change(NamedTuple):
     """New values of some fields of a component, and all values that they were made from."""
 
+    of: Component
+    """Not of another one that has the same id since."""
     before: Mapping[str, Any]
     values: dict[str, Any]
 
@@ -89,7 +91,7 @@ class ProcessCall(Call):
             )
         changed = changes_in(worked_on, before)
         _check_writes(cls, plan, changed)
-        return Outcome({self.component: Change(before, checked_values(cls, changed))})
+        return Outcome({self.component: Change(self.of, before, checked_values(cls, changed))})
 
 
 def run_call(call: Call) -> Outcome:

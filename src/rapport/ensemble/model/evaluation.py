@@ -205,11 +205,21 @@ class EvaluationCall(Call):
 class _Side:
     """A component of this node in one evaluation."""
 
-    __slots__ = ("_before", "_cls", "_now_ms", "_trial", "_worked_on", "id", "seen", "version")
+    __slots__ = (
+        "_before",
+        "_cls",
+        "_now_ms",
+        "_of",
+        "_trial",
+        "_worked_on",
+        "id",
+        "seen",
+        "version",
+    )
 
     def __init__(self, component: Component, now_ms: int) -> None:
         self.id, self._cls, self._now_ms = component.id, type(component), now_ms
-        self.version = 0
+        self._of, self.version = component, 0
         self._before = component.__dict__.copy()
         self.seen: Any = scratch(self._before, self._cls, now_ms)
         """What membership sees."""
@@ -229,7 +239,7 @@ class _Side:
     def change(self) -> Change:
         """What the exchanges changed; raises InvalidInput for what cannot be a field's value."""
         changed = changes_in(self.worked_on(), self._before)
-        return Change(self._before, checked_values(self._cls, changed))
+        return Change(self._of, self._before, checked_values(self._cls, changed))
 
     def trial(self) -> Any:
         """A copy for one exchange alone."""

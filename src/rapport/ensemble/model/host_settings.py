@@ -5,6 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from rapport.core.errors import InvalidInput
+from rapport.ensemble.codec import MAX_DEPTH, MAX_MESSAGE
+
+_HIGHEST = {"most_bytes": MAX_MESSAGE - 131_072, "most_levels": MAX_DEPTH}
+"""What a message carries, with room for roles and groups; more would be published to nobody."""
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,4 +43,10 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None and name != "offset_ms" and value < 1:
                 raise InvalidInput(
                     f"{name} cannot be {value}", code="ensemble.bad_settings", hint="at least 1"
+                )
+            if value is not None and value > _HIGHEST.get(name, value):
+                raise InvalidInput(
+                    f"{name} cannot be {value}: no message carries that",
+                    code="ensemble.bad_settings",
+                    hint=f"at most {_HIGHEST[name]}",
                 )

@@ -173,7 +173,7 @@ class Work:
         """Whether a field that is to be changed is no longer what the change was made from."""
         for component_id, change in changes.items():
             hosted = self._hosted.get(component_id)
-            if hosted is None:
+            if hosted is None or hosted.component is not change.of:
                 continue
             values = hosted.component.__dict__
             if any(values.get(name) is not change.before.get(name) for name in change.values):
@@ -183,7 +183,7 @@ class Work:
     def _apply(self, changes: Mapping[str, Change], cause: int) -> None:
         for component_id, change in changes.items():
             hosted = self._hosted.get(component_id)
-            if hosted is not None and change.values:
+            if hosted is not None and hosted.component is change.of and change.values:
                 hosted.changed(change.values, cause)
 
     def _look_who_waits(self) -> None:

@@ -70,7 +70,8 @@ class NodeShell:
         self.recording = recording
         self.figures = GossipFigures(machine.node, clock.now_ms())
         self._alarm = Alarm(clock, self.next_due_ms, self._tick)
-        self._published: dict[str, int] = {}
+        self._published: list[Published] = []
+        machine.gossip.on_published = self._published.append
 
     def begin(self) -> None:
         """Hears and acts from now on."""
@@ -103,6 +104,8 @@ class NodeShell:
             self._members_changed(now)
         if self.machine.changed:
             self._tell_changed(now)
+        if self._published:
+            self._tell_published()
         self._send_all(now)
         self._alarm.look()
 
@@ -188,8 +191,6 @@ class NodeShell:
 
     def _encoded(self, message: Message) -> bytes:
         """The bytes, once for all recipients; none for what cannot be sent."""
-        if type(message) is Published and message.node == self.machine.node:
-            self._note_published(message)
         try:
             return encode(message)
         except InvalidInput as error:
@@ -211,12 +212,13 @@ class NodeShell:
 
     # --- who is told ---
 
-    def _note_published(self, message: Published) -> None:
-        if self.tell_published is None:
-            return
-        if message.version > self._published.get(message.component, 0):
-            self._published[message.component] = message.version
-            self._tell(self.tell_published, message)
+    def _tell_published(self) -> None:
+        """Not from what is sent: a version may go in parts, or to nobody."""
+        published = [*self._published]
+        self._published.clear()
+        if self.tell_published is not None:
+            for message in published:
+                self._tell(self.tell_published, message)
 
     def _tell_changed(self, now: Now) -> None:
         changed = self.machine.changed

@@ -12,6 +12,9 @@ import numpy as np
 
 from rapport.core.errors import InvalidInput
 
+_SEED_BITS = 2**64 - 1
+"""Seeds below 0 are seeds, too; numpy takes none."""
+
 
 class RumourRun(msgspec.Struct, frozen=True):
     """What became of one rumour."""
@@ -45,7 +48,7 @@ def spread_rumour(
             code="ensemble.bad_rumour",
             hint="1 to 100,000,000 nodes, fan-out of 1 or more, loss from 0 to below 1",
         )
-    generator = np.random.Generator(np.random.PCG64(seed))
+    generator = np.random.Generator(np.random.PCG64(seed & _SEED_BITS))
     knows: Any = np.zeros(nodes, dtype=np.bool_)
     knows[0] = True
     informed, messages = [1], 0

@@ -196,7 +196,10 @@ def make_driver(name: str, town: Town, place: int, *, seats: int, opens_ms: floa
 
 
 def make_bus(name: str, town: Town, stops: list[int], *, seats: int, opens_ms: float = 0.0) -> Bus:
-    """A bus at its first check point."""
+    """A bus at its first check point. Of places within one metre, which maps have, the one counts
+    that their spot means.
+    """
+    stops = [town.place_at(town.spot(stop)) for stop in stops]
     travel = standing(stops[0], town.time_ms())
     return Bus(
         id=name,
