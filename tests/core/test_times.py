@@ -34,6 +34,13 @@ def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
     assert "5s" in caught.value.hint
 
 
+@pytest.mark.parametrize("text", ["9" * 400 + "s", "99999999999999999999 days"])
+def test_durations_longer_than_time_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_duration(text)
+    assert caught.value.code == "time.bad_duration"
+
+
 @pytest.mark.parametrize("value", ["", "yesterday", "2026-13-01", "1e3", 2**63])
 def test_what_is_no_time_is_refused(value: str | int) -> None:
     with pytest.raises(InvalidInput) as caught:

@@ -3,7 +3,13 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import InvalidInput
-from rapport.kernel.settings import load_settings, read_secret
+from rapport.kernel.settings import (
+    NodeSettings,
+    check_settings,
+    data_in_force,
+    load_settings,
+    read_secret,
+)
 from rapport.kernel.toml import TomlFile
 
 
@@ -41,3 +47,53 @@ def test_secrets_come_from_files_or_the_environment_only(
     for text in ("s3cret", "file:absent", "env:ABSENT_VARIABLE"):
         with pytest.raises(InvalidInput):
             read_secret(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "environment", "named"),
+    [
+        ("[node]\nport = 70000", {}, {}, r"port in \[node\]"),
+        ("[node]\nport = true", {}, {}, r"port in \[node\]"),
+        ("[node]\nhost = 5", {}, {}, r"host in \[node\]"),
+        ("", {"port": -1}, {}, "--port"),
+        ("", {}, {"RAPPORT_MAX_BATCH": "0"}, "RAPPORT_MAX_BATCH"),
+    ],
+    ids=["file", "flag in file", "text", "flag", "variable"],
+)
+def test_a_value_out_of_bounds_names_where_it_stands(
+    text: str, flags: dict[str, object], environment: dict[str, str], named: str
+) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        load_settings(section(text), flags=flags, environment=environment)  # type: ignore[arg-type]
+
+
+def test_every_fault_of_a_file_is_found_at_its_line() -> None:
+    text = "[node]\nport = 'abc'\ntoken_fil = 'x'\nmax_batch = 0\ndata = 1\nhost = '::1'"
+    text += "\npublic_url = 'node.example.org'"
+    found = check_settings(section(text))  # type: ignore[arg-type]
+    assert sorted((one.line, one.code) for one in found) == [
+        (2, "site.wrong_type"),
+        (3, "site.unknown_key"),
+        (4, "site.out_of_range"),
+        (5, "site.wrong_type"),
+        (7, "url.bad"),
+    ]
+    assert {one.severity for one in found} == {"error"}
+
+
+def test_the_data_directory_alone_follows_the_environment_too() -> None:
+    node = section("[node]\ndata = 'd'\nport = 'abc'")
+    assert data_in_force(node, {}) == "d"  # type: ignore[arg-type]
+    assert data_in_force(node, {"RAPPORT_DATA": "/var/lib/x"}) == "/var/lib/x"  # type: ignore[arg-type]
+    assert data_in_force(section(""), {}) == NodeSettings().data  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("host", "url"), [("::1", "http://[::1]:1"), ("a", "http://a:1")])
+def test_where_the_doors_are(host: str, url: str) -> None:
+    assert NodeSettings(host=host, port=1).local_url() == url
+
+
+def test_a_secret_file_that_is_no_text_is_told_without_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInput, match="it is not text"):
+        read_secret("file:key", tmp_path)

@@ -49,6 +49,17 @@ def test_a_record_that_begins_later_is_no_row_yet() -> None:
     assert answers.rows(asked, 50) == [["r1", "open"]]
 
 
+def test_an_older_copy_found_elsewhere_takes_nothing_back() -> None:
+    answers, asked = ContextAnswers(), question("r1")
+    newer = told("r1", "locked", time=60, since=50, until=100)
+    older = told("r1", "open", time=70, since=10, until=900)
+    answers.take(asked, [newer])
+    assert answers.take(asked, [older]) == []
+    assert answers.rows(asked, 70) == [["r1", "locked"]]
+    late = told("r1", "open", time=100, since=10, until=900)
+    assert answers.take(asked, [late]) == [late], "the newer one is over"
+
+
 def test_the_same_record_from_another_place_is_no_news() -> None:
     answers, asked = ContextAnswers(), question("r1")
     first = told("r1", "open", time=10, until=100)
@@ -97,7 +108,9 @@ def test_no_row_is_ever_past_its_validity(steps: list[Any], after: int) -> None:
         else:
             since, length, status = record
             found = told(identity, status, time=now, since=since, until=since + length)
-            last[identity] = found
+            before = last.get(identity)
+            if before is None or not before.is_valid_at(now) or since >= before.valid_from:
+                last[identity] = found
             answers.take(asked, [found])
         for moment in (now, now + after):
             rows = {row[0]: row[1] for row in answers.rows(asked, moment)}

@@ -237,6 +237,12 @@ def test_events_feed_a_component_and_it_is_told_again_after_a_restart(site: Path
             assert node.ensemble is not None
             hall: Any = node.ensemble.running.machine.host.components["hall"]
             assert hall.places["car/c1"] == [0.0, 0.0]
+        text = (site / "site.toml").read_text()
+        feed = "[[ensemble.feeds]]\n"
+        other = 'channel = "detections"\ncomponent = "hall"\nfield = "known"\nvalue = "none"\n'
+        (site / "site.toml").write_text(text.replace(feed, f"{feed}{other}{feed}", 1))
+        async with running(site) as node:  # also when the site's file has another feed before it
+            await until(lambda: hall_has(node, 2))
 
     asyncio.run(scenario())
 

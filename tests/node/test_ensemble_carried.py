@@ -13,19 +13,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from rapport.channel.backends.memory import open_memory
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event
+from rapport.core.knowledge import Knowledge
 from rapport.core.release import LATE, RELEASES
 from rapport.core.times import format_time
-from rapport.ensemble.backlog import Backlog
+from rapport.ensemble.backlog import Backlog, Receipt
 from rapport.ensemble.carrying import Confirming, Reader
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
+from rapport.node.ensemble_carried import CarriedReadings
 from rapport.node.node import Node
 from rapport.overlay.swim_settings import SwimSettings
+from rapport.site.ensemble_ties import CarriedTie, Chosen
 from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.testing.running import running
 from rapport.transport.base import Address, Endpoint
@@ -183,6 +187,36 @@ def test_each_reading_is_published_once_over_loss_doubling_and_a_restart_of_the_
             await carrier.close()
 
     asyncio.run(scenario())
+
+
+def test_a_device_that_did_not_hear_is_confirmed_again_among_any_number_of_others() -> None:
+    async def scenario() -> None:
+        channels = open_memory(CLOCK)
+        tie = CarriedTie(of=Chosen(component="reader-*"), source="badges")
+        told: list[dict[str, Receipt]] = []
+        carried = CarriedReadings(
+            [tie],
+            channels,
+            lambda channel, events: channels.channel(channel).append(events),
+            collector="collector of house",
+            confirm=told.append,
+        )
+        for number in range(600):
+            await carried.take(version_of(f"reader-{number}"))
+        assert "reader-0" not in told[-1]
+        before = len(told)
+        for _ in range(3):
+            await carried.take(version_of("reader-0"))
+        assert told[-1]["reader-0"] == Receipt("one", 1)
+        assert len(told) == before + 1
+        assert carried.counts.readings == 600
+
+    asyncio.run(scenario())
+
+
+def version_of(device: str) -> Knowledge:
+    values = {"life": "one", "readings": [[1, 1_000, "{}"]]}
+    return Knowledge(device, "device", ("Carried",), 1, 1_000, values)
 
 
 def test_a_reading_that_is_too_late_for_the_policy_is_found_by_its_own_time_once(

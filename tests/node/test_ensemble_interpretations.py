@@ -141,6 +141,33 @@ def test_nodes_that_accept_each_other_agree_on_the_later_change(tmp_path: Path) 
     asyncio.run(scenario())
 
 
+def test_a_later_change_counts_also_where_a_node_has_more_than_it_can_offer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rapport.node.ensemble_interpretations.MOST_OFFERS", 1)
+
+    async def scenario() -> None:
+        async with town(tmp_path) as place:
+            await place.node("old")
+            await place.declare("old", IN_FILE.format("degF"))
+            await until(lambda: "us" in place.shared("old"))
+            first, place._first = place._first, []
+            later = await place.node("later", ["old"])
+            await place.declare("later", FIELDS)
+            await place.declare("later", IN_FILE.format("K"))
+            await until(lambda: "probe" in place.shared("later"))
+            own = place.stamps("later")["us"]
+            place._first += first
+            await place.node("between")
+            assert later.ensemble is not None
+            replicas = later.ensemble.running.machine.host.replicas
+            await until(lambda: "shelf of old" in replicas)
+            await CLOCK.sleep(1_500)
+            assert place.stamps("later")["us"] == own
+
+    asyncio.run(scenario())
+
+
 def test_what_files_declare_is_offered_and_never_taken_from_others(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with town(tmp_path) as place:

@@ -146,3 +146,21 @@ def test_policies_without_sources_and_sources_without_policies_are_told(tmp_path
     (tmp_path / "site.toml").write_text(CHANNELS_ONLY, encoding="utf-8")
     (tmp_path / "heavy.dpl").write_text("concepts\n  sample A\n", encoding="utf-8")
     assert "site.no_sources" in {problem.code for problem in check_site(tmp_path)}
+
+
+def test_the_data_directory_is_that_of_the_running_node(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_site(site).data_directory == site / ".rapport"
+    monkeypatch.setenv("RAPPORT_DATA", str(tmp_path / "elsewhere"))
+    assert load_site(site).data_directory == tmp_path / "elsewhere"
+
+
+def test_a_misspelt_setting_of_the_node_is_an_error(site: Path) -> None:
+    file = site / "site.toml"
+    file.write_text(f'{file.read_text()}\n[node]\ntoken_fil = "secret"\nport = 70000\n')
+    found = [problem for problem in check_site(site) if problem.severity == "error"]
+    assert [problem.code for problem in found] == ["site.unknown_key", "site.out_of_range"]
+    assert "token_file" in found[0].hint
+    with pytest.raises(SiteError):
+        load_site(site)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from rapport.communication.adapters.base import Confirmed, Failed, Sent
 from rapport.communication.adapters.web.page import PageAdapter
 from rapport.communication.adapters.web.settings import PageSettings
 from rapport.communication.arriving.answers import AnswerData, is_answer_token
-from rapport.communication.arriving.inbox_links import inbox_token
+from rapport.communication.arriving.inbox_links import inbox_link, inbox_token
 from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
+from rapport.core.errors import TooFast
 from rapport.core.event import make_event
 from rapport.core.message import Identifier, Message
 from rapport.testing.suites.adapter import make_delivery
@@ -284,6 +286,54 @@ def test_a_wrong_password_leads_back_and_logging_out_ends_the_session(
             answer = await doors.ask("POST", "/inbox/ana", leave, browser)
             assert "Max-Age=0" in answer.headers["set-cookie"]
             assert (await doors.ask("GET", "/inbox/ana", None, browser)).status == 303
+
+    asyncio.run(scenario())
+
+
+def test_one_guesser_behind_a_proxy_on_this_machine_keeps_nobody_else_out(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await log_in(doors)
+            begin = doors.node.authenticating._attempts.begin
+            now_ms = doors.node.clock.now_ms()
+            for number in range(25):
+                with contextlib.suppress(TooFast):
+                    begin(f"peer{number}", "10.0.0.66", now_ms)
+            body = urlencode({"peer": "ana", "password": PASSWORD}).encode()
+            for origin, place in (("10.0.0.66", "/inbox?why=fast"), ("10.0.0.7", "/inbox/ana")):
+                answer = await doors.ask("POST", "/inbox", body, FORM | {"X-Forwarded-For": origin})
+                assert answer.headers["location"] == place
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("peer", ["town/ana", "..", "jürgen"])
+def test_a_person_of_any_name_reaches_their_inbox_by_password_and_by_link(
+    with_doors: Callable[..., Any], peer: str
+) -> None:
+    """Servers undo `%2F` before they take a path apart, and browsers take `..` out of it."""
+
+    async def scenario() -> None:
+        site_text = f'[peers."{peer}"]\naddresses = ["inbox:"]\n'
+        async with with_doors(site_text=site_text) as doors:
+            await waiting(doors, "m1", "Help", peer)
+            await doors.node.logins.set_password(peer, PASSWORD, by="test")
+            body = urlencode({"peer": peer, "password": PASSWORD}).encode()
+            opened = await doors.ask("POST", "/inbox", body, FORM)
+            path = opened.headers["location"]
+            browser = FORM | {"Cookie": opened.headers["set-cookie"].split(";")[0]}
+            page = await doors.ask("GET", path, None, browser)
+            assert b"Help" in page.body
+            sent = urlencode({"message": "m1", "form": form_in(page.body), "answer": "yes"})
+            taken = await doors.ask("POST", path, sent.encode(), browser)
+            assert taken.headers["location"] == f"{path}?note=answered"
+            secret, now = doors.node._parts.communication.secret, doors.node.clock.now_ms()
+            link = inbox_link("", secret, peer, now + 60_000)
+            assert (await doors.ask("GET", link)).status == 200
+            async with connect(doors.url.replace("http", "ws") + f"{link}/socket") as socket:
+                assert "changed" in json.loads(await socket.recv())
 
     asyncio.run(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 from hypothesis import example, given, settings
@@ -14,6 +15,7 @@ from rapport.communication.arriving.inbox_links import (
     is_form_token,
     is_inbox_token,
 )
+from rapport.communication.arriving.link_names import name_in_link
 from rapport.communication.history.ledger import MessageRow
 from rapport.web.inbox.access import answer_text, session_cookie
 from rapport.web.inbox.page import inbox_page, inbox_path, login_page
@@ -125,7 +127,8 @@ def test_a_form_is_of_the_page_it_was_made_for(proof, other):
 
 
 def test_paths_carry_names_that_need_quoting():
-    assert inbox_path("ana/../ben ?#") == "/inbox/ana%2F..%2Fben%20%3F%23"
+    assert inbox_path("ana/../ben ?#") == f"/inbox/{name_in_link('ana/../ben ?#')}"
+    assert re.fullmatch(r"/inbox/~[\w-]+", inbox_path("ana/../ben ?#"))
     assert inbox_link("http://here/", SECRET, "a b", 1).startswith("http://here/inbox/a%20b/1.")
 
 

@@ -3,10 +3,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from rapport.communication.arriving.answers import answer_link, answer_token
+from rapport.communication.arriving.inbox_links import inbox_link
 from rapport.core.detection import Detection, Undecided
 from rapport.kernel.clock import SystemClock
+from rapport.node.node import Node
+from rapport.web.inbox.access import Inboxes
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +46,41 @@ def test_a_link_of_any_message_leads_to_its_page(with_doors: Callable[..., Any])
             said = await doors.node.channels.channel("control").read_after(0)
             answered = [one.event for one in said if one.event.type == "rapport.control.answer"]
             assert [event.payload()["message"] for event in answered] == ["a/b", "..", "50% ?#"]
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_is_no_text_is_refused_with_a_code(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
+            for body in (b'{"answer": "\xff"}', b'{"answer": 5}', b"[" * 100_000):
+                refused = await doors.ask("POST", path, body, {"Content-Type": "application/json"})
+                assert (refused.status, refused.json()["title"]) == (400, "answer.bad")
+
+    asyncio.run(scenario())
+
+
+def test_no_link_of_a_person_stands_in_a_log_when_the_node_fails(
+    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_arguments: Any) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            secret, now = doors.node._parts.communication.secret, doors.node.clock.now_ms()
+            links = [
+                answer_link("", secret, "m1", "ana"),
+                inbox_link("", secret, "ana", now + 60_000),
+            ]
+            monkeypatch.setattr(Node, "message_text", failing)
+            monkeypatch.setattr(Inboxes, "look", failing)
+            with capture_logs() as entries:
+                for link in links:
+                    assert (await doors.ask("GET", link)).status == 500
+            paths = [one["path"] for one in entries if one["event"] == "request failed"]
+            assert paths == ["/answer/m1/ana/***", "/inbox/ana/***"]
 
     asyncio.run(scenario())
 

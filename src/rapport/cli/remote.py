@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import ipaddress
 import os
 import urllib.error
 import urllib.request
@@ -9,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from cyclopts import Parameter
@@ -32,13 +35,27 @@ TokenFileOption = Annotated[
 
 
 def read_token(file: Path | None) -> str:
-    """The token in a file, or else in $RAPPORT_TOKEN; "" when there is none."""
+    """The token in a file, or else in $RAPPORT_TOKEN; "" when there is none.
+
+    Raises InvalidInput for one that no request can carry, without showing it.
+    """
     if file is None:
-        return os.environ.get(TOKEN_VARIABLE, "")
+        return _one_line(os.environ.get(TOKEN_VARIABLE, "").strip(), f"${TOKEN_VARIABLE}")
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return _one_line(file.read_text(encoding="utf-8").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise InvalidInput(f"cannot read {file}: {why}", code="cli.no_file") from None
+
+
+def _one_line(token: str, place: str) -> str:
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidInput(
+            f"what stands in {place} is no token",
+            code="cli.bad_token",
+            hint="a token is one line of letters and digits, as rapport access token makes it",
+        )
+    return token
 
 
 class RefusedThere(InvalidInput):
@@ -61,9 +78,9 @@ class Remote:
     """The doors of one node."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"{url!r} is not an http address", code="url.bad")
+        _check_address(url)
         self._url, self._token = url.rstrip("/"), token
+        self._opener = _opener(url)
 
     @staticmethod
     def of_site(directory: Path, url: str | None, token_file: Path | None = None) -> Remote:
@@ -75,10 +92,9 @@ class Remote:
         settings = load_settings(file.section("node"), flags={})
         token = read_token(token_file)
         if not token and settings.token_file:
-            token = read_secret(f"file:{settings.token_file}", directory)
-        return Remote(
-            url or settings.public_url or f"http://{settings.host}:{settings.port}", token
-        )
+            secret = read_secret(f"file:{settings.token_file}", directory)
+            token = _one_line(secret, settings.token_file)
+        return Remote(url or settings.public_url or settings.local_url(), token)
 
     def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
         """Sends a body; returns the decoded answer."""
@@ -96,7 +112,7 @@ class Remote:
         """Returns the decoded answer; waits longer than usual for a node that was given time."""
         seconds = max(_TIMEOUT_SECONDS, within_ms / 1_000 + _ON_THE_WAY_SECONDS)
         with self._opened(self._request(path, None, ""), seconds) as answer:
-            return msgspec.json.decode(answer.read())
+            return self._decoded(answer.read())
 
     def text(self, path: str) -> str:
         """Returns the answer as it is."""
@@ -116,7 +132,20 @@ class Remote:
     def _ask(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
     ) -> Any:
-        return msgspec.json.decode(self._asked(path, body, content_type, method=method))
+        return self._decoded(self._asked(path, body, content_type, method=method))
+
+    def _decoded(self, answer: bytes) -> Any:
+        try:
+            return msgspec.json.decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise self._no_node("what answers there does not speak as a node does") from None
+
+    def _no_node(self, why: str) -> Unavailable:
+        return Unavailable(
+            f"no node answers at {self._url}: {why}",
+            code="node.not_one",
+            hint="another program may use the port; name the node with --url",
+        )
 
     def _asked(
         self, path: str, body: bytes | None, content_type: str, *, method: str | None = None
@@ -141,17 +170,57 @@ class Remote:
     ) -> Iterator[Any]:
         """The answer while the block runs; what goes wrong is told as our own errors."""
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as answer:
+            with self._opener.open(request, timeout=seconds) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
             raise _as_rapport_error(error) from None
+        except http.client.IncompleteRead:
+            raise Unavailable(
+                f"the node at {self._url} went away while it answered", code="node.gone"
+            ) from None
+        except http.client.HTTPException:  # such as a first line that is not of HTTP
+            raise self._no_node("what answers there does not speak HTTP") from None
         except (urllib.error.URLError, OSError) as error:
             reason = getattr(error, "reason", error)
+            if request.data and isinstance(reason, ConnectionResetError | BrokenPipeError):
+                # A node does not read to its end what is too large for it.
+                raise Unavailable(
+                    f"the node at {self._url} went away while it was told",
+                    code="node.gone",
+                    hint="it may be more than max_body_bytes in its [node] allows",
+                ) from None
             raise Unavailable(
                 f"no node answers at {self._url}: {reason}",
                 code="node.unreachable",
                 hint="start one with: rapport up --site DIR",
             ) from None
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """What asks; a node on this machine is asked straight, whatever $http_proxy says: a proxy would
+    look for it on its own machine, and see the token.
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_here = False
+    proxies = urllib.request.ProxyHandler({} if is_here else None)
+    return urllib.request.build_opener(proxies)
+
+
+def _check_address(url: str) -> None:
+    """Raises InvalidInput for an address that no request can be sent to."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for what is no number
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_good = False
+    if not is_good or not (url.isascii() and url.isprintable() and " " not in url):
+        raise InvalidInput(
+            f"{url!r} is not an http address", code="url.bad", hint="such as http://127.0.0.1:8484"
+        )
 
 
 def _as_rapport_error(error: urllib.error.HTTPError) -> RapportError:

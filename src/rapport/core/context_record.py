@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput
-from rapport.core.event import MAX_NAME, Event
+from rapport.core.event import MAX_NAME, Event, as_subject
 from rapport.core.ids import content_id
 
 CONTEXT_RECORD = "rapport.context.record"
@@ -83,7 +83,7 @@ class ContextRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
             source=source,
             id=content_id(CONTEXT_RECORD, data.decode()),
             type=CONTEXT_RECORD,
-            subject=str(self.entity),
+            subject=as_subject(str(self.entity)),
             time=self.valid_from,
             data=data,
             headers=headers or {},

@@ -129,6 +129,15 @@ def make_event(
     return event
 
 
+def as_subject(name: str) -> str:
+    """A name of any characters as the subject of an event: unprintable ones are replaced, so that
+    names may share a subject; the data tells them apart.
+    """
+    if name.isprintable():
+        return name
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in name)
+
+
 def check_envelope(event: Event) -> None:
     """Raises InvalidInput unless names are present, short and free of control characters and time
     fits.

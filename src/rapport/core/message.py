@@ -85,7 +85,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         """The message written as in listing 1; raises InvalidInput naming the field at fault."""
         try:
             written = _DECODER.decode(body)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(
                 f"this is not a message: {error}",
                 code="message.not_a_message",

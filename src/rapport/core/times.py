@@ -49,7 +49,14 @@ def parse_duration(text: str) -> int:
             code="time.bad_duration",
             hint="write a number and a unit, such as 500ms, 5s, 10 min, 2 hours, 1 day",
         )
-    return round(float(found[1]) * unit_ms)
+    duration_ms = float(found[1]) * unit_ms
+    if duration_ms > _MAX_MS:
+        raise InvalidInput(
+            f"{text[:60]!r} is longer than any duration can be",
+            code="time.bad_duration",
+            hint="at most some 8,000 years, such as 2900000 days",
+        )
+    return round(duration_ms)
 
 
 def format_duration(duration_ms: int) -> str:

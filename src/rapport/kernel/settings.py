@@ -10,8 +10,16 @@ from pathlib import Path
 
 import msgspec
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Problem
+from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section
+
+_BOUNDS = {
+    "port": (0, 65_535),
+    "segment_bytes": (1, 2**40),
+    "max_body_bytes": (1, 2**40),
+    "max_batch": (1, 2**40),
+}
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +48,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int = 10_000
     """Most events in one request or one read."""
 
+    def local_url(self) -> str:
+        """Where the doors are by `host` and `port`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
 
 def load_settings(
     section: Section, *, flags: Mapping[str, object], environment: Mapping[str, str] | None = None
@@ -50,15 +63,41 @@ def load_settings(
     for field in msgspec.structs.fields(NodeSettings):
         variable = f"RAPPORT_{field.name.upper()}"
         if flags.get(field.name) is not None:
-            merged[field.name] = flags[field.name]
+            given, origin = flags[field.name], f"--{field.name}"
         elif variable in environ:
-            merged[field.name] = _convert(environ[variable], field.type, variable)
+            given, origin = _convert(environ[variable], field.type, variable), variable
         elif field.name in section.values:
-            merged[field.name] = section.values[field.name]
-    try:
-        return msgspec.convert(merged, NodeSettings)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"settings: {error}", code="settings.invalid") from None
+            given, origin = section.values[field.name], f"{field.name} in [node]"
+        else:
+            continue
+        merged[field.name] = _checked(field.name, field.type, given, origin)
+    return msgspec.convert(merged, NodeSettings)
+
+
+def check_settings(section: Section) -> list[Problem]:
+    """Every fault of a site's `[node]`, at its place. A key that is not known is an error: with a
+    misspelt `token_file` the doors would stand open.
+    """
+    problems: list[Problem] = []
+    fields = Fields(section, problems, known=NodeSettings.__struct_fields__, strict=True)
+    for field in msgspec.structs.fields(NodeSettings):
+        if field.name in _BOUNDS:
+            low, high = _BOUNDS[field.name]
+            fields.number(field.name, field.default, low=low, high=high)
+        else:
+            fields.text(field.name, field.default)
+    public = section.values.get("public_url")
+    if isinstance(public, str) and public and not public.startswith(("http://", "https://")):
+        hint = "such as https://node.example.org"
+        fields.fault("public_url", "url.bad", f"{public!r} is not an http address", hint=hint)
+    return problems
+
+
+def data_in_force(section: Section, environment: Mapping[str, str] | None = None) -> str:
+    """The setting `data` alone, for who runs no node; faults of others do not count."""
+    environ = os.environ if environment is None else environment
+    in_file = str(section.values.get("data", NodeSettings().data))
+    return environ.get("RAPPORT_DATA", in_file)
 
 
 def read_secret(text: str, directory: Path) -> str:
@@ -74,9 +113,10 @@ def read_secret(text: str, directory: Path) -> str:
     if kind == "file" and rest:
         try:
             return (directory / rest).read_text(encoding="utf-8").strip()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: not text; its words would show some
+            why = getattr(error, "strerror", None) or "it is not text"
             raise InvalidInput(
-                f"cannot read the secret file {rest}: {error.strerror}", code="settings.no_secret"
+                f"cannot read the secret file {rest}: {why}", code="settings.no_secret"
             ) from None
     raise InvalidInput(
         "a secret is named as file:PATH or env:NAME, never written out",
@@ -93,3 +133,14 @@ def _convert(text: str, kind: object, variable: str) -> object:
                 f"{variable}={text!r} is not a whole number", code="settings.invalid"
             ) from None
     return text
+
+
+def _checked(name: str, kind: object, given: object, origin: str) -> object:
+    low, high = _BOUNDS.get(name, (0, 0))
+    if kind is int and not (type(given) is int and low <= given <= high):
+        wanted = f"a whole number from {low} to {high}"
+    elif kind is str and not isinstance(given, str):
+        wanted = "text"
+    else:
+        return given
+    raise InvalidInput(f"{origin} must be {wanted}, not {given!r}", code="settings.invalid")

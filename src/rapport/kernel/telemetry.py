@@ -17,12 +17,21 @@ def _to_stderr(*_arguments: Any) -> structlog.PrintLogger:
     return structlog.PrintLogger(sys.stderr)
 
 
-if not structlog.is_configured():
-    # Until a command says otherwise: stdout belongs to data, and all is quiet while all is well.
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=_to_stderr,
+def _for_people() -> structlog.dev.ConsoleRenderer:
+    """Traces without the values of variables: those are tokens, passwords, what people wrote."""
+    return structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
+
+
+def _processors(*renderers: Any) -> list[Any]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        hide_secrets,
+        *renderers,
+    ]
 
 
 def get_logger(name: str) -> Any:
@@ -32,19 +41,10 @@ def get_logger(name: str) -> Any:
 
 def configure_logs(*, level: str = "INFO", json: bool = False) -> None:
     """One line per log entry on stderr; JSON for machines, coloured only on a terminal."""
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    # Nobody else writes the trace of an error as text into an entry for machines.
+    for_machines = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            hide_secrets,
-            renderer,
-        ],
+        processors=_processors(*for_machines) if json else _processors(_for_people()),
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level)),
         logger_factory=_to_stderr,
         cache_logger_on_first_use=False,
@@ -64,3 +64,12 @@ def hide_secrets(
         if any(word in name.lower() for word in _SECRET_WORDS):
             entry[name] = "***"
     return entry
+
+
+if not structlog.is_configured():
+    # Until a command says otherwise: stdout belongs to data, and all is quiet while all is well.
+    structlog.configure(
+        processors=_processors(_for_people()),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=_to_stderr,
+    )

@@ -2,7 +2,8 @@
 valid. [PO-2, CX-1]
 
 Pure: answers and times in, rows and news out. A record stays the answer for as long as its provider
-said, also when a later question finds nobody who has it; then it is gone, asked anew or not.
+said, also when a later question finds nobody who has it, or an older copy; then it is gone, asked
+anew or not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ContextAnswers:
         for one in told:
             before = kept.get(one.id)
             answer = one.after(before)
-            if not answer.is_found and before is not None and before.lasts_at(answer.time):
+            if before is not None and _stays(before, answer):
                 continue
             if not answer.says_the_same_as(before):
                 news.append(answer)
@@ -61,3 +62,13 @@ class ContextAnswers:
         """How many entities something is known of."""
         every = (answer for known in self._answers.values() for answer in known.values())
         return sum(answer.is_valid_at(now_ms) for answer in every)
+
+
+def _stays(before: ContextFound, answer: ContextFound) -> bool:
+    """Whether what was known counts for more: it lasts while nothing is found, and of two that are
+    valid the newer start counts, then the provider.
+    """
+    if not answer.is_found:
+        return before.lasts_at(answer.time)
+    older = (answer.valid_from, answer.provider) < (before.valid_from, before.provider)
+    return older and before.is_valid_at(answer.time)

@@ -5,6 +5,7 @@ interpretations. [EN-10, EN-14]
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -219,13 +220,24 @@ class NodeEnsemble:
             work["ensemble.context"] = self._telling.run
         if self._shared is not None:
             work["ensemble.interpretations"] = self._shared.run
-        for number, tie in enumerate(ties.feeds):
-            feed = Feed(tie, self._channels, self.assign, self._note, number=number)
+        for number, feed in enumerate(self._feeds()):
             work[f"ensemble.feed {number}"] = feed.run
         for number, read in enumerate(ties.read):
             reading = ContextReading(read, self._broker, self._clock, self.assign, self._note)
             work[f"ensemble.context {number}"] = reading.run
         return work
+
+    def _feeds(self) -> list[Feed]:
+        """Each is known by what it feeds, not by its place in the site's file, so that it goes on
+        when others come or go.
+        """
+        feeds: list[Feed] = []
+        alike: Counter[tuple[str, str, str]] = Counter()
+        for tie in self._declared.ties.feeds:
+            into = (tie.channel, tie.component, tie.field)
+            number, alike[into] = alike[into], alike[into] + 1
+            feeds.append(Feed(tie, self._channels, self.assign, self._note, number=number))
+        return feeds
 
     # --- what happens ---
 

@@ -66,6 +66,9 @@ class CarriedReadings:
         self._ties, self._channels, self._append = ties, channels, append
         self._collector, self._confirm = collector, confirm
         self._receipts: dict[str, Receipt] = {}
+        """Of devices heard last, last."""
+        self._told: frozenset[str] = frozenset()
+        """Whose receipts the node's knowledge holds."""
 
     @property
     def sources(self) -> frozenset[str]:
@@ -104,6 +107,8 @@ class CarriedReadings:
             return
         fresh = fresh_of(told, self._receipts.get(component, Receipt()))
         if not fresh.readings:
+            if told.readings:
+                self._confirm_again(component)
             return
         await self._publish(
             tie.source,
@@ -122,8 +127,7 @@ class CarriedReadings:
         )
         self.counts.missing += fresh.missing
         await self._channels.apply([Put(_TABLE, component, msgspec.msgpack.encode(fresh.receipt))])
-        self._receipts.pop(component, None)
-        self._receipts[component] = fresh.receipt
+        self._keep_last(component, fresh.receipt)
         self._tell()
 
     async def _publish(self, source: str, events: list[Event]) -> None:
@@ -144,8 +148,21 @@ class CarriedReadings:
         self.counts.repeated += appended.duplicates
         self.counts.readings += len(events) - appended.duplicates
 
+    def _confirm_again(self, component: str) -> None:
+        """A device still says what is here: it did not hear so, and its receipt may have made room
+        for those of others.
+        """
+        self._keep_last(component, self._receipts[component])
+        if component not in self._told:
+            self._tell()
+
+    def _keep_last(self, component: str, receipt: Receipt) -> None:
+        self._receipts.pop(component, None)
+        self._receipts[component] = receipt
+
     def _tell(self) -> None:
         names = list(self._receipts)[-_PUBLISHED:]
+        self._told = frozenset(names)
         self._confirm({name: self._receipts[name] for name in names})
 
     def _tie(self, knowledge: Knowledge) -> CarriedTie | None:

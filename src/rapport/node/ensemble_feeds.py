@@ -28,7 +28,7 @@ class Feed:
     def __init__(
         self, tie: FeedTie, channels: Channels, assign: Assign, note: NoteFault, *, number: int
     ) -> None:
-        """`number`: tells it from other feeds of the channel."""
+        """`number`: tells it from other feeds of the channel into the same field."""
         self._tie, self._channels, self._assign, self._note = tie, channels, assign, note
         self._reader = f"ensemble.{tie.component}.{tie.field}.{number}"[:200]
         self.fed = 0

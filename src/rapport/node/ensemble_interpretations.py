@@ -128,12 +128,12 @@ class SharedInterpretations:
     # --- what this node has ---
 
     async def _look_at_own(self) -> None:
-        """Notes what is in force now, since when, and offers it."""
+        """Notes what is in force now, since when, and offers it, as much as may be offered."""
         found = await self._in_texts()
         self._in_files = found.in_files
         texts: dict[str, str] = {}
         own: dict[str, Offer] = {}
-        for name, (version, text) in sorted(found.texts.items())[:MOST_OFFERS]:
+        for name, (version, text) in sorted(found.texts.items()):
             digest = digest_of(text)
             own[name] = self._offer(name, digest, version)
             if len(text.encode()) <= MOST_BYTES:
@@ -141,8 +141,9 @@ class SharedInterpretations:
         await self._keep(own.values())
         self._own = own
         if self._declared.share:
-            offers = [one for one in own.values() if one.digest in texts]
-            self._assign({"offers": offers, "texts": texts})
+            offers = [one for one in own.values() if one.digest in texts][:MOST_OFFERS]
+            told = {one.digest: texts[one.digest] for one in offers}
+            self._assign({"offers": offers, "texts": told})
 
     async def _in_texts(self) -> InTexts:
         history, tables = self._updating.history(), self._tables()

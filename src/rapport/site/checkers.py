@@ -8,6 +8,7 @@ from pathlib import Path
 from rapport.core.errors import Problem, nearest_names
 from rapport.kernel.fields import Fields
 from rapport.kernel.paths import is_file, is_inside
+from rapport.kernel.settings import check_settings
 from rapport.policy.compiler.compile import Compiled
 from rapport.policy.compiler.reads import named_at, table_attributes
 from rapport.policy.language.faults import Faults
@@ -55,6 +56,11 @@ def check_known_tables(parts: SiteParts) -> list[Problem]:
     problems: list[Problem] = []
     Fields(parts.file.section(), problems, known=TABLES_OF_A_SITE)
     return problems
+
+
+def check_node(parts: SiteParts) -> list[Problem]:
+    """How the node runs: every key known, of its kind, and in its bounds."""
+    return check_settings(parts.file.section("node"))
 
 
 def check_recorded_events(parts: SiteParts) -> list[Problem]:
@@ -139,6 +145,7 @@ def check_sources(parts: SiteParts) -> list[Problem]:
 
 CHECKERS: tuple[Checker, ...] = (
     check_known_tables,
+    check_node,
     check_sources,
     check_recorded_events,
     check_actions,

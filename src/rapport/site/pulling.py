@@ -9,6 +9,7 @@ import msgspec
 
 from rapport.core.errors import Problem
 from rapport.core.schema import AttributeType
+from rapport.kernel.settings import data_in_force
 from rapport.kernel.toml import TomlFile
 from rapport.policy.ontology import Ontology
 from rapport.tables.declaration import PairDeclaration
@@ -44,8 +45,8 @@ def looked_up(ontology: Ontology, tables: Collection[str]) -> list[PairDeclarati
 
 
 def data_directory_of(file: TomlFile, directory: Path) -> Path:
-    """Where log, records and replay state lie, as the site says."""
-    return directory / str(file.section("node").values.get("data", ".rapport"))
+    """Where log, records and replay state lie: as $RAPPORT_DATA says, else as the site does."""
+    return directory / data_in_force(file.section("node"))
 
 
 def kept_rows_directory(file: TomlFile, directory: Path) -> Path:

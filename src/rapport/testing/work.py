@@ -1,5 +1,7 @@
 """How much work a piece of code does, counted and not timed: what a busy machine does not change.
 [UX-3]
+
+Garbage is not collected meanwhile: when that is, and who wants to hear of it, is others' work.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+from rapport.kernel.simulation import without_collector
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -21,11 +25,12 @@ def calls(work: Callable[[], object]) -> int:
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
+    with without_collector():
+        sys.setprofile(note)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
     return count
 
 
@@ -41,9 +46,10 @@ def lines(work: Callable[[], object]) -> int:
         return note
 
     before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
+    with without_collector():
+        sys.settrace(note)
+        try:
+            work()
+        finally:
+            sys.settrace(before)
     return count

@@ -52,6 +52,8 @@ _DOORS = {
     ("channels", "events"): _Door(events.publish, "", publish_events),
     ("sources", ""): _Door(events.take_readings, "raw.", _take_readings),
 }
+_LOOKED_AT = frozenset({"", "healthz", "readyz", "metrics", "static", "schema"})
+"""Doors that watchers ask by HEAD, too: answered as by GET, the server leaves the body out."""
 
 
 class Front:
@@ -67,7 +69,8 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request or one socket."""
         kind: str = scope["type"]
-        is_post = kind == "http" and scope.get("method") == "POST"
+        method = scope.get("method") if kind == "http" else ""
+        is_post = method == "POST"
         _, first, *rest = (*scope.get("path", "").split("/"), "", "")
         name, last = rest[0], "/".join(rest[1:-2])
         if kind == "websocket" and (first, last) == ("channels", "socket") and name:
@@ -78,6 +81,8 @@ class Front:
             if door is not None:
                 await self._take(door, name, scope, receive, send)
                 return
+        if method == "HEAD" and first in _LOOKED_AT:
+            scope = {**scope, "method": "GET"}  # type: ignore[assignment]
         await self._app(scope, receive, send)
 
     async def _take(

@@ -15,6 +15,8 @@ from rapport.web.headers import SAFE_HEADERS
 
 _log = get_logger(__name__)
 PROBLEM_JSON = "application/problem+json"
+_BEFORE_TOKENS = {"answer": 4, "inbox": 3}
+"""Links of people: how many parts of the path stand before the token."""
 
 
 def problem_response(
@@ -54,21 +56,41 @@ def http_error_response(_request: Request[Any, Any, Any], error: HTTPException) 
     code = {404: "http.not_found", 405: "http.method_not_allowed", 413: "input.too_large"}.get(
         error.status_code, "http.refused"
     )
+    wrong = _wrong_values(error.extra)
     body = {
         "type": f"urn:rapport:error:{code}",
         "title": code,
         "status": error.status_code,
-        "detail": str(error.detail),
+        "detail": "; ".join([str(error.detail), *wrong]),
         "hint": "GET /schema lists every door" if error.status_code == 404 else "",
         "problems": [],
     }
-    return _respond(body, error.status_code, {})
+    return _respond(body, error.status_code, error.headers or {})
+
+
+def _wrong_values(extra: Any) -> list[str]:
+    """Which parameters of a request are wrong, and why, as the framework found it."""
+    if not isinstance(extra, list):
+        return []
+    found = [each for each in extra if isinstance(each, dict)]
+    return [f"{each.get('key', 'a value')}: {each.get('message', 'wrong')}" for each in found]
 
 
 def unexpected_response(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """A fault of ours: logged with its trace, told without inner details."""
-    _log.exception("request failed", path=request.url.path, exc_info=error)
+    _log.exception("request failed", path=shown_path(request.url.path), exc_info=error)
     return _respond(unexpected_members(), 500, {})
+
+
+def shown_path(path: str) -> str:
+    """A path as it may stand in a log: without what proves that somebody is a person.
+
+    >>> shown_path("/answer/m1/ana/6c83"), shown_path("/inbox/ana/17.ab/socket")
+    ('/answer/m1/ana/***', '/inbox/ana/***')
+    """
+    parts = path.split("/")
+    kept = _BEFORE_TOKENS.get(parts[1] if len(parts) > 1 else "", len(parts))
+    return "/".join([*parts[:kept], "***"]) if len(parts) > kept else path
 
 
 def unexpected_members() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -35,6 +36,8 @@ from rapport.node.node import Node
 BATCH_TYPE, EVENT_TYPE = "application/cloudevents-batch+json", "application/cloudevents+json"
 _CHARSET = re.compile(r";\s*charset=\"?([^\s;\"]+)", re.I)
 _XML_ENCODING = re.compile(r"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([^\"']+)")
+_VERSION = "1.0"
+_OF_DATA = (DATA_ENCODING, DATA_TYPE, "data", "data_base64")
 _ATTRIBUTES = ("id", "source", "type", "subject", "time", "specversion")
 
 
@@ -129,13 +132,18 @@ def _check_payload(event: Event) -> None:
 
 def _read_binary(headers: Mapping[str, str], body: bytes, now_ms: int) -> Event:
     """CloudEvents binary mode: attributes in ce-* headers, data in the body."""
-    given = {name[3:]: value for name, value in headers.items() if name.startswith("ce-")}
+    given = {name[3:]: _told(value) for name, value in headers.items() if name.startswith("ce-")}
     missing = [name for name in ("id", "source", "type") if not given.get(name)]
     if missing:
         raise InvalidInput(f"the header ce-{missing[0]} is missing", code="event.missing_field")
-    if DATA_ENCODING in given or DATA_TYPE in given:
+    if given.get("specversion", _VERSION) != _VERSION:
         raise InvalidInput(
-            "the kind of the data is told by Content-Type alone", code="event.bad_extension"
+            f"specversion {given['specversion']!r} is not known", code="event.not_a_cloudevent"
+        )
+    if not given.keys().isdisjoint(_OF_DATA):
+        raise InvalidInput(
+            "the data are the body, and their kind is told by Content-Type alone",
+            code="event.bad_extension",
         )
     data, marks = _binary_data(headers.get("content-type"), body)
     event = Event(
@@ -149,6 +157,18 @@ def _read_binary(headers: Mapping[str, str], body: bytes, now_ms: int) -> Event:
     )
     check_envelope(event)
     return event
+
+
+def _told(value: str) -> str:
+    """What a header of binary mode says: letters beyond ASCII come percent-encoded, or as they are
+    in UTF-8 (or, from old clients, in Latin-1).
+    """
+    if value.isascii() and "%" not in value:
+        return value
+    try:
+        return unquote_to_bytes(value.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _binary_data(media_type: str | None, body: bytes) -> tuple[bytes, dict[str, str]]:

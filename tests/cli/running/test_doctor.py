@@ -69,6 +69,13 @@ def test_a_directory_that_cannot_be_written_is_told(
     assert hint
 
 
+def test_a_file_where_the_data_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text("")
+    (tmp_path / ".rapport").write_text("a file")
+    (finding,) = examine_site(tmp_path)
+    assert finding.state == "not writable: Not a directory"
+
+
 def test_measuring_leaves_nothing_behind(tmp_path: Path) -> None:
     assert measure_syncs(tmp_path, SystemClock()) > 0
     assert list(tmp_path.iterdir()) == []

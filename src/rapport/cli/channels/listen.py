@@ -126,4 +126,4 @@ def _where(site: Path | None, url: str | None, token_file: Path | None) -> tuple
     settings = load_settings(TomlFile.load(directory / "site.toml").section("node"), flags={})
     if not token and settings.token_file:
         token = read_secret(f"file:{settings.token_file}", directory)
-    return settings.public_url or f"http://{settings.host}:{settings.port}", token
+    return settings.public_url or settings.local_url(), token

@@ -7,15 +7,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.requests import request_bodies
 from rapport.cli.terminal import stderr, write_json
 from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
-
-_BATCH = 1_000
 
 
 def publish(
@@ -30,13 +30,12 @@ def publish(
         raise InvalidInput("say either --source or --channel", code="cli.wrong_use")
     lines = _read_lines(file)
     remote = where.remote()
-    path = f"/sources/{source}" if source else f"/channels/{channel}/events"
+    name = quote(source or channel or "", safe="")
+    path = f"/sources/{name}" if source else f"/channels/{name}/events"
     sent = duplicates = 0
-    for start in range(0, len(lines), _BATCH):
-        chunk = lines[start : start + _BATCH]
-        answer = remote.post(path, b"[" + b",".join(chunk) + b"]")
-        sent += len(chunk)
-        duplicates += answer["duplicates"]
+    for count, body in request_bodies(lines):
+        duplicates += remote.post(path, body)["duplicates"]
+        sent += count
     write_json({"published": sent - duplicates, "duplicates": duplicates})
     if duplicates:
         stderr().print(f"{duplicates} of {sent} had been published before")
@@ -47,12 +46,12 @@ def _read_lines(file: str) -> list[bytes]:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise InvalidInput(f"cannot read {file}: {error.strerror}", code="cli.no_file") from None
-    lines = [line.strip() for line in raw.splitlines() if line.strip()]
+    lines = [line.strip() for line in raw.splitlines()]
     for number, line in enumerate(lines, start=1):
         try:
-            msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            msgspec.json.decode(line or b"null")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(
                 f"{file}:{number}: not JSON: {error}", code="event.bad_data"
             ) from None
-    return lines
+    return [line for line in lines if line]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -13,6 +14,7 @@ from rapport.channel.backends.choosing import open_channels
 from rapport.channel.declared import channels_from_site
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.cli.remote import Remote
+from rapport.cli.requests import request_bodies
 from rapport.cli.where import Where
 from rapport.core.codec import to_cloudevent
 from rapport.core.errors import SiteError, StoreUnavailable
@@ -48,9 +50,9 @@ async def _append(channels: LoggedChannels, source: str, events: list[Event]) ->
 
 def _through_node(remote: Remote, source: str) -> Send:
     def send(events: list[Event]) -> int:
-        body = msgspec.json.encode([to_cloudevent(event) for event in events])
-        duplicates: int = remote.post(f"/channels/raw.{source}/events", body)["duplicates"]
-        return duplicates
+        parts = [msgspec.json.encode(to_cloudevent(event)) for event in events]
+        path = f"/channels/raw.{quote(source, safe='')}/events"
+        return sum(remote.post(path, body)["duplicates"] for _count, body in request_bodies(parts))
 
     return send
 

@@ -75,7 +75,7 @@ def _answering(found: Finding, hint: str) -> Finding:
 
 def _examine_disk(data: Path, clock: Clock) -> Iterator[Finding]:
     # A site that has never run has no data directory yet: it will be made in the one above.
-    place = next(one for one in (data, *data.resolve().parents) if one.is_dir())
+    place = next(one for one in (data, *data.resolve().parents) if one.exists())
     part = f"data directory {data}"
     try:
         middle_ms = measure_syncs(place, clock)

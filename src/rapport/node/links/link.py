@@ -6,7 +6,7 @@ place. What one channel cannot do does not hold back the others.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -17,7 +17,8 @@ from rapport.channel.federation.intake import Receiver, not_passed
 from rapport.channel.federation.place import LinkPlace, after, begin_of, place_for, request_at
 from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.query.kinds import make_query
-from rapport.core.errors import Corrupt, RapportError
+from rapport.core.errors import Corrupt, RapportError, TooLarge
+from rapport.core.event import Event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks
@@ -30,6 +31,8 @@ _log = get_logger(__name__)
 
 PLACES = "link_places"
 MOST_EVENTS = 1_000
+_MOST_BYTES = 4 * 1024 * 1024
+"""Of data in one request: half of what a node takes if its site does not say otherwise."""
 _LOOK_AGAIN_MS = 2_000
 """How often new channels on either side are looked for."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 5_000
@@ -163,10 +166,9 @@ class RunningLink:
                     given = not_passed(batch, self.peer)
                     if matches is not None:
                         given = [one for one in given if matches(one)]
-                    if given:
-                        events = [one.event for one in given]
-                        await self._neighbour.hand_over(channel, self._parts.node, events)
-                        status.forwarded += len(given)
+                    for part in parts_of([one.event for one in given]):
+                        await self._hand_over(channel, part)
+                        status.forwarded += len(part)
                     if batch:
                         await reader.commit(batch[-1].position)
                     failures, status.trouble = 0, ""
@@ -175,6 +177,31 @@ class RunningLink:
                 failures += 1
                 await self._pause(failures)
 
+    async def _hand_over(self, channel: str, events: list[Event]) -> None:
+        """In as many requests as the neighbour's own limits ask for."""
+        try:
+            await self._neighbour.hand_over(channel, self._parts.node, events)
+        except TooLarge:
+            if len(events) == 1:
+                raise
+            middle = len(events) // 2
+            await self._hand_over(channel, events[:middle])
+            await self._hand_over(channel, events[middle:])
+
     async def _pause(self, failures: int) -> None:
         grown = min(_FIRST_PAUSE_MS * 2 ** min(failures - 1, 20), _LONGEST_PAUSE_MS)
         await self._parts.clock.sleep(int(grown * (0.5 + self._parts.chance.random() / 2)))
+
+
+def parts_of(events: list[Event], most_bytes: int = _MOST_BYTES) -> Iterator[list[Event]]:
+    """The events in their order, in parts that one request can carry; a larger one is alone."""
+    part: list[Event] = []
+    size = 0
+    for event in events:
+        if part and size + len(event.data) > most_bytes:
+            yield part
+            part, size = [], 0
+        part.append(event)
+        size += len(event.data)
+    if part:
+        yield part

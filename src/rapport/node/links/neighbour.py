@@ -12,7 +12,7 @@ import msgspec
 from rapport.channel.federation.hops import check_node_id
 from rapport.channel.federation.place import WAIT_MS, Received
 from rapport.core.codec import decode_cloudevent, to_cloudevent
-from rapport.core.errors import NotAllowed, RapportError, Unavailable
+from rapport.core.errors import NotAllowed, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event
 
 T = TypeVar("T")
@@ -52,8 +52,8 @@ class _Batch(msgspec.Struct):
 
 
 class Neighbour:
-    """Asks; raises Unavailable when nobody answers as a node does, NotAllowed when we may not, and
-    other RapportErrors as the neighbour tells them.
+    """Asks; raises Unavailable when nobody answers as a node does, NotAllowed when we may not,
+    TooLarge for more than it takes at once, and other RapportErrors as the neighbour tells them.
     """
 
     def __init__(self, url: str, token: str) -> None:
@@ -142,4 +142,6 @@ def _told(status: int, raw: bytes) -> RapportError:
         return PlaceRefused(message)
     if status in (401, 403):
         return NotAllowed(message, code=code, hint=str(told.get("hint", "")))
+    if status == 413:
+        return TooLarge(message, code=code)
     return Unavailable(message, code=code)

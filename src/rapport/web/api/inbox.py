@@ -12,6 +12,7 @@ import msgspec
 from litestar import Request, Response, WebSocket, get, post, websocket
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from rapport.communication.arriving.link_names import name_from_link
 from rapport.communication.aside import run_aside
 from rapport.core.errors import (
     NotAllowed,
@@ -22,6 +23,7 @@ from rapport.core.errors import (
 )
 from rapport.core.message import Identifier
 from rapport.core.times import format_time
+from rapport.web.api.sessions import origin_of
 from rapport.web.callers import allow_admin
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
@@ -45,7 +47,7 @@ async def log_in(request: Request[Any, Any, Any], node: NodeDependency) -> Respo
     """Opens a session and leads to the inbox, or back to the form with the reason."""
     _check_own_page(request)
     form = read_form(await request.body())
-    origin = request.client.host if request.client else ""
+    origin = origin_of(request)
     peer = form.get("peer", "").strip()
     try:
         opened = await node.authenticating.log_in(peer, form.get("password", ""), origin=origin)
@@ -127,6 +129,7 @@ async def linked_inbox_socket(
 
 async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str) -> Response[str]:
     inboxes: Inboxes = request.app.state.inboxes
+    peer = name_from_link(peer)
     visitor = await inboxes.visitor(request, peer, link)
     if visitor is None:
         return _to_login("link" if link else "session")
@@ -138,6 +141,7 @@ async def _show(request: Request[Any, Any, Any], peer: str, link: str, note: str
 
 async def _take(request: Request[Any, Any, Any], peer: str, link: str) -> Response[str]:
     inboxes: Inboxes = request.app.state.inboxes
+    peer = name_from_link(peer)
     visitor = await inboxes.visitor(request, peer, link)
     if visitor is None:
         return _to_login("link" if link else "session")
@@ -158,6 +162,7 @@ async def _take(request: Request[Any, Any, Any], peer: str, link: str) -> Respon
 async def _keep_fresh(socket: WebSocket[Any, Any, Any], peer: str, link: str) -> None:
     inboxes: Inboxes = socket.app.state.inboxes
     live: Live = socket.app.state.live
+    peer = name_from_link(peer)
     await socket.receive()
     if await inboxes.visitor(socket, peer, link) is None:
         await socket.send({"type": "websocket.close", "code": _NO_PROOF, "reason": ""})

@@ -97,7 +97,7 @@ async def show_interpretation(
 
     found = await node.meanings.updating.look(lambda standing: find(standing.in_force))
     if isinstance(found, str):
-        return Response(found, media_type="text/x-python; charset=utf-8")
+        return Response(found, media_type="text/x-python")
     return _json(found)
 
 

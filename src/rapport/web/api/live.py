@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from rapport.web.pages import render, static_file
 @get("/", opt={OPEN: True})
 async def home(node: NodeDependency) -> Response[str]:
     """The page; what it shows comes from /overview, so it carries no data itself."""
-    page = render("home.html", title=node.site.name)
+    page = render("home.html", title=escape(node.site.name))
     return Response(page, media_type="text/html")
 
 

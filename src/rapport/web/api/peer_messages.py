@@ -64,7 +64,7 @@ def _read(body: bytes) -> list[Message]:
         return [Message.from_json(body)]
     try:
         parts = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidInput("the body is not JSON", code="message.not_a_message") from None
     if len(parts) > _MOST_MESSAGES:
         raise TooLarge(

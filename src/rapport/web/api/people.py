@@ -64,7 +64,7 @@ async def _answer_text(request: Request[Any, Any, Any]) -> str:
     if kind == "application/json":
         try:
             given = msgspec.json.decode(await request.body(), type=dict[str, str])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
         answer = given.get("answer", "")
     else:

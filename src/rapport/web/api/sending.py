@@ -61,7 +61,7 @@ def _parts(body: bytes) -> list[bytes]:
         return [body]
     try:
         return [bytes(part) for part in msgspec.json.decode(body, type=list[msgspec.Raw])]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the body is not JSON: {error}", code="message.not_a_message") from None
 
 

@@ -8,6 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from rapport.node.metrics import metrics_text
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
+from rapport.web.headers import text_type
 
 
 @get("/healthz", opt={OPEN: True})
@@ -30,4 +31,4 @@ async def readyz(node: NodeDependency) -> Response[dict[str, object]]:
 @get("/metrics")
 async def metrics(node: NodeDependency) -> Response[bytes]:
     """Prometheus text."""
-    return Response(metrics_text(node), media_type=CONTENT_TYPE_LATEST)
+    return Response(metrics_text(node), media_type=text_type(CONTENT_TYPE_LATEST))

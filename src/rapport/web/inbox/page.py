@@ -8,6 +8,7 @@ from __future__ import annotations
 from html import escape
 from urllib.parse import quote
 
+from rapport.communication.arriving.link_names import name_in_link
 from rapport.communication.history.ledger import MessageRow
 from rapport.core.times import format_time
 from rapport.web.inbox.view import Decided, InboxView
@@ -59,7 +60,7 @@ def inbox_page(view: InboxView, form: str, *, note: str = "", may_leave: bool = 
 
 def inbox_path(peer: str, link: str = "") -> str:
     """The path of a person's inbox, by session or by link."""
-    return f"/inbox/{quote(peer, safe='')}" + (f"/{quote(link, safe='')}" if link else "")
+    return f"/inbox/{name_in_link(peer)}" + (f"/{quote(link, safe='')}" if link else "")
 
 
 def _count(view: InboxView) -> str:

@@ -25,6 +25,7 @@ from rapport.node.node import Node
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
+from rapport.web.headers import text_type
 from rapport.web.publishing import append_events, check_not_reserved
 from rapport.web.soap.documents import schema, wsdl
 from rapport.web.soap.faults import FAULTS
@@ -51,7 +52,9 @@ async def call(
         content = await _handle(request, name, node, called)
     else:
         content = await _request(request, name, node, called)
-    return Response(write_envelope(called.version, content), media_type=MEDIA_TYPES[called.version])
+    return Response(
+        write_envelope(called.version, content), media_type=text_type(MEDIA_TYPES[called.version])
+    )
 
 
 @get("/soap/channels/{name:str}", opt={OPEN: True}, include_in_schema=False)
@@ -62,7 +65,7 @@ async def describe(
     check_channel_name(name)
     wanted = request.url.query.lower()
     if wanted == "xsd":
-        return Response(schema(), media_type="text/xml; charset=utf-8")
+        return Response(schema(), media_type="text/xml")
     if wanted != "wsdl":
         raise InvalidInput(
             "this address is called by POST with a SOAP envelope",
@@ -71,7 +74,7 @@ async def describe(
         )
     base = node.settings.public_url or str(request.base_url)
     address = f"{base.rstrip('/')}/soap/channels/{name}"
-    return Response(wsdl(address), media_type="text/xml; charset=utf-8")
+    return Response(wsdl(address), media_type="text/xml")
 
 
 async def _handle(request: Request[Any, Any, Any], name: str, node: Node, called: Call) -> str:

@@ -15,6 +15,7 @@ from rapport.channel.xmessages.envelope import MEDIA_TYPES, SoapError, write_fau
 from rapport.channel.xmessages.names import SOAP_11, SOAP_12
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
 from rapport.kernel.telemetry import get_logger
+from rapport.web.headers import text_type
 from rapport.web.problems import error_headers
 
 _log = get_logger(__name__)
@@ -61,6 +62,6 @@ def _respond(
     return Response(
         write_fault(version, error),
         status_code=status,
-        media_type=MEDIA_TYPES[version],
+        media_type=text_type(MEDIA_TYPES[version]),
         headers=headers,
     )

@@ -1,0 +1,65 @@
+"""Links: a backlog that is more than the neighbour takes at once arrives all the same. [CH-11]"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.event import Event
+from rapport.kernel.clock import SystemClock
+from rapport.kernel.settings import NodeSettings
+from rapport.node.links.link import parts_of
+from rapport.node.wiring import make_node
+from rapport.site.site import load_site
+from rapport.testing.running import running
+from rapport.web.app import serving
+
+SITE = '[site]\nname = "{name}"\n[concepts.sample.attributes]\nmass = "number"\n'
+LINK = '[links.there]\nurl = "{url}"\nsend = ["alarms"]\n'
+
+
+def _event(number: int, size: int) -> Event:
+    data = b'"%b"' % (b"x" * size)
+    return Event(source="s", id=str(number), type="t", subject="", time=number, data=data)
+
+
+def _site(folder: Path, text: str) -> Path:
+    folder.mkdir()
+    (folder / "site.toml").write_text(text)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_backlog_larger_than_the_neighbour_takes_at_once_arrives(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        there = load_site(_site(tmp_path / "there", SITE.format(name="there")))
+        limits = NodeSettings(port=0, max_batch=7, max_body_bytes=4_096)
+        node = make_node(there, limits, SystemClock())
+        async with serving(node) as url:
+            await node.start()
+            here = _site(tmp_path / "here", SITE.format(name="here") + LINK.format(url=url))
+            async with running(here) as sender:
+                events = [_event(number, 1_000) for number in range(40)]
+                await sender.channels.channel("alarms").append(events)
+                arrived = node.channels.channel("alarms")
+                async with asyncio.timeout(30):
+                    while arrived.last_position() < len(events):
+                        await arrived.wait_after(arrived.last_position(), timeout_ms=200)
+                found = await arrived.read_after(0, limit=100)
+                assert [one.event.id for one in found] == [event.id for event in events]
+        await node.stop()
+
+    asyncio.run(scenario())
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 60))
+def test_parts_keep_all_events_in_order_and_fit(sizes: list[int], most: int) -> None:
+    events = [_event(number, size) for number, size in enumerate(sizes)]
+    parts = list(parts_of(events, most))
+    assert [event for part in parts for event in part] == events
+    for part in parts:
+        assert len(part) == 1 or sum(len(event.data) for event in part) <= most
