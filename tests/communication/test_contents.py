@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.communication.contents.all_ways import AllWays
+from rapport.communication.contents.all_ways import EveryWay
 from rapport.communication.contents.expressions import parts_of
 from rapport.communication.contents.fitting import misfit
 from rapport.communication.contents.patterns import python_pattern
@@ -204,7 +204,7 @@ def test_patterns_mean_what_they_mean_in_json_schema(pattern: str, text: str, fo
 )
 def test_no_text_keeps_everybody_waiting_for_a_pattern_with_many_ways(pattern: str) -> None:
     compiled = python_pattern(pattern)
-    assert isinstance(compiled, AllWays)
+    assert isinstance(compiled, EveryWay)
     assert not compiled.search("a" * 4_000 + "!")
     assert misfit({"pattern": pattern}, "a" * 4_000 + "!") is not None
 
@@ -261,7 +261,7 @@ expressions = st.recursive(
 @given(expressions, st.text("ab. ]\n{", max_size=9))
 def test_all_ways_at_once_find_what_python_finds(pattern: str, text: str) -> None:
     compiled = re.compile(pattern)
-    assert AllWays(parts_of(pattern)).search(text) == (compiled.search(text) is not None)
+    assert EveryWay(parts_of(pattern)).search(text) == (compiled.search(text) is not None)
 
 
 def test_a_pattern_that_cannot_be_expressed_is_not_judged() -> None:

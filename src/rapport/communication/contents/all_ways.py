@@ -37,7 +37,7 @@ class _Step(msgspec.Struct):
         return self.is_edge and self.is_fitting.match(text, at) is not None
 
 
-class AllWays:
+class EveryWay:
     """An expression that is searched for; see `re.Pattern`. A hundred times slower than Python's
     own where that is fast.
     """

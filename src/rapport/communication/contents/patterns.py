@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Protocol
 
-from rapport.communication.contents.all_ways import AllWays
+from rapport.communication.contents.all_ways import EveryWay
 from rapport.communication.contents.expressions import (
     NotUnderstood,
     has_many_ways,
@@ -59,7 +59,7 @@ def python_pattern(pattern: str) -> Searched | None:
     try:
         compiled = re.compile(translated)
         parts = parts_of(translated)
-        return AllWays(parts) if has_many_ways(parts) else compiled
+        return EveryWay(parts) if has_many_ways(parts) else compiled
     except (re.error, RecursionError, OverflowError, NotUnderstood):
         return None
 
