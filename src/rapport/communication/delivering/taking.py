@@ -45,7 +45,7 @@ from rapport.communication.delivering.put_off import (
 from rapport.communication.delivering.receiving import Receiving, answered_line
 from rapport.communication.delivering.returned import told
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
-from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.telling import PROOF, tell_sender
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
@@ -54,9 +54,9 @@ from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import PrivacyFunctions
 from rapport.communication.templates import Facts
 from rapport.core.detection import DETECTED
-from rapport.core.errors import InvalidInput, SourceUnavailable, Unavailable
+from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable, Unavailable
 from rapport.core.event import MAX_NAME, Event, StoredEvent
-from rapport.core.message import MESSAGE, Message
+from rapport.core.message import CONTROL, MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
@@ -187,6 +187,7 @@ class Taking:
         mark = self._mark()
         try:
             self._take(channel, stored.event, now_ms, hops, before.since if before else 0)
+            self.transaction.check(mark[0])
         except SourceUnavailable as error:
             # Nobody can say now who is to be told; that is no reason to keep the others waiting.
             if not isinstance(error, TakenInPart):
@@ -207,7 +208,7 @@ class Taking:
             # What cannot be handled is set aside with the error; the others go on.
             self._roll_back(mark)
             _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
-            self._set_aside(channel, stored, error)
+            self._set_aside(channel, stored, error, now_ms)
 
     def _wait_for_directory(
         self, event: PutOffEvent, error: SourceUnavailable, now_ms: int
@@ -285,10 +286,31 @@ class Taking:
             # The token proves that they were asked; nothing else is remembered of it.
             self.transaction.emit("log", answered_line(message, answer, event.id, now_ms))
 
-    def _set_aside(self, channel: str, stored: StoredEvent, error: Exception) -> None:
+    def _set_aside(self, channel: str, stored: StoredEvent, error: Exception, now_ms: int) -> None:
         whole = len(stored.event.data) <= _LARGEST_BURIED
         letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
         self.transaction.emit(DEAD_LETTERS, letter)
+        if channel == "input" and stored.event.type == MESSAGE:
+            self._tell_failed(stored.event, error, now_ms)
+
+    def _tell_failed(self, event: Event, error: Exception, now_ms: int) -> None:
+        """Whoever sent a message hears that it was not handled, if it can be told who that was."""
+        mark = self._mark()
+        reason = error.message if isinstance(error, RapportError) else type(error).__name__
+        try:
+            message = Message.from_event(event)
+            if message.type != CONTROL:
+                tell_sender(
+                    self.transaction,
+                    str(message.sender),
+                    message.id or event.id,
+                    "comerror",
+                    f"it could not be handled: {reason}",
+                    now_ms=now_ms,
+                )
+            self.transaction.check(mark[0])
+        except Exception:  # what is wrong with it may be its sender or its id
+            self._roll_back(mark)
 
     def take_again(
         self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
@@ -300,6 +322,7 @@ class Taking:
         if stored is not None:
             try:
                 self._take(replay.channel, stored.event, now_ms, hops)
+                self.transaction.check(mark[0])
             except HistoryNeeded as needed:
                 self._roll_back(mark)
                 self.wanted.append(needed.message)
@@ -329,6 +352,7 @@ class Taking:
         mark = self._mark()
         try:
             self._cases.work_on(chore, self._clock.now_ms())
+            self.transaction.check(mark[0])
         except Unavailable:
             raise
         except Exception as error:
@@ -365,6 +389,7 @@ class Taking:
         mark = self._mark()
         try:
             self._cases.pass_time(*split_key(key), self._clock.now_ms())
+            self.transaction.check(mark[0])
         except Unavailable:
             raise
         except Exception as error:

@@ -17,10 +17,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from rapport.channel.channel import Channels
-from rapport.core.errors import Corrupt
+from rapport.channel.checking import LARGEST_DATA_BYTES, check_events
+from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
 from rapport.core.usual_events import SoundEvents
 from rapport.store.base import Change, Delete, Put, RecordStore
+from rapport.store.records import check_changes
 
 TABLE = "communication"
 OUTBOX = "outbox"
@@ -160,6 +162,21 @@ class Transaction:
         """A place to come back to with `roll_back`."""
         return len(self._journal)
 
+    def check(self, mark: int) -> None:
+        """Raises InvalidInput when something that was changed or emitted since the mark cannot be
+        kept: found out at commit, it would stop all the others of the batch, at every start again.
+        Costs an encoding of each value.
+        """
+        emitted: dict[int, tuple[list[Event], int]] = {}
+        for change in self._journal[mark:]:
+            if isinstance(change, list):
+                events, count = emitted.get(id(change), (change, 0))
+                emitted[id(change)] = events, count + 1
+            else:
+                _check_value(change[0], self._values.get(change[0]))
+        for events, count in emitted.values():
+            check_events(events[-count:], LARGEST_DATA_BYTES)
+
     def roll_back(self, mark: int) -> None:
         """Forgets what was changed and emitted since the mark."""
         while len(self._journal) > mark:
@@ -196,6 +213,15 @@ class Transaction:
         """What the last commit wanted appended; maybe it was, maybe the process died before."""
         kept = self._records.get(TABLE, OUTBOX)
         return msgspec.msgpack.decode(kept, type=Outgoing) if kept else {}
+
+
+def _check_value(place: tuple[str, str], value: Any) -> None:
+    try:
+        check_changes([_change(place, value)])
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise InvalidInput(
+            f"a record of {place[0]} cannot be kept: {error}", code="communication.bad_record"
+        ) from None
 
 
 def _change(place: tuple[str, str], value: Any) -> Change:
