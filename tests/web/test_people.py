@@ -57,6 +57,23 @@ def test_an_answer_that_is_no_text_is_refused_with_a_code(with_doors: Callable[.
             for body in (b'{"answer": "\xff"}', b'{"answer": 5}', b"[" * 100_000):
                 refused = await doors.ask("POST", path, body, {"Content-Type": "application/json"})
                 assert (refused.status, refused.json()["title"]) == (400, "answer.bad")
+            for body in (b"\xff", b" "):
+                refused = await doors.ask("POST", path, body, {"Content-Type": "text/plain"})
+                assert (refused.status, refused.json()["title"]) == (400, "answer.bad")
+
+    asyncio.run(scenario())
+
+
+def test_a_plain_text_is_the_answer_and_not_a_yes(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            message = await raised(doors)
+            path = f"/answer/{message}/ana/{token_for(doors, message, 'ana')}"
+            plain = {"Content-Type": "text/plain; charset=utf-8"}
+            assert (await doors.ask("POST", path, b"kann nicht", plain)).status == 200
+            await _until_answered(doors, message)
+            rows = (await doors.ask("GET", "/ledger")).json()
+            assert "kann nicht" in {row["answer"] for row in rows if row["peer"] == "ana"}
 
     asyncio.run(scenario())
 

@@ -19,6 +19,7 @@ from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
 from rapport.web.pages import render
 
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_ANSWER = 500
 
 
@@ -59,6 +60,13 @@ def answered_page(peer: str) -> str:
     return render("answered.html", title="Thank you", peer=html.escape(peer))
 
 
+async def _plain_text(request: Request[Any, Any, Any]) -> str:
+    try:
+        return (await request.body()).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
+
+
 async def _answer_text(request: Request[Any, Any, Any]) -> str:
     kind = request.headers.get("content-type", "").split(";")[0]
     if kind == "application/json":
@@ -67,9 +75,16 @@ async def _answer_text(request: Request[Any, Any, Any]) -> str:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
         answer = given.get("answer", "")
-    else:
+    elif kind in _FORMS:
         form = await request.form()
         answer = str(form.get("answer", ""))
+    elif not (answer := (await _plain_text(request)).strip()) and kind:
+        # A button sends a form, and a program that says what it sends has something to say.
+        raise InvalidInput(
+            "the answer is empty",
+            code="answer.bad",
+            hint='send {"answer": "..."}, a form with `answer`, or the text itself',
+        )
     if len(answer) > _MAX_ANSWER:
         raise InvalidInput(
             f"an answer has at most {_MAX_ANSWER} characters", code="answer.too_long"
