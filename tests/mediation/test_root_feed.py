@@ -6,12 +6,16 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.core.errors import Unsupported
 from rapport.core.event import Event, StoredEvent
+from rapport.core.release import Asked
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.concepts import ConceptAttribute
+from rapport.mediation.holding.release import Releasing
 from rapport.mediation.in_force import InForce, take_in
 from rapport.mediation.meaning import build_meaning
 from rapport.mediation.model.conversions import converts
@@ -211,5 +215,18 @@ def test_a_place_is_not_saved_while_what_was_learned_cannot_be():
         learned = True
         assert await first.save()
         assert await feed().step() == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_source_that_learns_is_not_mediated_again_by_what_it_knows_now():
+    async def scenario() -> None:
+        clock = ManualClock()
+        channels = open_memory(clock)
+        reader = MediationReader(channels, [BINDING], Repository(in_force()), clock)
+        releasing = Releasing(channels, reader.meaning_apart, clock, new_id=lambda: "r1")
+        await channels.channel("raw.scans").append([scan().event])
+        with pytest.raises(Unsupported, match="'scans' again"):
+            await releasing.try_out(Asked(what="again", source="scans"))
 
     asyncio.run(scenario())

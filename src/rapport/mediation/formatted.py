@@ -39,6 +39,7 @@ class FormattedTransformer:
         self._build, self._memory = build, memory
         plain = build(self._interpretation)
         self.into, self.may_block = plain.into, plain.may_block
+        self.knows_only_now = plain.knows_only_now
         self.stamp = given.stamp()
         self._variants: dict[tuple[tuple[str, str], ...], Transformer] = {(): plain}
 

@@ -41,6 +41,8 @@ class GivesMeaning(Protocol):
     may_block: bool
     into: str
     """The channel that takes the results."""
+    knows_only_now: bool
+    """Whether events that are given their meaning later may mean something else."""
 
     def apply_many(self, events: Sequence[StoredEvent]) -> tuple[list[Event], list[Rejection]]:
         """Readings and rejections, each in order; never raises."""
@@ -49,7 +51,7 @@ class GivesMeaning(Protocol):
 class RejectsAll:
     """Stands in where no meaning can be given: everything is rejected for one reason."""
 
-    may_block = False
+    may_block = knows_only_now = False
     into = EVENTS
 
     def __init__(self, code: str, message: str, hint: str, stamp: str = "") -> None:

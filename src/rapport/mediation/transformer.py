@@ -43,6 +43,7 @@ class Transformer:
         self.interpretation = resolved.interpretation
         self.stamp = resolved.interpretation.stamp()
         self.may_block = bool(resolved.interpretation.conversions)
+        self.knows_only_now = False
         self.into = resolved.binding.into
         self._text, self._transform = text, transform
 

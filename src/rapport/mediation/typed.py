@@ -20,6 +20,7 @@ from rapport.mediation.formats.base import Document, Format
 from rapport.mediation.formats.named import format_named
 from rapport.mediation.in_force import InForce, stamp_of
 from rapport.mediation.memory import SourceMemory
+from rapport.mediation.model.feeding import knows_only_now
 from rapport.mediation.model.memory import Functions
 from rapport.mediation.model.references import feeds_of, functions_needed
 from rapport.mediation.model.surroundings import Surroundings
@@ -63,6 +64,7 @@ class TypedTransformer:
         self._surroundings = surroundings or Surroundings()
         self.may_block = bool(functions_needed(interpretations, name))
         self.feeds = feeds_of(interpretations, name)
+        self.knows_only_now = any(map(knows_only_now, self._scope.conversions.values()))
         self._transformers: dict[str, Transformer] = {}
         self._only = self._only_type()
         self._rows = self._made_rows()

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Channel, Channels, Subscription
-from rapport.core.errors import InvalidInput, RapportError, UnknownName
+from rapport.core.errors import InvalidInput, RapportError, UnknownName, Unsupported
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.core.release import ASKED, BATCH_DONE, DONE, RELEASES, Asked, BatchDone, ReleaseDone
@@ -136,6 +136,13 @@ class Releasing:
             if raw not in self._channels.names():
                 known = [name.removeprefix(RAW_PREFIX) for name in self._channels.names()]
                 raise UnknownName("source that was heard", asked.source, known)
+            if self._meaning(asked.source).knows_only_now:
+                raise Unsupported(
+                    f"mediating {asked.source!r} again",
+                    "a source with conversions that answer by what is so at present",
+                    hint="what they knew then is not on record: its readings would be corrected by "
+                    "what they know now",
+                )
             through = self._channels.channel(raw).last_position()
             return msgspec.structs.replace(asked, through=through)
         await self.held_back.refresh()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rapport.mediation.model.conversions import Chain, Conversion, Stateful
+from rapport.mediation.model.finding import ContextLookup
 from rapport.mediation.model.memory import Functions
 from rapport.mediation.model.money import ChangeCurrency, RateEvents
 from rapport.mediation.model.places import MovingOrigin, ToAbsolute, ToRelative
@@ -44,6 +45,18 @@ def remembers(conversion: Conversion) -> bool:
     if isinstance(how, Chain):
         return any(remembers(step) for step in how.steps)
     return isinstance(how, Stateful) or any(fed_by(conversion))
+
+
+def knows_only_now(conversion: Conversion) -> bool:
+    """What it gives for an event depends on when it is asked: an earlier answer cannot be had
+    again. Rates of currencies are known by their times, and can.
+    """
+    how = conversion.how
+    if isinstance(how, Chain):
+        return any(knows_only_now(step) for step in how.steps)
+    if isinstance(how, (ToAbsolute, ToRelative)):
+        return isinstance(how.origin, MovingOrigin)
+    return isinstance(how, (Stateful, ContextLookup))
 
 
 def next_state(
