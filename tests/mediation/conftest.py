@@ -43,6 +43,8 @@ class SmallTables:
     def __init__(self, tables):
         self.tables = tables
 
+    revision = 0
+
     def lookup(self, table, key, column):
         return self.tables.get(table, {}).get(key, {}).get(column)
 

@@ -201,6 +201,8 @@ def test_events_of_one_type_in_a_row_are_said_in_one_call() -> None:
 class _Rates:
     """A euro is worth two dollars, and four from the time 10 on."""
 
+    revision = 0
+
     def lookup(self, table: str, key: str, column: str) -> str | None:
         raise NotImplementedError
 

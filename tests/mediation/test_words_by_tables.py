@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
@@ -17,7 +18,6 @@ from rapport.mediation.model.interpretation import Interpretation, Mapping, Rule
 from rapport.mediation.model.money import ChangeCurrency, RateTable
 from rapport.mediation.model.types import Attribute, ComplexType, PrimitiveType
 from rapport.mediation.outgoing.outgoing import Outgoing
-from rapport.mediation.reader import MediationReader
 from rapport.mediation.repository import Repository
 
 ROOT = Interpretation(
@@ -45,7 +45,7 @@ class Rates:
     """A table whose rows change; see SiteTables."""
 
     def __init__(self) -> None:
-        self.dollar = "1.25"
+        self.dollar, self.revision = "1.25", 1
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
         return None
@@ -64,23 +64,19 @@ def test_new_rates_hold_for_what_is_said_from_then_on() -> None:
     assert not [one for one in problems if one.severity == "error"], problems
 
     async def scenario() -> None:
-        rates, channels = Rates(), open_memory(ManualClock())
-        repository = Repository(in_force)
-        reader = MediationReader(channels, [], repository, ManualClock(), lookups=rates)
-        outgoing = Outgoing(
-            repository,
-            channels,
-            tables=lambda: rates,
-            tables_generation=lambda: reader.tables_generation,
-        )
+        rates = Rates()
+        outgoing = Outgoing(Repository(in_force), open_memory(ManualClock()), tables=lambda: rates)
 
         async def price(place: int) -> Any:
             (said,) = await outgoing.view("events", [offer(place)], "shop")
             return msgspec.json.decode(said.event.data)["price"]
 
         assert await price(1) == 125.0
-        rates.dollar = "1.5"
-        reader.use_tables(rates)
-        assert await price(2) == 150.0
+        rates.dollar, rates.revision = "1.5", 2
+        with patch(
+            "rapport.mediation.outgoing.speech.make_transformer", side_effect=AssertionError
+        ):
+            assert await price(2) == 150.0
+        assert await price(1) == 150.0, "what was said by the rates of before is said anew"
 
     asyncio.run(scenario())

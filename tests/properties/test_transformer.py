@@ -45,6 +45,8 @@ TABLES = {
 
 
 class Tables:
+    revision = 0
+
     def lookup(self, table: str, key: str, column: str) -> str | None:
         return TABLES.get((table, key, column))
 

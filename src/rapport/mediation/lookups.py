@@ -15,12 +15,18 @@ from rapport.units.quantities import Affine
 class Lookups(Protocol):
     """What mediation asks of the tables."""
 
+    @property
+    def revision(self) -> int:
+        """Another number whenever rows have changed: what was read before holds no longer."""
+
     def lookup(self, table: str, key: str, column: str) -> str | None:
         """The text in `column` of the row with that key; None when there is no row or no text."""
 
 
 class NoTables:
     """A site without tables: nothing is found."""
+
+    revision = 0
 
     def lookup(self, table: str, key: str, column: str) -> str | None:
         return None
@@ -43,11 +49,17 @@ def numbers_finder(
 ) -> Callable[[str], tuple[float, ...]]:
     """A function from key to the numbers of some columns, each converted; raises Rejected.
 
-    Rows found are remembered (never more than the table has), so a sensor's place is read once.
+    Rows found are remembered until the tables change (never more than the table has), so a sensor's
+    place is read once.
     """
     known: dict[str, tuple[float, ...]] = {}
+    revision = lookups.revision
 
     def find(key: str) -> tuple[float, ...]:
+        nonlocal revision
+        if lookups.revision != revision:
+            revision = lookups.revision
+            known.clear()
         row = known.get(key)
         if row is None:
             row = tuple(

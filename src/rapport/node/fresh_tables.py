@@ -17,7 +17,6 @@ from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
-from rapport.mediation.reader import MediationReader
 from rapport.node.table_record import TableRecord
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.ontology import Ontology
@@ -46,14 +45,13 @@ class FreshTables:
     def __init__(
         self,
         site: Site,
-        mediation: MediationReader,
         policy: PolicyEngine,
         clock: Clock,
         chance: Chance,
         channels: Channels,
     ) -> None:
         self._site, self._tables, self._clock = site, site.tables, clock
-        self._mediation, self._policy = mediation, policy
+        self._policy = policy
         self.refreshing = Refreshing(site.tables, clock, chance)
         self._news_for_policies = asyncio.Event()
         self._kept = KeptRows(kept_rows_directory(site.file, site.directory))
@@ -138,7 +136,6 @@ class FreshTables:
         self._tables.take_over(reloaded.tables, self._clock.now_ms())
 
     def _hand_on(self, changed: Changed) -> None:
-        self._mediation.use_tables(self._mediation.lookups)
         self._to_keep.set()
         if changed.concepts or changed.functions:
             self._news_for_policies.set()

@@ -42,7 +42,6 @@ def make_outgoing(
         rights=rights,
         sources=mediation,
         tables=lambda: tables_of(mediation.lookups),
-        tables_generation=lambda: mediation.tables_generation,
         functions=partial(site_functions, clock=clock, import_paths=paths),
     )
 

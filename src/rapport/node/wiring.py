@@ -109,7 +109,7 @@ def make_node(
     serve_own_terms(opened, outgoing)
     policy = _policy(site, opened, clock, mediation)
     meanings = Meanings(site, _updating(opened, repository, mediation, outgoing, clock))
-    fresh_tables = FreshTables(site, mediation, policy, clock, Chance.from_machine(), opened)
+    fresh_tables = FreshTables(site, policy, clock, Chance.from_machine(), opened)
     meanings.reload_checks.append(fresh_tables.losses)
     meanings.reloaded.append(fresh_tables.take_over)
     policies = Policies(site, people, opened, policy, meanings, fresh_tables, clock)

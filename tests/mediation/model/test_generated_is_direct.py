@@ -233,6 +233,8 @@ def text_conversion(name: str, number: int, choice: int) -> How:
 class Words:
     """A table of one row."""
 
+    revision = 0
+
     def lookup(self, table: str, key: str, column: str) -> str | None:
         return "ex" if key == "x" else None
 

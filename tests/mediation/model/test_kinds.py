@@ -181,6 +181,8 @@ def test_the_rate_in_force_at_the_events_time_counts() -> None:
 
 def test_between_two_currencies_the_base_is_in_the_middle() -> None:
     class Rates:
+        revision = 0
+
         def lookup(self, table: str, key: str, column: str) -> str | None:
             return None
 
@@ -197,6 +199,8 @@ def test_between_two_currencies_the_base_is_in_the_middle() -> None:
 @pytest.mark.parametrize("rate", ["0", "-1", "x", "1e999"])
 def test_a_rate_that_is_none_rejects_what_needs_the_table(rate: str) -> None:
     class Rates:
+        revision = 0
+
         def lookup(self, table: str, key: str, column: str) -> str | None:
             return None
 

@@ -79,6 +79,8 @@ class Tables:
     def __init__(self) -> None:
         self.known = {"sensors": SENSORS, "rates": RATES}
 
+    revision = 0
+
     def lookup(self, table: str, key: str, column: str) -> str | None:
         row = next((row for row in self.known[table] if row["id"] == key), None)
         return (row[column] or None) if row else None

@@ -80,16 +80,22 @@ def _shown(time_ms: int) -> str:
 def _courses(
     conversion: Conversion, how: ChangeCurrency, surroundings: Surroundings, memory: Memory
 ) -> Callable[[], Courses]:
-    """What gives the rates known now; a table is read at the first event."""
+    """What gives the rates known now; a table is read at the first event, and again after it
+    changed.
+    """
     if not isinstance(how.rates, RateTable):
         return lambda: memory.state_of(conversion)
-    known: list[Courses] = []
+    known: dict[int, Courses] = {}
     table = how.rates
 
     def courses() -> Courses:
-        if not known:
-            known.append(courses_in(table, surroundings))
-        return known[0]
+        revision = surroundings.tables.revision if surroundings.tables is not None else 0
+        found = known.get(revision)
+        if found is None:
+            found = courses_in(table, surroundings)
+            known.clear()
+            known[revision] = found
+        return found
 
     return courses
 

@@ -45,8 +45,8 @@ class Outgoing:
     """What a node says, in everybody's own words. All calls belong to one event loop.
 
     Positions stay those of the channel, so places and tokens mean the same in every interpretation.
-    What cannot be said is left out, counted, logged once per reason and listed (`told`). Everything
-    made is forgotten when the repository or a table changes.
+    What cannot be said is left out, counted, logged once per reason and listed (`told`). What was
+    made is forgotten when the repository changes, what was said also when tables do.
     """
 
     def __init__(
@@ -58,13 +58,11 @@ class Outgoing:
         rights: Rights | None = None,
         sources: RawSources | None = None,
         tables: Callable[[], SiteTables | None] | None = None,
-        tables_generation: Callable[[], int] = lambda: 0,
         functions: Callable[[Iterable[str]], SiteFunctions] | None = None,
         cache_bytes: int = MOST_BYTES,
     ) -> None:
         """`rights`: an original goes only to who may read its raw channel (without: to all);
-        `sources`: gives raw channels their meaning; `tables_generation`: grows when rows of tables
-        change; `functions`: opens functions of the site.
+        `sources`: gives raw channels their meaning; `functions`: opens functions of the site.
         """
         self.repository, self._channels, self._rights = repository, channels, rights
         self._clock: Clock = clock or SystemClock()
@@ -74,8 +72,7 @@ class Outgoing:
         """
         self._sources, self._tables, self._open_functions = sources, tables, functions
         self._cache, self.told = Outcomes(cache_bytes), Told()
-        self._tables_generation = tables_generation
-        self._generation = self._now()
+        self._generation, self._rows = repository.generation, self._revision()
         self._speeches: dict[str, Speech] = {}
         self._late: dict[tuple[str, str], LateSpeech] = {}
         self._views: dict[str, View] = {}
@@ -87,8 +84,11 @@ class Outgoing:
 
     def speech(self, interpretation: str) -> Speech:
         """How the interpretation says root now; raises UnknownName, InterpretationError."""
-        if self._generation != self._now():
+        if self._generation != self.repository.generation:
             self._forget()
+        if self._rows != self._revision():
+            self._rows = self._revision()
+            self._cache.clear()
         if interpretation not in self._speeches:
             self._speeches[interpretation] = self._begin(interpretation)
         return self._speeches[interpretation]
@@ -333,12 +333,13 @@ class Outgoing:
             self._opened[speech] = functions
         return speech
 
-    def _now(self) -> tuple[int, int]:
-        """Conversions may have read tables when they were made, such as rates of currencies."""
-        return self.repository.generation, self._tables_generation()
+    def _revision(self) -> int:
+        """Of the rows that conversions look things up in."""
+        tables = self._tables() if self._tables is not None else None
+        return tables.revision if tables is not None else 0
 
     def _forget(self) -> None:
-        self._generation = self._now()
+        self._generation = self.repository.generation
         self._speeches, self._late, self._views = {}, {}, {}
         self._cache.clear()
         opened, self._opened = self._opened, {}

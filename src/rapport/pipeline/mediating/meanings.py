@@ -32,7 +32,9 @@ _WITH_MEMORY = ("homeassistant",)
 
 
 class SentTables:
-    """Tables of the site as mediation asks them: by key, and row by row."""
+    """Tables of the site as mediation asks them: by key, and row by row. They do not change."""
+
+    revision = 0
 
     def __init__(self, lookups: Mapping[str, Lookup], keys: Mapping[str, Sequence[str]]) -> None:
         self._lookups, self._keys = dict(lookups), dict(keys)
