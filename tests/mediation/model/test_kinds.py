@@ -37,6 +37,7 @@ from rapport.mediation.model.places import (
     ToPolar,
     ToRelative,
 )
+from rapport.mediation.model.remembered import Remembered
 from rapport.mediation.model.runtime import callable_of
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import Transformer, make_transformer
@@ -88,6 +89,27 @@ def test_a_reference_point_that_moves_is_fed_by_events_and_outlives_a_restart() 
     assert not memory.feed(absolute, {"key": "t", "position": None})
     again = made(absolute, Memory.from_json(memory.to_json()))
     assert again({"x": 1, "y": 2}) == {"x": 101.0, "y": 52.0}
+
+
+def test_another_kind_under_the_same_name_does_not_take_over_what_was_learned() -> None:
+    memory = Memory()
+    for feed in ("truck", "ship"):
+        learned = converts("c", "Point", "Point", ToAbsolute(MovingOrigin(feed)))
+        assert code_of(made(learned, memory), {"x": 0, "y": 0}) == "place.no_origin"
+        memory.feed(learned, {"x": 1.0, "y": 1.0})
+        assert made(learned, memory)({"x": 0, "y": 0}) == {"x": 1.0, "y": 1.0}
+    counting = converts("c", "text", "number", Stateful("count", initial=b"5"))
+    assert memory.state_of(counting) == 5
+
+
+def test_what_earlier_versions_learned_is_still_known() -> None:
+    origin = converts("c", "Point", "Point", ToAbsolute(MovingOrigin("truck")))
+    memory = Memory()
+    memory.feed(origin, {"x": 1.0, "y": 1.0})
+    (state,) = memory.states.values()
+    before = Memory(Remembered({"c": state}))
+    assert made(origin, before)({"x": 0, "y": 0}) == {"x": 1.0, "y": 1.0}
+    assert "c" not in before.states
 
 
 def test_a_position_older_than_the_last_does_not_count() -> None:

@@ -16,6 +16,21 @@ Functions = Mapping[str, Function]
 """The site's functions by the names that `Call` and `Stateful` use."""
 
 
+def name_of_state(conversion: Conversion) -> str:
+    """What a state is kept under: the conversion's name, and what it learns from, so that another
+    kind under the same name does not take it for its own.
+
+    >>> name_of_state(Conversion("count", ("text",), ("number",), Stateful("count_texts")))
+    'count'
+    """
+    from rapport.mediation.model.feeding import fed_by
+
+    if isinstance(conversion.how, Stateful):
+        return conversion.name
+    kind = type(conversion.how).__name__
+    return "\x1f".join((conversion.name, kind, *(feed for feed, _ in fed_by(conversion))))
+
+
 class Memory:
     """The states of conversions by name; JSON, so it can be saved and given back.
 
@@ -25,16 +40,31 @@ class Memory:
 
     def __init__(self, states: Mapping[str, Any] | None = None) -> None:
         self.states = states if isinstance(states, Remembered) else Remembered(states)
+        self._names: dict[int, tuple[Conversion, str]] = {}
+        """By the conversion's identity, since it is asked for with every event."""
 
     def state_of(self, conversion: Conversion) -> Any:
         """The present state, at first the initial one: empty, or what a function of the site
         declares.
         """
-        if conversion.name not in self.states:
-            how = conversion.how
-            first = msgspec.json.decode(how.initial) if isinstance(how, Stateful) else Remembered()
-            self.states[conversion.name] = first
-        return self.states[conversion.name]
+        name = self._name(conversion)
+        if name not in self.states:
+            self.states[name] = self._first(conversion)
+        return self.states[name]
+
+    def _name(self, conversion: Conversion) -> str:
+        known = self._names.get(id(conversion))
+        if known is None or known[0] is not conversion:
+            known = self._names[id(conversion)] = conversion, name_of_state(conversion)
+        return known[1]
+
+    def _first(self, conversion: Conversion) -> Any:
+        how = conversion.how
+        if isinstance(how, Stateful):
+            return msgspec.json.decode(how.initial)
+        # Earlier versions kept what ours learned under the bare name.
+        before = self.states.get(conversion.name)
+        return self.states.pop(conversion.name) if isinstance(before, Remembered) else Remembered()
 
     def feed(self, conversion: Conversion, event: Any, functions: Functions | None = None) -> bool:
         """Takes in an event of the type that the conversion is fed by.
@@ -47,8 +77,9 @@ class Memory:
         found = next_state(conversion, self.state_of(conversion), event, functions or {})
         if found is None:
             return False
-        if found[0] is not self.states[conversion.name] or isinstance(conversion.how, Stateful):
-            self.states[conversion.name] = found[0]
+        name = self._name(conversion)
+        if found[0] is not self.states[name] or isinstance(conversion.how, Stateful):
+            self.states[name] = found[0]
         return True
 
     def to_json(self) -> bytes:
