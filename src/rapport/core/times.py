@@ -32,6 +32,8 @@ _UNITS_MS = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*\Z")
 _INTEGER = re.compile(r"-?\d{1,19}\Z")
+ENDLESS_DURATION = "time.endless_duration"
+"""Code of one that no time can be after."""
 _MAX_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last time ISO 8601 text can name
 
 
@@ -53,7 +55,7 @@ def parse_duration(text: str) -> int:
     if duration_ms > _MAX_MS:
         raise InvalidInput(
             f"{text[:60]!r} is longer than any duration can be",
-            code="time.bad_duration",
+            code=ENDLESS_DURATION,
             hint="at most some 8,000 years, such as 2900000 days",
         )
     return round(duration_ms)

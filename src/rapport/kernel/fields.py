@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem, RapportError, Severity, nearest_names
-from rapport.core.times import parse_duration
+from rapport.core.times import ENDLESS_DURATION, parse_duration
 from rapport.kernel.toml import Section
 
 _SHOWN = 40
@@ -153,11 +153,12 @@ class Fields:
         code, hint = self._codes.bad_duration, f'write {key} = "5s"'
         try:
             duration_ms = parse_duration(value)
-        except InvalidInput:
+        except InvalidInput as error:
             message = f"{value[:_SHOWN]!r} is not a duration"
-            hint = "write a number and a unit, such as 500ms, 5s, 10 min, 2 hours"
-        except OverflowError:
-            code, message = self._codes.endless_duration, f"{key!r} must be a shorter duration"
+            if error.code == ENDLESS_DURATION:
+                code, message = self._codes.endless_duration, f"{key!r} must be a shorter duration"
+            else:
+                hint = "write a number and a unit, such as 500ms, 5s, 10 min, 2 hours"
         else:
             if duration_ms >= least:
                 return duration_ms

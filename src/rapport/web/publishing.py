@@ -167,7 +167,7 @@ def _told(value: str) -> str:
         return value
     try:
         return unquote_to_bytes(value.encode("latin-1")).decode()
-    except UnicodeDecodeError:
+    except UnicodeError:
         return value
 
 

@@ -113,9 +113,9 @@ def test_wrong_use_names_what_would_be_right(ask: Ask) -> None:
 
 
 def test_who_is_asked_next_and_how_often_it_is_said_again_can_be_given(ask: Ask) -> None:
-    words = ["send", "--to", "peer:ana", "--text", "come", "--answer-within", "300ms"]
+    words = ["send", "--to", "peer:ana", "--text", "come", "--answer-within", "2500ms"]
     steps = ["--then", "collective:guards=200ms", "--then", "peer:ana"]
-    code, out, _ = ask(*words, *steps, "--repeat", "100ms", "--repeat-most", "2", "--wait", "20s")
+    code, out, _ = ask(*words, *steps, "--repeat", "1s", "--repeat-most", "2", "--wait", "20s")
     assert code == 1
     _, shown, _ = ask("ledger", "--message", out.strip(), "--json")
     happened = [line["state"] for line in json.loads(shown)["timeline"]]
