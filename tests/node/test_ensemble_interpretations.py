@@ -230,6 +230,7 @@ def test_after_a_restart_a_node_still_knows_whose_they_are(tmp_path: Path) -> No
                 other._first = place._first
                 await other.node("b", ["a"])
                 await until(lambda: "us" in other.stamps("b"))
+                await until(lambda: "us" in other.shared("b"))  # told a moment later
                 since = other.shared("b")["us"].since_ms
             async with town(tmp_path) as other:
                 other._first = place._first
