@@ -308,7 +308,7 @@ def test_new_tables_are_used_from_the_next_batch_on(make_reader, tables, badge, 
         await channels.channel("raw.badges").append([event(badge, id="a")])
         await reader.lane("badges").step()
         tables.tables["sensors"]["r7"]["x_m"] = "100"
-        reader.use_tables(tables)
+        tables.revision += 1
         await channels.channel("raw.badges").append([event(badge, id="b")])
         await reader.lane("badges").step()
         found = [one.payload()["value"][0] for one in await everything(channels, "events")]
@@ -413,7 +413,7 @@ def test_a_source_that_the_site_binds_no_longer_is_held_back(make_reader, badge,
         reader.take_over(prepared, {}, reader.lookups)
         await raw.append([event(badge, id="b2")])
         await lane.step()
-        reader.use_tables(reader.lookups)
+        now.swap(now.in_force)
         await raw.append([event(badge, id="b3")])
         await lane.step()
         assert [one.id for one in await everything(channels, "events")] == ["b1"]
@@ -436,7 +436,7 @@ def test_rows_that_change_while_a_change_is_prepared_are_used(make_reader, table
         now = reader._repository
         prepared = reader.prepare(now.in_force, reader.bindings, tables)
         tables.tables["sensors"]["r7"]["x_m"] = "110.5"
-        reader.use_tables(tables)
+        tables.revision += 1
         now.swap(now.in_force)
         reader.take_over(prepared, reader.bindings, tables)
         await raw.append([event(badge, id="b2")])

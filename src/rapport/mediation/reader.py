@@ -64,7 +64,7 @@ class MediationReader:
         self._channels, self._repository, self._clock = channels, repository, clock
         self._bindings = {binding.source: binding for binding in bindings}
         self._lookups: Lookups = lookups or NoTables()
-        self.tables_generation = 0
+        self._bound_generation = 0
         self._import_paths = import_paths
         self._tasks = Tasks(clock)
         self._lanes: dict[str, Lane] = {}
@@ -138,18 +138,13 @@ class MediationReader:
         """Per source what was read, accepted and rejected since the start."""
         return {source: lane.counts for source, lane in sorted(self._lanes.items())}
 
-    def use_tables(self, lookups: Lookups) -> None:
-        """Looks things up in these tables from the next batch on."""
-        self._lookups = lookups
-        self.tables_generation += 1
-
     def transformer(self, source: str) -> GivesMeaning:
         """What gives the source's events their meaning now; rebuilt after a change.
 
         A changed interpretation that does not fit its source leaves the one before it in force; a
         source that the site binds no longer is understood no longer.
         """
-        now = (self._repository.generation, self.tables_generation)
+        now = (self._repository.generation, self._bound_generation)
         known = self._in_use.get(source)
         if known is not None and known[0] == now:
             return known[1]
@@ -190,15 +185,12 @@ class MediationReader:
         """Uses what was prepared from the next batch on; call it in one step with the change of the
         repository.
         """
-        rows = self.tables_generation
         if lookups is not self._lookups or bindings != self._bindings:
-            self.tables_generation += 1
+            self._bound_generation += 1
         self._bindings, self._lookups = dict(bindings), lookups
-        now = (self._repository.generation, self.tables_generation)
+        now = (self._repository.generation, self._bound_generation)
         for source, built in prepared.items():
-            (_, known_rows), former = self._in_use[source]
-            if built is None and known_rows != rows:
-                continue  # a table changed meanwhile: made anew when the next batch comes
+            former = self._in_use[source][1]
             if built is None or self._keeps(source, former, built):
                 built = former
             self._in_use[source] = (now, built)
