@@ -133,8 +133,12 @@ def shown_address(address: str) -> str:
     if adapter == "apprise" and "://" in rest:
         # Where others have the host, its addresses may have a secret.
         return f"apprise:{rest.partition('://')[0]}://#{content_id(address)[:6]}"
-    parts = urlsplit(rest) if "://" in rest else None
-    if parts is None:
+    if "://" not in rest:
         return address
+    mark = content_id(address)[:6]
+    try:
+        parts = urlsplit(rest)
+    except ValueError:
+        return f"{adapter}:#{mark}"  # no web address at all: nothing tells what of it is secret
     host = parts.netloc.rpartition("@")[2]
-    return f"{adapter}:{parts.scheme}://{host}/#{content_id(address)[:6]}"
+    return f"{adapter}:{parts.scheme}://{host}/#{mark}"

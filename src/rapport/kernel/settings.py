@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import InvalidInput, Problem
+from rapport.core.web_addresses import address_parts
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section
 
@@ -87,10 +88,15 @@ def check_settings(section: Section) -> list[Problem]:
         else:
             fields.text(field.name, field.default)
     public = section.values.get("public_url")
-    if isinstance(public, str) and public and not public.startswith(("http://", "https://")):
+    if isinstance(public, str) and public and not _is_web_address(public):
         hint = "such as https://node.example.org"
         fields.fault("public_url", "url.bad", f"{public!r} is not an http address", hint=hint)
     return problems
+
+
+def _is_web_address(text: str) -> bool:
+    parts = address_parts(text)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def data_in_force(section: Section, environment: Mapping[str, str] | None = None) -> str:

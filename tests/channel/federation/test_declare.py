@@ -38,6 +38,8 @@ def test_what_arises_here_is_neither_sent_nor_received_under_its_own_name() -> N
     ("text", "code"),
     [
         ('url = "ftp://h"\nreceive = ["a"]', "link.bad_url"),
+        ('url = "http://[half"\nreceive = ["a"]', "link.bad_url"),
+        ('url = "http://h:port"\nreceive = ["a"]', "link.bad_url"),
         ('url = "http://h"', "link.idle"),
         ('receive = ["a"]', "site.missing_key"),
         ('url = "http://h"\nrecieve = ["a"]', "site.unknown_key"),

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.mqtt.declare import Outgoing, bridges_from_site
-from rapport.channel.mqtt.mapping import Packet, is_redelivery, payload_of, to_event, topic_of
+from rapport.channel.mqtt.mapping import (
+    Packet,
+    is_redelivery,
+    last_of_topics,
+    payload_of,
+    to_event,
+    topic_of,
+)
 from rapport.channel.mqtt.topics import check_filter, clean_level, matches
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent, check_envelope
@@ -49,6 +56,21 @@ def test_a_repetition_is_told_by_flag_number_topic_and_bytes() -> None:
     ):
         assert not is_redelivery(other, recent, "b")
     assert not is_redelivery(again, recent, "another")
+
+
+def test_a_retained_state_is_news_when_it_is_not_what_the_topic_said_last() -> None:
+    def told(payload: bytes, last: Event | None, fresh: str, **flags) -> Event:
+        packet = Packet(topic="lamp", payload=payload, number=7, **flags)
+        return to_event(packet, bridge="b", source="s", fresh_id=fresh, now_ms=5, last=last)
+
+    first = told(b"ON", None, "1", retained=True)
+    assert told(b"ON", first, "2", retained=True).id == first.id
+    off = told(b"OFF", first, "3")
+    recent = [StoredEvent(1, 0, first), StoredEvent(2, 0, off)]
+    assert last_of_topics(recent, "b") == {"lamp": off}
+    assert last_of_topics(recent, "another") == {}
+    assert told(b"ON", off, "4", retained=True).id == "4"
+    assert told(b"OFF", off, "5", retained=True).id == "3"
 
 
 def test_equal_messages_are_two_events_but_a_retained_one_is_one() -> None:
@@ -99,6 +121,7 @@ def test_the_payload_is_the_data_or_the_whole_event() -> None:
     ("text", "code"),
     [
         ('broker = "http://h"\nin = [{topic = "a", source = "s"}]', "mqtt.bad_broker"),
+        ('broker = "mqtt://[half"\nin = [{topic = "a", source = "s"}]', "mqtt.bad_broker"),
         ('broker = "mqtt://h"', "mqtt.idle"),
         ('broker = "mqtt://h"\nin = [{topic = "a/#/b", source = "s"}]', "mqtt.bad_topic"),
         ('broker = "mqtt://h"\nin = [{topic = "a", source = "No Name"}]', "channel.bad_name"),

@@ -9,12 +9,12 @@ from __future__ import annotations
 import http.client
 import socket
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from rapport.channel.agents.window import Failed, Reason
 from rapport.core.errors import InvalidInput
+from rapport.core.web_addresses import address_parts
 
 TIMEOUT_SECONDS = 30.0
 COME_AGAIN = frozenset((408, 425, 429))
@@ -34,7 +34,7 @@ class NodeLine:
     """The way to one node. `post` and `get` belong to one thread; `interrupt` may come from any."""
 
     def __init__(self, url: str, token: str = "", *, most_answer_bytes: int) -> None:
-        parts = urlsplit(url)
+        parts = address_parts(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput(
                 f"{url!r} is not the address of a node",
@@ -42,7 +42,7 @@ class NodeLine:
                 hint="for example http://127.0.0.1:8484",
             )
         self.url, self.token = url, token
-        self._host, self._port = parts.hostname, _port_of(url)
+        self._host, self._port = parts.hostname, parts.port
         self._secure = parts.scheme == "https"
         self._root = parts.path.rstrip("/")
         self._most_bytes = most_answer_bytes
@@ -140,10 +140,3 @@ def retry_after_ms(text: str | None) -> int | None:
 def _unreachable(url: str, error: Exception) -> Failed:
     told = str(error) or type(error).__name__
     return Failed(Reason("node.unreachable", f"no node answers at {url}: {told}"))
-
-
-def _port_of(url: str) -> int | None:
-    try:
-        return urlsplit(url).port
-    except ValueError as error:
-        raise InvalidInput(f"{url!r}: {error}", code="url.bad") from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import msgspec
 
 from rapport.core.errors import InvalidInput, Unsupported
+from rapport.core.web_addresses import address_parts
 from rapport.store.base import SharedLogStore
 
 _SCHEMES = ("nats", "tls", "ws", "wss")
@@ -28,7 +29,7 @@ def read_address(text: str) -> NatsAddress:
     """
     servers, prefix = [], _PREFIX
     for part in text.split(","):
-        url = urlsplit(part.strip())
+        url = address_parts(part.strip())
         if url.scheme not in _SCHEMES or not url.hostname:
             raise InvalidInput(
                 "this is no address of NATS",

@@ -17,7 +17,6 @@ neighbour declares; what comes in its words is a source here (`rename = { events
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +24,7 @@ from rapport.channel.checking import check_channel_name
 from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import OF_THE_NODE, OUTPUT, REQUEST
 from rapport.core.errors import InvalidInput, Problem
+from rapport.core.web_addresses import address_parts
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 
@@ -98,7 +98,7 @@ def _link(name: str, fields: Fields) -> Link:
 
 
 def _check(link: Link, fields: Fields) -> None:
-    parts = urlsplit(link.url)
+    parts = address_parts(link.url)
     if link.url and (parts.scheme not in ("http", "https") or not parts.hostname):
         message, hint = f"{link.url!r} is not the address of a node", "http://10.0.0.2:8484"
         fields.fault("url", "link.bad_url", message, hint=f"such as {hint}")

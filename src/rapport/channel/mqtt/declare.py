@@ -13,7 +13,6 @@ out = [{ channel = "alarms", topic = "rapport/{type}/{subject}", query = "type <
 from __future__ import annotations
 
 import string
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -22,6 +21,7 @@ from rapport.channel.mqtt.topics import check_filter
 from rapport.channel.query.kinds import make_query
 from rapport.channel.reserved import is_reserved
 from rapport.core.errors import InvalidInput, Problem
+from rapport.core.web_addresses import address_parts
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import TomlFile
 
@@ -124,16 +124,12 @@ def _bridge(name: str, fields: Fields) -> Bridge:
 def read_broker_address(fields: Fields) -> tuple[str, int, bool]:
     """Host, port and whether it is encrypted, of the key `broker`; faults are noted there."""
     text = fields.filled_text("broker", example='"mqtt://127.0.0.1:1883"')
-    parts = urlsplit(text)
-    try:
-        port = parts.port
-    except ValueError:
-        port = -1
-    if text and (parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or port == -1):
+    parts = address_parts(text)
+    if text and (parts.scheme not in ("mqtt", "mqtts") or not parts.hostname):
         message = f"{text[:80]!r} is not the address of a broker"
         fields.fault("broker", "mqtt.bad_broker", message, hint="such as mqtt://127.0.0.1:1883")
     secure = parts.scheme == "mqtts"
-    return parts.hostname or "", port or (8883 if secure else 1883), secure
+    return parts.hostname or "", parts.port or (8883 if secure else 1883), secure
 
 
 def _incoming(fields: Fields) -> Incoming:

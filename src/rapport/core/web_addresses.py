@@ -1,0 +1,24 @@
+"""Addresses of servers taken apart without a surprise. Pure. [CH-1]"""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit
+
+_NO_ADDRESS = urlsplit("")
+
+
+def address_parts(text: str) -> SplitResult:
+    """The parts of an address; all of them empty for what is none, such as one with half a bracket
+    or a port that is no number, where `urlsplit` or its result would raise.
+
+    >>> address_parts("http://10.0.0.2:8484/x").port
+    8484
+    >>> address_parts("http://[half").scheme, address_parts("http://a:port").hostname
+    ('', None)
+    """
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # looked at only now whether it is a number
+    except ValueError:
+        return _NO_ADDRESS
+    return parts
