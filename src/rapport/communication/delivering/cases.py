@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.case_records import (
     Case,
@@ -21,6 +20,7 @@ from rapport.communication.delivering.case_records import (
     shown_key,
 )
 from rapport.communication.delivering.chores import SLICE, Chore, Chores
+from rapport.communication.delivering.course import Course
 from rapport.communication.delivering.delivery import next_step
 from rapport.communication.delivering.judging import Judging
 from rapport.communication.delivering.members import Members
@@ -48,7 +48,6 @@ from rapport.communication.delivering.tracking import Member, NextReceiver, Retr
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.ledger import line_event
 from rapport.communication.peers import adapter_of, shown_address
-from rapport.communication.privacy.verdict import Verdict
 from rapport.core.errors import SourceUnavailable
 from rapport.core.message import Identifier
 from rapport.kernel.telemetry import get_logger
@@ -57,43 +56,6 @@ _NEXT_LOOKUP = Retry(longest_ms=60_000)
 _log = get_logger(__name__)
 KEEP_CLOSED_MS = 30 * 86_400_000
 """How long a closed message can still be answered for the record; its ledger lines stay."""
-
-
-class Course:
-    """One case while something happens to it: a private copy, saved at the end."""
-
-    def __init__(
-        self,
-        before: Case | None,
-        case: Case,
-        load: Callable[[str], Letter],
-        judging: Judging,
-        now_ms: int,
-        cause: str,
-    ) -> None:
-        self.before, self.case, self.now_ms, self.cause = before, case, now_ms, cause
-        self._load, self._judging = load, judging
-        self._letter: Letter | None = None
-        self.queued = False
-        self.begun: list[Member] = []
-        """Only while it is new: forgotten again when it fails at once."""
-
-    @property
-    def letter(self) -> Letter:
-        """What the message says; read when it is asked for, since most outcomes need it not."""
-        if self._letter is None:
-            self._letter = self._load(self.case.key)
-        return self._letter
-
-    def judge(self, member: Member) -> Verdict:
-        """Whether the member may be told now."""
-        return self._judging.verdict(
-            member.peer,
-            lambda: self.letter,
-            self.case.tracking.urgent,
-            self.now_ms,
-            is_retry=any(entry.state == "retrying" for entry in member.tries),
-        )
 
 
 class Cases:
@@ -370,7 +332,7 @@ class Cases:
         course.queued = True
         if step.attempt == 1 and step.place == 0:
             self._judging.told(step.peer, course.now_ms)
-        event = _delivery(course, step).to_event()
+        event = course.delivery(step).to_event()
         self._transaction.emit(f"output.{adapter_of(step.address)}", event)
 
     def _tell(self, course: Course, tell: Tell) -> None:
@@ -403,30 +365,3 @@ class Cases:
         for member in course.begun:
             self.records.drop_member(course.case.key, member)
         self.records.drop_case(course.case)
-
-
-def _delivery(course: Course, step: Queue) -> Delivery:
-    case, letter = course.case, course.letter
-    return Delivery(
-        message=case.message,
-        peer=step.peer,
-        address=step.address,
-        attempt=step.attempt,
-        text=letter.text,
-        policy=case.policy,
-        detection=case.detection,
-        time=letter.time,
-        queued=course.now_ms,
-        expires=case.tracking.expires,
-        urgent=case.tracking.urgent,
-        wants_answer=case.tracking.done_when == "answered",
-        effect=letter.effect,
-        type=letter.type,
-        subtype=letter.subtype,
-        sender=letter.sender,
-        conversation=letter.conversation,
-        language=letter.language,
-        refers_to=letter.refers_to,
-        repeat=step.repeat,
-        case=case.key if case.routed else "",
-    )

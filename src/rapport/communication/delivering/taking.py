@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from rapport.channel.dead.letters import DEAD_LETTERS, dead_letter
+from rapport.channel.dead.letters import DEAD_LETTERS
 from rapport.channel.dead.replay import REPLAYS, STATES, Replay
 from rapport.communication.actions import Action, OwnAction, Phrases
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
@@ -44,8 +44,9 @@ from rapport.communication.delivering.put_off import (
 )
 from rapport.communication.delivering.receiving import Receiving, answered_line
 from rapport.communication.delivering.returned import told
+from rapport.communication.delivering.setting_aside import set_aside
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
-from rapport.communication.delivering.telling import PROOF, tell_sender
+from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
@@ -54,18 +55,15 @@ from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import PrivacyFunctions
 from rapport.communication.templates import Facts
 from rapport.core.detection import DETECTED
-from rapport.core.errors import InvalidInput, RapportError, SourceUnavailable, Unavailable
+from rapport.core.errors import InvalidInput, SourceUnavailable, Unavailable
 from rapport.core.event import MAX_NAME, Event, StoredEvent
-from rapport.core.message import CONTROL, MESSAGE, Message
+from rapport.core.message import MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import RecordStore
 
 INPUTS = ("control", "input", "detections")
-READER = "communication"
 _DUE_AT_ONCE = 1_000
-_LARGEST_BURIED = 100_000
-"""A dead letter holds the event itself up to this many bytes; a larger one stays in its channel."""
 _LOOK_AGAIN_MS = 60_000
 
 _log = get_logger(__name__)
@@ -208,7 +206,7 @@ class Taking:
             # What cannot be handled is set aside with the error; the others go on.
             self._roll_back(mark)
             _log.error("event set aside", channel=channel, id=stored.event.id, error=repr(error))
-            self._set_aside(channel, stored, error, now_ms)
+            set_aside(self.transaction, channel, stored, error, now_ms)
 
     def _wait_for_directory(
         self, event: PutOffEvent, error: SourceUnavailable, now_ms: int
@@ -285,32 +283,6 @@ class Taking:
         if not self._cases.hear_answer(message, answer, now_ms=now_ms, cause=event.id):
             # The token proves that they were asked; nothing else is remembered of it.
             self.transaction.emit("log", answered_line(message, answer, event.id, now_ms))
-
-    def _set_aside(self, channel: str, stored: StoredEvent, error: Exception, now_ms: int) -> None:
-        whole = len(stored.event.data) <= _LARGEST_BURIED
-        letter = dead_letter(channel, READER, stored, error, attempts=1, whole=whole)
-        self.transaction.emit(DEAD_LETTERS, letter)
-        if channel == "input" and stored.event.type == MESSAGE:
-            self._tell_failed(stored.event, error, now_ms)
-
-    def _tell_failed(self, event: Event, error: Exception, now_ms: int) -> None:
-        """Whoever sent a message hears that it was not handled, if it can be told who that was."""
-        mark = self._mark()
-        reason = error.message if isinstance(error, RapportError) else type(error).__name__
-        try:
-            message = Message.from_event(event)
-            if message.type != CONTROL:
-                tell_sender(
-                    self.transaction,
-                    str(message.sender),
-                    message.id or event.id,
-                    "comerror",
-                    f"it could not be handled: {reason}",
-                    now_ms=now_ms,
-                )
-            self.transaction.check(mark[0])
-        except Exception:  # what is wrong with it may be its sender or its id
-            self._roll_back(mark)
 
     def take_again(
         self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
