@@ -44,16 +44,19 @@ def written(number: int, **fields: Any) -> Event:
 
 
 def test_a_message_that_was_over_when_it_was_handled_says_so_itself() -> None:
-    fates = ("queued", "notified", "no_receiver", "failed")
+    fates = ("queued", "notified", "no_receiver", "failed", "queued")
+    receivers = (BEN, None, None, BEN, None)  # the last was given to people by routing rules alone
     events = []
-    for number, fate in enumerate(fates):
-        message = Message(id=f"m{number}", type="A", subtype="B", sender=ANA)
+    for number, (fate, receiver) in enumerate(zip(fates, receivers, strict=True)):
+        message = Message(id=f"m{number}", type="A", subtype="B", sender=ANA, receiver=receiver)
         events.append(message.to_event(source="x", time=1, fate=fate, receivers=[]))
 
     async def scenario(queries: MessageQueries, _channels: Any) -> None:
         page = await queries.create_query().page()
         found = [message.fate for message in page.messages]
-        assert found == ["open", "notified", "no_receiver", "failed"]
+        assert found == ["open", "notified", "no_receiver", "failed", "routed"]
+        assert await ids(queries.create_query(fate="open")) == ["m0"]
+        assert await ids(queries.create_query(fate="routed")) == ["m4"]
         assert await ids(queries.create_query(fate="no_receiver")) == ["m2"]
 
     with_log(*events)(scenario)

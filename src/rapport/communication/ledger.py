@@ -31,8 +31,26 @@ MessageFate = Literal["queued", "notified", "no_receiver", "forwarded", "failed"
 nobody was named and whoever listens was told, it went to another service, it could not even begin,
 it was not accepted."""
 
+OPEN = "open"
+ROUTED = "routed"
+"""Of a message that only routing rules gave to people: nothing is decided about it."""
+
 _ENCODER = msgspec.json.Encoder()
 _shown = lru_cache(maxsize=16_384)(shown_address)
+
+
+def state_when_handled(fate: str, receiver: str) -> str:
+    """The state of a message by its own event alone: `open` while people decide about it.
+
+    >>> [state_when_handled("queued", each) for each in ("peer:ana", "component:app", "")]
+    ['open', 'routed', 'routed']
+    >>> state_when_handled("notified", "component:app")
+    'notified'
+    """
+    if fate not in ("", "queued"):
+        return fate
+    is_decided_by_people = receiver.startswith(("peer:", "collective:"))
+    return OPEN if is_decided_by_people or not fate else ROUTED
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -10,9 +10,9 @@ import msgspec
 
 from rapport.communication.delivering.steps import LedgerState
 from rapport.communication.history.ledger import Ledger, MessageRow, Question, TimelineLine
-from rapport.communication.history.rows import CLOSED, OPEN, ROUTED
+from rapport.communication.history.rows import CLOSED
 from rapport.communication.history.summary import PersonFate, Summary, fates_of, summarise
-from rapport.communication.ledger import MessageFate
+from rapport.communication.ledger import OPEN, ROUTED, MessageFate
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.fields import suggest
 

@@ -12,16 +12,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rapport.communication.ledger import DELIVERY_PREFIX, LONGEST_ANSWER, LedgerLine
+from rapport.communication.ledger import (
+    DELIVERY_PREFIX,
+    LONGEST_ANSWER,
+    OPEN,
+    LedgerLine,
+    state_when_handled,
+)
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE
 
 LONGEST_KEPT_TEXT = 10_000
 """Of a message's text; the whole stands in the log."""
-OPEN, CLOSED = "open", "closed"
-ROUTED = "routed"
-"""Of a message that only routing rules gave to people: nothing is decided about it."""
+CLOSED = "closed"
 TAKEN = ("handed", "confirmed")
 """The medium took it: the person was told as far as anybody can know."""
 
@@ -258,15 +262,8 @@ def _write(message: MessageRow, written: _Written, time: int) -> None:
     message.policy, message.detection = written.policy, written.detection
     message.urgent = written.urgent
     if message.state in (OPEN, "held"):  # one that waited as a whole waits no more
-        message.state, message.reason = _state_of(written), ""
-
-
-def _state_of(written: _Written) -> str:
-    """The state of a message by its own event alone."""
-    if written.fate not in ("", "queued"):
-        return written.fate
-    is_decided_by_people = written.receiver.startswith(("peer:", "collective:"))
-    return OPEN if is_decided_by_people or not written.fate else ROUTED
+        message.state = state_when_handled(written.fate, written.receiver)
+        message.reason = ""
 
 
 def _set_answer(message: MessageRow, line: LedgerLine, time: int) -> None:

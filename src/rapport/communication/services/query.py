@@ -15,9 +15,8 @@ from rapport.channel.channel import Channels
 from rapport.channel.finding.by_time import BACKWARDS_MS, FoundByTime, position_before
 from rapport.channel.finding.paging import Pages
 from rapport.channel.requesting.selection import matching
+from rapport.communication.ledger import OPEN, state_when_handled
 from rapport.communication.services.query_criteria import (
-    BEGUN,
-    OPEN,
     Criteria,
     GivenCriteria,
     Place,
@@ -279,7 +278,7 @@ class _Beside(msgspec.Struct):
 
     policy: str = ""
     detection: str = ""
-    fate: str = OPEN
+    fate: str = ""
     """Where the message was over as soon as it was handled."""
 
 
@@ -294,7 +293,7 @@ def _logged(stored: StoredEvent) -> LoggedMessage | None:
         position=stored.position,
         received=stored.received,
         time=stored.event.time,
-        fate=OPEN if beside.fate in BEGUN else beside.fate,
+        fate=state_when_handled(beside.fate, str(message.receiver or "")),
         policy=beside.policy,
         detection=beside.detection,
     )

@@ -20,6 +20,7 @@ from rapport.channel.query.compiler import compile_condition
 from rapport.channel.query.kinds import Query, is_encodable
 from rapport.channel.query.tree import And, Compare, Comparison, Condition, Field, Literal, Scalar
 from rapport.channel.query.values import decode_payload, member
+from rapport.communication.ledger import OPEN, ROUTED
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.core.event import MAX_NAME, StoredEvent
 from rapport.core.message import MESSAGE, Identifier
@@ -28,15 +29,12 @@ LOG_INDEX = ("subject", "data.sender", 'data."conversation-id"', "data.result")
 """The subject of a message is its receiver, that of a ledger line its message; a result stands on
 the line that closes one.
 """
-OPEN = "open"
-BEGUN = ("", "queued", OPEN)
-"""What a message's own event says of it while its deliveries have only begun."""
 FATES = (
     *(OPEN, "done", "failed", "timed_out"),
-    *("notified", "no_receiver", "forwarded", "refused"),
+    *("notified", ROUTED, "no_receiver", "forwarded", "refused"),
 )
 """What became of a message: the result it was closed with and `open` until then; or, where it was
-over as soon as it was handled, what the ledger's MessageFate says.
+over as soon as it was handled, what the ledger says (`state_when_handled`).
 """
 MOST_PER_PAGE = 1_000
 LONGEST_CONTAINS = 500
