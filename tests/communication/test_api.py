@@ -133,6 +133,61 @@ def test_a_message_without_a_receiver_comes_back_to_the_callbacks(tmp_path) -> N
     on(tmp_path, work)
 
 
+def test_a_callback_that_takes_its_time_holds_up_neither_messages_nor_others(
+    tmp_path, notes
+) -> None:
+    kind, sent = notes
+
+    async def work(communication: Communication) -> None:
+        heard: list[str] = []
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def think(_message: Message) -> None:
+            asked.set()
+            await answered.wait()
+
+        await communication.add_notification_callback(think)
+        await communication.add_notification_callback(lambda message: heard.append(message.content))
+        await communication.send(task(None, content="one"))
+        await asked.wait()
+        await communication.send(task(ANA, content="door"))
+        await communication.send(task(None, content="two"))
+        await until(lambda: heard == ["one", "two"] and len(sent) == 1)
+        answered.set()
+
+    on(tmp_path, work, peers=PEERS, outputs=[kind])
+
+
+def test_a_callback_that_is_removed_hears_nothing_more_and_goes_on_there_later(tmp_path) -> None:
+    async def work(communication: Communication) -> None:
+        heard: list[str] = []
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def think(message: Message) -> None:
+            heard.append(message.content)
+            asked.set()
+            await answered.wait()
+
+        await communication.send_all([task(None, content=each) for each in ("one", "two")])
+        await communication.add_notification_callback(think, name="app")
+        await asked.wait()
+        await communication.remove_notification_callback("app")
+        answered.set()
+        await communication.send(task(None, content="three"))
+        again: list[str] = []
+        await communication.add_notification_callback(lambda told: again.append(told.content))
+        await communication.send(task(None, content="four"))
+        await until(lambda: "four" in again)
+        assert heard == ["one"]
+        await communication.add_notification_callback(
+            lambda told: heard.append(told.content), name="app"
+        )
+        await until(lambda: "four" in heard)
+        assert heard == ["one", "two", "three", "four"]
+
+    on(tmp_path, work)
+
+
 def test_a_named_callback_hears_after_a_restart_what_it_has_not_heard(tmp_path) -> None:
     heard: list[str] = []
 

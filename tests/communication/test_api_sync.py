@@ -194,7 +194,7 @@ def test_after_closing_calls_are_refused_and_the_thread_is_gone(tmp_path: Path) 
     heard.wait_for(1)
     communication.close()
     communication.close()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     with pytest.raises(Conflict) as refused:
         communication.send(task())
     assert refused.value.code == "communication.closed"

@@ -122,10 +122,15 @@ class CommunicationEngine:
         self._called = asyncio.Event()
 
     async def run(self) -> None:
-        """Works until cancelled; started again after a failure it goes on where it stood."""
+        """Works until cancelled; started again after a failure it goes on where it stood. Callbacks
+        are told beside it: one that takes its time holds up no message.
+        """
         await self.open()
+        await first_of(self._work(), self._notifications.run())
+
+    async def _work(self) -> None:
         while True:
-            if not await self.step():
+            if not await self._turn_once():
                 await self._wait()
 
     async def open(self) -> None:
@@ -151,6 +156,13 @@ class CommunicationEngine:
         return steps
 
     async def step(self) -> bool:
+        """Takes one batch of everything that is there or due, and tells callbacks; False when there
+        was nothing to do. For who does not `run`.
+        """
+        busy = await self._turn_once()
+        return await self._notifications.tell() or busy
+
+    async def _turn_once(self) -> bool:
         """Takes one batch of everything that is there or due; False when there was nothing to do.
 
         Timers wait for what was received before them: an answer that came in time counts.
@@ -164,7 +176,6 @@ class CommunicationEngine:
             busy.append(await self._take_due())
             if not any(busy):
                 await self._commit_places()
-        busy.append(await self._notifications.tell())
         return any(busy)
 
     # --- what others call ---
@@ -225,9 +236,7 @@ class CommunicationEngine:
         """Calls this, too, with messages to components, messages without a receiver, and how the
         messages of components went; returns what `remove_notification` wants. See Notifications.
         """
-        id = self._notifications.add(callback, name)
-        self._called.set()
-        return id
+        return self._notifications.add(callback, name)
 
     def remove_notification(self, id: str) -> bool:
         """Calls it no more; False when there is none of that id."""
@@ -354,8 +363,6 @@ class CommunicationEngine:
         positions = self._taking.positions
         events = [self._channels.channel(name).wait_after(positions[name]) for name in INPUTS]
         self._called.clear()
-        if self._notifications.is_behind():
-            return
         await first_of(*events, self._returned.wait(), self._called.wait(), self._until_due())
 
     async def _until_due(self) -> None:

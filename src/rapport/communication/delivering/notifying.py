@@ -8,6 +8,7 @@ without a name hears of what comes after it was added.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -19,6 +20,7 @@ from rapport.communication.ledger import CONTROL_PREFIX
 from rapport.core.errors import DuplicateName, InvalidInput
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
+from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 
 Callback = Callable[[Message], Awaitable[None] | None]
@@ -39,16 +41,20 @@ class _Listener:
         self.callback = callback
         self.positions: dict[str, int] = {}
         self.places: dict[str, Subscription] = {}
+        self.gone = asyncio.Event()
 
 
 class Notifications:
-    """All callbacks. Telling costs nothing while nobody listens."""
+    """All callbacks. Telling costs nothing while nobody listens, and one that takes its time keeps
+    nobody else waiting.
+    """
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         self._listeners: dict[str, _Listener] = {}
         self._named: dict[str, _Listener] = {}
         self._count = 0
+        self._changed = asyncio.Event()
 
     def add(self, callback: Callback, name: str = "") -> str:
         """Tells this callback, too, from now on; returns what `remove` wants. With a name it goes
@@ -75,24 +81,49 @@ class Notifications:
             for channel in _CHANNELS:
                 last = self._channels.channel(channel).last_position()
                 listener.positions[channel] = last
+        self._changed.set()
         return id
 
     def remove(self, id: str) -> bool:
         """Tells the callback nothing more; False when there is none of that id."""
         self._named.pop(id, None)
-        return self._listeners.pop(id, None) is not None
+        listener = self._listeners.pop(id, None)
+        if listener is not None:
+            listener.gone.set()
+        return listener is not None
 
-    def is_behind(self) -> bool:
-        """Whether there may be something to tell."""
-        return any(
-            listener.positions.get(name, -1) < self._channels.channel(name).last_position()
-            for listener in self._listeners.values()
-            for name in _CHANNELS
-        )
+    async def run(self) -> None:
+        """Tells every callback what is new to it, each in a task of its own, until cancelled."""
+        tasks: dict[_Listener, asyncio.Task[None]] = {}
+        try:
+            while True:
+                self._changed.clear()
+                for id, listener in self._listeners.items():
+                    if listener not in tasks:
+                        tasks[listener] = asyncio.create_task(self._keep_telling(id, listener))
+                await first_of(self._changed.wait(), *map(_ended, tasks.values()))
+                for listener, task in list(tasks.items()):
+                    if task.done():
+                        del tasks[listener]
+                        task.result()
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _keep_telling(self, id: str, listener: _Listener) -> None:
+        while not listener.gone.is_set():
+            told = [await self._tell(id, listener, channel) for channel in _CHANNELS]
+            if not any(told):
+                grown = [
+                    self._channels.channel(name).wait_after(listener.positions[name])
+                    for name in _CHANNELS
+                ]
+                await first_of(listener.gone.wait(), *grown)
 
     async def tell(self) -> bool:
-        """Tells every callback what is new to it, one batch of each channel; False when there was
-        nothing.
+        """Tells every callback what is new to it, one after the other, a batch of each channel;
+        False when there was nothing. For who does not `run`.
         """
         told = False
         for id, listener in list(self._listeners.items()):
@@ -112,26 +143,37 @@ class Notifications:
             # What is there is over or cannot be read: it is not to be waited for.
             listener.positions[channel] = max(listener.positions[channel], last)
             return False
-        for message in _messages(batch):
+        reached = listener.positions[channel]
+        for position, message in _messages(batch):
+            if listener.gone.is_set():
+                break  # of the rest it hears when it is added again
             await_it = _call(id, listener.callback, message)
             if await_it is not None:
                 await _finish(id, await_it, message)
-        listener.positions[channel] = batch[-1].position
+            reached = position
+        else:
+            reached = batch[-1].position
+        listener.positions[channel] = reached
         if channel in listener.places:
-            await listener.places[channel].commit(batch[-1].position)
+            await listener.places[channel].commit(reached)
         return True
 
 
-def _messages(batch: Sequence[StoredEvent]) -> list[Message]:
-    """Those of a batch that callbacks are told of."""
+async def _ended(task: asyncio.Task[None]) -> None:
+    """When the task has ended, however; never ends it."""
+    await asyncio.wait({task})
+
+
+def _messages(batch: Sequence[StoredEvent]) -> list[tuple[int, Message]]:
+    """Those of a batch that callbacks are told of, with their positions."""
     found = []
     for stored in batch:
         event = stored.event
         try:
             if event.type == MESSAGE and FATE in event.headers:
-                found.append(Message.from_event(event))
+                found.append((stored.position, Message.from_event(event)))
             elif event.type in _TOLD and event.subject.startswith(_COMPONENT):
-                found.append(_control(event))
+                found.append((stored.position, _control(event)))
         except InvalidInput as error:
             _log.error("not told", id=event.id, error=error.message)
     return found

@@ -17,7 +17,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
 from rapport.communication.adapters.base import OutputAdapter
-from rapport.communication.adapters.outgoing.dispatch import Dispatch
+from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
@@ -84,16 +84,18 @@ class Sharing:
         acts: bool = False,
         alone: Work = NO_WORK,
         route: Route = nobody_else,
+        may_go: MayGo = always,
     ) -> None:
         """`instance` names this start of this process and no other. `lease_records`: the same
         records by a connection of their own, so that work does not hold up the leases. `acts`: the
         engines know the policies. `alone`: what only one of all processes does at a time. `route`:
-        whom routing rules add to a message, as the engines know it. Raises Unsupported for records
-        that several processes cannot share.
+        whom routing rules add to a message, as the engines know it; `may_go` as in Dispatch. Raises
+        Unsupported for records that several processes cannot share.
         """
         self._channels, self._records, self._clock = channels, as_guarded(records), clock
         self._make_engine, self._adapters, self._dispatch = make_engine, adapters, dispatch
         self._settings, self._alone = settings or ShareSettings(), alone
+        self._may_go = may_go
         self._reading = SharedReading(channels, records, self._settings.count, route)
         self._progress = Progress(self._reading, records, clock, self._settings.count)
         self._to_control = report_to_control(channels, clock)
@@ -109,12 +111,10 @@ class Sharing:
             acts=acts,
         )
         self._notifications = Notifications(channels)
-        self._listening: set[str] = set()
-        self._called = asyncio.Event()
 
     async def run(self) -> None:
         """Takes part until cancelled; then gives its shares back, so that others go on at once."""
-        await first_of(self._leases.run(), self._tell_callbacks())
+        await first_of(self._leases.run(), self._notifications.run())
 
     @property
     def held(self) -> list[int]:
@@ -127,28 +127,11 @@ class Sharing:
         """See CommunicationEngine. A callback hears of all messages, whichever process handled
         them: those with a name have one in only one process.
         """
-        id = self._notifications.add(callback, name)
-        self._listening.add(id)
-        self._called.set()
-        return id
+        return self._notifications.add(callback, name)
 
     def remove_notification(self, id: str) -> bool:
         """See CommunicationEngine."""
-        self._listening.discard(id)
         return self._notifications.remove(id)
-
-    async def _tell_callbacks(self) -> None:
-        while True:
-            while await self._notifications.tell():
-                continue
-            self._called.clear()
-            if self._notifications.is_behind():
-                continue
-            grown = []
-            if self._listening:
-                told = [self._channels.channel(name) for name in ("log", "control")]
-                grown = [channel.wait_after(channel.last_position()) for channel in told]
-            await first_of(self._called.wait(), *grown)
 
     @asynccontextmanager
     async def between_batches(self) -> AsyncIterator[None]:
@@ -203,6 +186,7 @@ class Sharing:
             settings=_of_a_share(self._dispatch.get(adapter.name, DEFAULT_SETTINGS)),
             report=self.report,
             is_decided=self.is_decided,
+            may_go=self._may_go,
         )
         working.carried[adapter.name] = adapter
         working.dispatches[adapter.name] = dispatch
