@@ -20,13 +20,15 @@ from rapport.core.knowledge import Knowledge
 from rapport.core.release import LATE, RELEASES
 from rapport.core.times import format_time
 from rapport.ensemble.backlog import Backlog, Receipt
-from rapport.ensemble.carrying import Confirming, Reader
+from rapport.ensemble.carrying import Collector, Confirming, Reader
 from rapport.ensemble.gossip.settings import GossipSettings
+from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.settings import RuntimeSettings
 from rapport.kernel.chance import Chance
-from rapport.kernel.clock import SystemClock
-from rapport.node.ensemble_carried import CarriedReadings
+from rapport.kernel.clock import Now, SystemClock
+from rapport.node.ensemble_carried import CarriedReadings, fitting
 from rapport.node.node import Node
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.ensemble_ties import CarriedTie, Chosen
@@ -212,6 +214,36 @@ def test_a_device_that_did_not_hear_is_confirmed_again_among_any_number_of_other
         assert carried.counts.readings == 600
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "most_bytes"),
+    [
+        ("reader-{:03}" + 100 * "x", 65_536),
+        ("reader-{:03}" + 80 * "\u9580", 65_536),
+        ("r{}", 2_000),
+    ],
+    ids=["long names", "names of many bytes", "little may be published"],
+)
+def test_receipts_that_do_not_fit_together_are_published_as_far_as_they_do(
+    name: str, most_bytes: int
+) -> None:
+    receipts = {name.format(number): Receipt(8 * "ab", number) for number in range(500)}
+    told = fitting(receipts, 500, most_bytes - 64)
+    host = Host("house", [], Chance(1), HostSettings(most_bytes=most_bytes))
+    collector = Collector(id="collector")
+    host.add(collector, Now(1_000, 0.0))
+    host.assign("collector", {"receipts": told}, Now(1_000, 0.0))
+    snapshot = host.snapshot("collector")
+    assert not list(host.faults)
+    assert snapshot is not None
+    assert list(snapshot.values["receipts"]) == list(receipts)[-len(told) :]
+    assert len(snapshot.body) > most_bytes * 0.8
+
+
+def test_one_receipt_that_cannot_be_published_keeps_back_no_other() -> None:
+    receipts = {"a": Receipt("one", 1), "b": Receipt(70_000 * "x", 2), "c": Receipt("one", 3)}
+    assert list(fitting(receipts, 500, 65_000)) == ["a", "c"]
 
 
 def version_of(device: str) -> Knowledge:

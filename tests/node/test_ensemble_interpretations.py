@@ -5,17 +5,18 @@ never over the node's own files. [ME-12, EN-14]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from rapport.core.errors import Problem
+from rapport.ensemble.sharing import Offer
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.changing.shown import shown_change
 from rapport.mediation.changing.wanting import wanted_in_file, wanted_in_json
-from rapport.node.ensemble_interpretations import SharedMeaning
+from rapport.node.ensemble_interpretations import SharedInterpretations, SharedMeaning
 from rapport.node.node import Node
 from rapport.testing.running import running
 from rapport.transport.base import Address
@@ -168,6 +169,23 @@ def test_a_later_change_counts_also_where_a_node_has_more_than_it_can_offer(
     asyncio.run(scenario())
 
 
+def test_more_than_a_node_can_offer_at_a_time_is_offered_by_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rapport.node.ensemble_interpretations.MOST_OFFERS", 1)
+    monkeypatch.setattr("rapport.node.ensemble_interpretations.PAGE_MS", 6_000)
+    monkeypatch.setattr("rapport.node.ensemble_interpretations._LOOK_MS", 500)
+
+    async def scenario() -> None:
+        async with town(tmp_path) as place:
+            await place.node("a")
+            await place.node("b", ["a"])
+            await place.declare("a", IN_FILE.format("degF") + FIELDS)
+            await until(lambda: {"us", "probe"} <= place.stamps("b").keys(), 60)
+
+    asyncio.run(scenario())
+
+
 def test_what_files_declare_is_offered_and_never_taken_from_others(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with town(tmp_path) as place:
@@ -219,6 +237,69 @@ def test_one_that_was_removed_here_stays_away_until_it_is_changed_there(tmp_path
             await until(lambda: "us" in place.stamps("b"))
 
     asyncio.run(scenario())
+
+
+def test_a_node_that_begins_to_share_does_not_undo_what_others_changed_later(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        (tmp_path / "b").mkdir()
+        alone = SITE.format(name="b", join=[], accept=[]).partition("[ensemble]")[0]
+        (tmp_path / "b" / "site.toml").write_text(alone)
+        async with running(tmp_path / "b") as node:
+            text = IN_FILE.format("degF").encode()
+            await node.meanings.updating.change(lambda now: wanted_in_file("x", text, "toml", now))
+        async with town(tmp_path) as place:
+            await place.node("a", ["b"])
+            await place.declare("a", IN_FILE.format("K"))
+            later = place.stamps("a")["us"]
+            await until(lambda: "us" in place.shared("a"))
+            await place.node("b", ["a"])
+            assert place.stamps("b")["us"] != later
+            await until(lambda: place.shared("b").keys() >= {"us"})
+            await until(lambda: place.stamps("a")["us"] == place.stamps("b")["us"])
+            assert place.stamps("a")["us"] == later
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_is_killed_while_it_takes_one_over_does_not_call_it_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = SharedInterpretations._keep
+
+    async def scenario() -> None:
+        async with town(tmp_path) as place:
+            await place.node("a", ["b"])
+            await place.declare("a", IN_FILE.format("degF"))
+            async with town(tmp_path) as other:
+                other._first = place._first
+                with monkeypatch.context() as killed:
+                    killed.setattr(SharedInterpretations, "_keep", never_at_b(keep))
+                    await other.node("b", ["a"])
+                    await until(lambda: "us" in other.stamps("b"))
+            await place.declare("a", IN_FILE.format("K"))
+            later = place.stamps("a")["us"]
+            await until(lambda: place.shared("a")["us"].version == later)
+            async with town(tmp_path) as other:
+                other._first = place._first
+                await other.node("b", ["a"])
+                await until(lambda: other.stamps("b")["us"] == later)
+                assert place.stamps("a")["us"] == later
+
+    asyncio.run(scenario())
+
+
+def never_at_b(keep: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """There it does not come to its end."""
+
+    async def kept(shared: SharedInterpretations, offers: Iterable[Offer]) -> None:
+        offered = list(offers)
+        if offered and shared._node == "b":
+            await asyncio.Event().wait()
+        await keep(shared, offered)
+
+    return kept
 
 
 def test_after_a_restart_a_node_still_knows_whose_they_are(tmp_path: Path) -> None:

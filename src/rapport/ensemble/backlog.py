@@ -54,7 +54,9 @@ class Backlog:
     """The readings that nobody has confirmed, in order. May be called from any thread.
 
     A reading is on disk when `note` returns, where there is a file; else a restart forgets what was
-    not confirmed and begins a new life, so that no two readings ever have the same name.
+    not confirmed and begins a new life, so that no two readings ever have the same name. The file
+    is made anew now and then: it holds two lines for each reading kept and some more, however long
+    nobody confirms.
     """
 
     def __init__(self, path: Path | None = None, *, most: int = 10_000, life: str = "") -> None:
@@ -89,6 +91,8 @@ class Backlog:
             reading = Reading(self.last + 1, seen_ms, text)
             self._write(_Line(reading=reading))
             self._append(reading)
+            with suppress(OSError):  # the reading is kept; the next one finds out
+                self._tidy_up()
             return reading
 
     def confirm(self, receipt: Receipt) -> None:

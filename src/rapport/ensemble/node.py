@@ -46,11 +46,12 @@ class NodeMachine:
         grouping: Callable[[GroupsOf], Grouping] | None = None,
         at_once: bool = False,
         trace: Tracing | None = None,
+        given_before: int = 0,
         start_ms: float = 0.0,
     ) -> None:
         """`known`: other nodes on IP; `grouping`: makes the grouper or client of this node from
         the function that tells a component's groups; `at_once`: calls are run by `tick` itself, as
-        simulators want it, instead of being returned.
+        simulators want it, instead of being returned; `given_before`: versions begin above it.
         """
         self.node, self.host, self.address = host.node, host, address
         askers = Askers(most=settings.askers)
@@ -75,6 +76,7 @@ class NodeMachine:
             askers=askers,
             trace=trace,
             on_double=self._note_double,
+            given_before=given_before,
             start_ms=start_ms,
         )
         self._at_once, self._stopped = at_once, False

@@ -8,7 +8,7 @@ it arose, then by digest. So nodes come to agree, whatever way and in whatever o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,13 +21,35 @@ from rapport.ensemble.model.processes import process
 from rapport.ensemble.model.role import Role
 
 MOST_BYTES = 32_768
-"""Of the texts that a node tells at a time."""
+"""Of the texts that a node tells at a time, with their digests."""
 MOST_OFFERS = 200
-"""That a node makes; some 100 bytes each, in every publication."""
+"""That a node makes at a time; some 100 bytes each, in every publication."""
+PAGE_MS = 60_000
+"""Offers, or wishes, that do not fit together take turns of this length."""
 _ASKED_MS = 60_000
 """So long after somebody last wanted it a text is told."""
 _TURN_MS = 10_000
 """Texts that do not fit together take turns of this length."""
+
+
+_DIGEST_BYTES = 40
+"""Of a text beside itself."""
+_encode = msgspec.msgpack.encode
+T = TypeVar("T")
+
+
+class Rooms(NamedTuple):
+    """Bytes that parts of a shelf may have, so that all of it can be published."""
+
+    texts: int
+    offers: int
+    wanted: int
+
+
+def rooms_in(most_bytes: int) -> Rooms:
+    """How the knowledge of a component is divided."""
+    most = min(most_bytes, 2 * MOST_BYTES)
+    return Rooms(texts=most // 2, offers=most * 11 // 32, wanted=most // 8)
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True):
@@ -70,9 +92,8 @@ class Wishing(Ensemble, every="1 s", writes="coordinator"):
 
     def exchange(coordinator: Any, member: Any) -> None:
         offered = {offer.digest for offer in coordinator.offers}
-        coordinator.asked |= {
-            digest: coordinator.now_ms for digest in member.wanted if digest in offered
-        }
+        asked = {digest: coordinator.now_ms for digest in member.wanted if digest in offered}
+        coordinator.asked = coordinator.asked | asked
 
 
 class Shelf(Component, Sharing):
@@ -81,8 +102,9 @@ class Shelf(Component, Sharing):
     offers: list[Offer] = []  # noqa: RUF012 - a field: each component has its own
     wanted: list[str] = []  # noqa: RUF012
     told: dict[str, str] = {}  # noqa: RUF012
-    asked: dict[str, int] = {}  # noqa: RUF012
-    """When somebody last wanted a text."""
+    asked: Local[dict[str, int]] = {}  # noqa: RUF012
+    """When somebody last wanted a text; replaced, never changed."""
+    room: Local[int] = MOST_BYTES
     texts: Local[dict[str, str]] = {}  # noqa: RUF012
     """All by digest; replaced, never changed."""
 
@@ -96,10 +118,31 @@ class Shelf(Component, Sharing):
             if digest in offered and when > self.now_ms - _ASKED_MS
         }
         texts = {one: self.texts[one] for one in sorted(self.asked) if one in self.texts}
-        self.told = fitting(texts, self.now_ms // _TURN_MS)
+        self.told = fitting(texts, self.now_ms // _TURN_MS, self.room)
 
 
-def fitting(texts: Mapping[str, str], turn: int) -> dict[str, str]:
+def page(items: Iterable[T], room: int, most: int, turn: int) -> list[T]:
+    """Those whose turn it is, of what does not fit together: all of it comes up again and again,
+    but for what is too large by itself.
+
+    >>> [page("abcde", 4, 9, turn) for turn in range(4)]
+    [['a', 'b'], ['c', 'd'], ['e'], ['a', 'b']]
+    """
+    pages: list[list[T]] = [[]]
+    left = room
+    for item in items:
+        needed = len(_encode(item))
+        if needed > room:
+            continue
+        if needed > left or len(pages[-1]) >= most:
+            pages.append([])
+            left = room
+        pages[-1].append(item)
+        left -= needed
+    return pages[turn % len(pages)]
+
+
+def fitting(texts: Mapping[str, str], turn: int, room: int = MOST_BYTES) -> dict[str, str]:
     """Those that fit together, beginning with another one at each turn; at least one.
 
     >>> fitting({"a": "x" * 20_000, "b": "y" * 20_000}, 1).keys()
@@ -108,9 +151,9 @@ def fitting(texts: Mapping[str, str], turn: int) -> dict[str, str]:
     names = list(texts)
     first = turn % len(names) if names else 0
     chosen: dict[str, str] = {}
-    left = MOST_BYTES
+    left = room
     for name in (*names[first:], *names[:first]):
-        left -= len(texts[name].encode())
+        left -= len(texts[name].encode()) + _DIGEST_BYTES
         if chosen and left < 0:
             break
         chosen[name] = texts[name]

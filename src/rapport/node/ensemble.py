@@ -25,7 +25,7 @@ from rapport.ensemble.model.faults import fault_of
 from rapport.ensemble.runtime.program import load_program
 from rapport.ensemble.runtime.serving import EnsembleNode
 from rapport.ensemble.runtime.status import NodeStatus
-from rapport.ensemble.sharing import Shelf, Wishing
+from rapport.ensemble.sharing import Shelf, Wishing, rooms_in
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
 from rapport.kernel.telemetry import get_logger
@@ -41,6 +41,7 @@ from rapport.node.ensemble_interpretations import (
 )
 from rapport.node.ensemble_late import LateLook
 from rapport.node.ensemble_record import KnowledgeRecord
+from rapport.node.ensemble_versions import GivenVersions
 from rapport.node.meanings import Meanings
 from rapport.node.summaries import Summaries
 from rapport.site.ensemble import EnsembleDeclared
@@ -90,7 +91,8 @@ class NodeEnsemble:
         self._running: EnsembleNode | None = None
         ties = declared.ties
         self._collector = Collector(id=collector_id(declared.node))
-        self._shelf = Shelf(id=shelf_id(declared.node))
+        self._rooms = rooms_in(declared.settings.host.most_bytes)
+        self._shelf = Shelf(id=shelf_id(declared.node), room=self._rooms.texts)
         self._record = KnowledgeRecord(
             channels,
             append,
@@ -100,12 +102,18 @@ class NodeEnsemble:
             readings=ties.readings,
         )
         self._carried = CarriedReadings(
-            ties.carried, channels, append, collector=self._collector.id, confirm=self._confirm
+            ties.carried,
+            channels,
+            append,
+            collector=self._collector.id,
+            confirm=self._confirm,
+            most_bytes=declared.settings.host.most_bytes,
         )
         self._late = LateLook(channels, clock, self._carried.sources)
         self._telling = ContextTelling(ties.told, self._broker, clock, self._note)
         self._shared = self._sharing(meanings)
         self._summaries = Summaries(channels, clock, self._summary)
+        self._versions = GivenVersions(channels, clock, declared.node)
 
     @property
     def running(self) -> EnsembleNode:
@@ -123,6 +131,7 @@ class NodeEnsemble:
         watch = KeyFileWatch(declared.keys) if declared.keys is not None else None
         components, ensembles = await asyncio.to_thread(self._programs)
         _check_fed(declared, components)
+        given_before = await self._versions.begin()
         self._running = await EnsembleNode.open(
             declared.node,
             [*components, *self._own_components()],
@@ -138,7 +147,8 @@ class NodeEnsemble:
             groupers=declared.groupers,
             is_grouper=declared.is_grouper,
             on_changed=self._heard,
-            on_published=self._said,
+            on_published=self._published,
+            given_before=given_before,
         )
         return {"ensemble.keys": lambda: self._look_at_keys(watch), **self._work()}
 
@@ -149,6 +159,7 @@ class NodeEnsemble:
         running, self._running = self._running, None
         if running is not None:
             await running.close()
+            await self._versions.finish()
 
     def status(self) -> EnsembleStatus:
         """For people and metrics; raises Unavailable while the node does not run."""
@@ -198,6 +209,7 @@ class NodeEnsemble:
             self._clock,
             lambda values: self.assign(self._shelf.id, values),
             self._tables,
+            self._rooms,
         )
 
     def _take_over(self, site: Site) -> None:
@@ -213,6 +225,7 @@ class NodeEnsemble:
         work: dict[str, Callable[[], Awaitable[None]]] = {
             "ensemble.record": self._record.run,
             "ensemble.summaries": self._summaries.run,
+            "ensemble.versions": self._versions.run,
         }
         if ties.carried:
             work |= {"ensemble.carried": self._carried.run, "ensemble.late": self._late.run}
@@ -245,6 +258,11 @@ class NodeEnsemble:
         """Of another node's component."""
         if self._shared is not None:
             self._shared.put(knowledge)
+        self._said(knowledge)
+
+    def _published(self, knowledge: Knowledge) -> None:
+        """Of a component of this node."""
+        self._versions.gave(knowledge.version)
         self._said(knowledge)
 
     def _said(self, knowledge: Knowledge) -> None:

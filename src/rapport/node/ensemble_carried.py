@@ -8,6 +8,7 @@ between makes it send them again; the channel knows their ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -30,6 +31,8 @@ TYPE = "rapport.ensemble.carried"
 _TABLE = "ensemble.receipts"
 _PUBLISHED = 500
 """Receipts that the node's knowledge holds; those of devices heard last."""
+_BESIDE = 64
+"""Bytes of knowledge beside them."""
 
 _log = get_logger(__name__)
 
@@ -59,12 +62,16 @@ class CarriedReadings:
         *,
         collector: str,
         confirm: Callable[[dict[str, Receipt]], None],
+        most_bytes: int = 65_536,
     ) -> None:
-        """`collector`: the id of the component that confirms; `confirm` gives it receipts."""
+        """`collector`: the id of the component that confirms; `confirm` gives it receipts;
+        `most_bytes`: of what a component may publish.
+        """
         self.inbox = Inbox()
         self.counts = CarriedCounts()
         self._ties, self._channels, self._append = ties, channels, append
         self._collector, self._confirm = collector, confirm
+        self._room = most_bytes - _BESIDE
         self._receipts: dict[str, Receipt] = {}
         """Of devices heard last, last."""
         self._told: frozenset[str] = frozenset()
@@ -161,12 +168,23 @@ class CarriedReadings:
         self._receipts[component] = receipt
 
     def _tell(self) -> None:
-        names = list(self._receipts)[-_PUBLISHED:]
-        self._told = frozenset(names)
-        self._confirm({name: self._receipts[name] for name in names})
+        told = fitting(self._receipts, _PUBLISHED, self._room)
+        self._told = frozenset(told)
+        self._confirm(told)
 
     def _tie(self, knowledge: Knowledge) -> CarriedTie | None:
         return next((tie for tie in self._ties if tie.of.fits(knowledge)), None)
+
+
+def fitting(receipts: dict[str, Receipt], most: int, room: int) -> dict[str, Receipt]:
+    """The last of them, as many as may be published: with one too many none would be; pure."""
+    told: dict[str, Receipt] = {}
+    for name in islice(reversed(receipts), most):
+        needed = len(msgspec.msgpack.encode((name, receipts[name])))
+        if needed <= room:
+            told[name] = receipts[name]
+            room -= needed
+    return dict(reversed(told.items()))
 
 
 def collector_id(node: str) -> str:

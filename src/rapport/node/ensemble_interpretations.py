@@ -17,25 +17,30 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.core.errors import InvalidInput, Problem, RapportError
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.sharing import (
-    MOST_BYTES,
     MOST_OFFERS,
+    PAGE_MS,
     Offer,
+    Rooms,
     Shared,
     Sharing,
     digest_of,
     newer_of,
+    page,
     shared_by,
 )
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
+from rapport.mediation.changing.keeping import KeptChange
 from rapport.mediation.changing.updating import Updating
 from rapport.node.ensemble_inbox import Inbox
-from rapport.node.ensemble_meanings import InTexts, in_texts, wanted_by
+from rapport.node.ensemble_meanings import History, InTexts, in_texts, last_change, wanted_by
 from rapport.site.ensemble import SharedMeanings
 from rapport.store.base import Put, RecordStore
 
 _TABLE = "ensemble.interpretations"
+_BY = "gossip of "
+"""And the node where it arose: who made a change that was taken over."""
 _MOST_KNOWN = 10_000
 _AHEAD_MS = 60_000
 """So far a clock elsewhere may be ahead."""
@@ -77,13 +82,14 @@ class SharedInterpretations:
         clock: Clock,
         assign: Callable[[Mapping[str, Any]], None],
         tables: Callable[[], Mapping[str, dict[str, Any]]],
+        rooms: Rooms,
     ) -> None:
-        """`assign` sets fields of the node's shelf; `tables`: what the site's file says of
-        interpretations of the fields form.
+        """`assign` sets fields of the node's shelf, which has these `rooms`; `tables`: what the
+        site's file says of interpretations of the fields form.
         """
         self._declared, self._node, self._updating = declared, node, updating
         self._channels, self._clock, self._assign = channels, clock, assign
-        self._tables = tables
+        self._tables, self._rooms = tables, rooms
         self.inbox = Inbox(1_000)
         self._changed = asyncio.Event()
         self._shelves: dict[str, Shared] = {}
@@ -128,34 +134,51 @@ class SharedInterpretations:
     # --- what this node has ---
 
     async def _look_at_own(self) -> None:
-        """Notes what is in force now, since when, and offers it, as much as may be offered."""
+        """Notes what is in force now, since when, and offers it, as much as fits at a time."""
         found = await self._in_texts()
         self._in_files = found.in_files
-        texts: dict[str, str] = {}
-        own: dict[str, Offer] = {}
-        for name, (version, text) in sorted(found.texts.items()):
-            digest = digest_of(text)
-            own[name] = self._offer(name, digest, version)
-            if len(text.encode()) <= MOST_BYTES:
-                texts[digest] = text
+        digests = {name: digest_of(text) for name, (_version, text) in found.texts.items()}
+        is_news = any(self._is_news(name, digest) for name, digest in digests.items())
+        history = self._updating.history() if is_news else ()
+        own = {
+            name: self._offer(name, digests[name], version, history)
+            for name, (version, _text) in sorted(found.texts.items())
+        }
+        texts = {
+            digests[name]: text
+            for name, (_version, text) in found.texts.items()
+            if len(text.encode()) <= self._rooms.texts
+        }
         await self._keep(own.values())
         self._own = own
         if self._declared.share:
-            offers = [one for one in own.values() if one.digest in texts][:MOST_OFFERS]
+            offers = [one for one in own.values() if one.digest in texts]
+            offers = page(offers, self._rooms.offers, MOST_OFFERS, self._turn())
             told = {one.digest: texts[one.digest] for one in offers}
             self._assign({"offers": offers, "texts": told})
+
+    def _turn(self) -> int:
+        return self._clock.now_ms() // PAGE_MS
 
     async def _in_texts(self) -> InTexts:
         history, tables = self._updating.history(), self._tables()
         return await self._updating.look(lambda now: in_texts(now, history, tables))
 
-    def _offer(self, name: str, digest: str, version: str) -> Offer:
-        """Known since before, or changed here and now."""
+    def _offer(self, name: str, digest: str, version: str, history: History) -> Offer:
+        """Known since before, or changed: when, the log says, as it may have been long before this
+        node began to share; or now, by a file.
+        """
         known = self._known.get(name)
-        if known is not None and known.digest == digest:
+        if known is not None and not self._is_news(name, digest):
             return msgspec.structs.replace(known, version=version)
-        since_ms = max(self._clock.now_ms(), known.since_ms + 1 if known is not None else 0)
-        return Offer(name, digest, since_ms, self._node, version)
+        change = last_change(name, history) if name not in self._in_files else None
+        since_ms = change.time if change is not None else self._clock.now_ms()
+        since_ms = max(since_ms, known.since_ms + 1 if known is not None else 0)
+        return Offer(name, digest, since_ms, _origin(change, self._node), version)
+
+    def _is_news(self, name: str, digest: str) -> bool:
+        known = self._known.get(name)
+        return known is None or known.digest != digest
 
     async def _keep(self, offers: Iterable[Offer]) -> None:
         news = {one.name: one for one in offers if self._known.get(one.name) != one}
@@ -196,13 +219,15 @@ class SharedInterpretations:
                 await self._change(offer, texts[offer.digest])
             else:
                 self._wanted[name] = offer
-        self._assign({"wanted": sorted(one.digest for one in self._wanted.values())})
+        digests = sorted(one.digest for one in self._wanted.values())
+        wanted = page(digests, self._rooms.wanted, len(digests), self._turn())
+        self._assign({"wanted": wanted})
 
     async def _change(self, offer: Offer, text: str) -> None:
         """Makes the change, or notes why it is refused."""
         try:
             wanted = wanted_by(offer.name, text)
-            await self._updating.change(lambda _: wanted, by=f"gossip of {offer.origin}")
+            await self._updating.change(lambda _: wanted, by=_BY + offer.origin)
         except RapportError as error:
             if offer.name not in self._refused:
                 reason = {"name": offer.name, "origin": offer.origin, "reason": error.message}
@@ -224,6 +249,12 @@ class SharedInterpretations:
     def _note_change(self) -> None:
         self._changes += 1
         self._changed.set()
+
+
+def _origin(change: KeptChange | None, node: str) -> str:
+    """Where it arose; who was killed while it took one over still knows."""
+    by = change.changed.by if change is not None else ""
+    return by.removeprefix(_BY) if by.startswith(_BY) else node
 
 
 def _as_here(offer: Offer, version: str, text: str) -> Offer:

@@ -69,6 +69,15 @@ def wanted_by(name: str, text: str) -> Wanted:
     return wanted
 
 
+def last_change(name: str, history: History) -> KeptChange | None:
+    """The change that says what a name means now; none: a file does, or nobody."""
+    for kept, outcome in reversed(history):
+        about = [target_of(change) for change in kept.changed.changes]
+        if outcome.state == "in force" and name in about:
+            return kept
+    return None
+
+
 def _said(
     name: str, history: History, tables: Mapping[str, dict[str, Any]]
 ) -> Iterable[DeclareFields]:

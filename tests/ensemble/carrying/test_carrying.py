@@ -243,11 +243,49 @@ def test_a_node_that_knows_only_a_life_before_does_not_hide_what_another_has() -
     assert not line.reader.readings
 
 
+def test_a_file_of_which_nobody_ever_confirms_anything_stays_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rapport.ensemble.backlog.os.fsync", lambda file: None)  # it takes long
+    path, most = tmp_path / "backlog", 50
+    with closing(Backlog(path, most=most)) as backlog:
+        for number in range(4_000):
+            backlog.note(number, number)
+            assert len(backlog) <= most
+    assert len(path.read_bytes().splitlines()) < 2 * most + 1_100
+    with closing(Backlog(path, most=most)) as again:
+        assert [one.number for one in again.first(100, 10_000)] == list(range(3_951, 4_001))
+        assert (again.life, again.last) == (backlog.life, 4_000)
+
+
+def test_a_disk_that_is_full_when_the_file_is_made_anew_refuses_no_reading_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "backlog"
+
+    def is_full(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with closing(Backlog(path, most=1)) as backlog:
+        with monkeypatch.context() as full:
+            full.setattr("rapport.ensemble.backlog.os.fsync", lambda file: None)
+            full.setattr("rapport.ensemble.backlog._LINES_TO_SPARE", 5)
+            full.setattr("rapport.ensemble.backlog.os.replace", is_full)
+            noted = [backlog.note(number, number).number for number in range(7)]
+            with pytest.raises(OSError, match="no space"):
+                backlog.note("refused", 7)
+        noted.append(backlog.note("after", 8).number)
+    assert noted == list(range(1, 9))
+    with closing(Backlog(path, most=1)) as again:
+        assert [one.number for one in again.first(100, 10_000)] == [8]
+
+
 def test_a_file_that_was_confirmed_often_stays_small(tmp_path: Path) -> None:
     path = tmp_path / "backlog"
     backlog = Backlog(path)
+    noted = backlog.note({"n": 1}, 1).number
     backlog._lines = 10_000  # as if so much had been written
-    backlog.confirm(Receipt(backlog.life, backlog.note({"n": 1}, 1).number))
+    backlog.confirm(Receipt(backlog.life, noted))
     backlog.close()
     assert len(path.read_bytes().splitlines()) == 1
     again = Backlog(path)

@@ -108,9 +108,8 @@ class World:
         options.setdefault("listen", ("127.0.0.1", 0))
         options.setdefault("settings", QUICK)
         options.setdefault("ensembles", [Meeting])
-        node = await EnsembleNode.open(
-            f"node-{name}", [person], clock=SystemClock(), chance=Chance(), **options
-        )
+        options.setdefault("clock", SystemClock())
+        node = await EnsembleNode.open(f"node-{name}", [person], chance=Chance(), **options)
         self.nodes.append(node)
         return node
 

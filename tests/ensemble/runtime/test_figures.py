@@ -74,6 +74,20 @@ def test_what_was_forgotten_is_heard_for_the_first_time_again() -> None:
     assert (told.first, told.ages.count, told.ages.longest) == (1, 1, 128 + 2)
 
 
+def test_components_that_come_and_go_are_forgotten_though_nobody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rapport.ensemble.runtime.figures._MOST", 10)
+    figures = GossipFigures("here", 0)
+    for number in range(100):
+        figures.replaced([version("stays", number), version(f"goes {number}", number)], number + 1)
+    assert len(figures._created) == 10
+    figures.received(version("stays", 0))
+    told = figures.take({"stays"}, 1, 200)
+    assert told is not None
+    assert (told.first, told.ages.count) == (101, 99)
+
+
 def test_the_event_reads_back_and_is_the_same_twice() -> None:
     figures = GossipFigures("here", 0)
     figures.sent(version("a", 1))

@@ -333,3 +333,29 @@ def test_closing_twice_is_no_error(opened: Opened, quick: RuntimeSettings) -> No
             await node.close()
 
     asyncio.run(scenario())
+
+
+class ClockSetBack(SystemClock):
+    def now_ms(self) -> int:
+        return super().now_ms() - 8 * 60_000
+
+
+@pytest.mark.parametrize("medium", ["ip", "radio"])
+def test_a_node_that_begins_anew_with_its_clock_set_back_is_told_and_heard(
+    opened: Any, group: Any, medium: str
+) -> None:
+    async def scenario() -> None:
+        async with opened() as world:
+            media = {"group": group} if medium == "radio" else {}
+            heard: list[Any] = []
+            first = await world.person("a", on_changed=heard.append, **media)
+            join = {} if media else {"join": [first.address]}
+            former = await world.person("b", **media, **join)
+            await world.until(lambda: bool(heard))
+            await former.close()
+            last = heard[-1].version
+            await world.person("b", clock=ClockSetBack(), **media, **join)
+            await world.until(lambda: heard[-1].version > last)
+            assert heard[-1].created_ms < last - 60_000
+
+    asyncio.run(scenario())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,13 +14,18 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport.core.knowledge import Knowledge
 from rapport.ensemble.model.host import Host
+from rapport.ensemble.model.host_settings import HostSettings
 from rapport.ensemble.sharing import (
     MOST_BYTES,
+    MOST_OFFERS,
     Offer,
     Shelf,
     Wishing,
     digest_of,
+    fitting,
     newer_of,
+    page,
+    rooms_in,
     shared_by,
 )
 from rapport.kernel.chance import Chance
@@ -100,6 +106,74 @@ def test_texts_that_do_not_fit_together_take_turns() -> None:
         assert sum(map(len, told.values())) <= MOST_BYTES
         seen |= set(told)
     assert seen == set(digests)
+
+
+def test_nodes_that_have_much_and_want_as_much_of_each_other_come_to_have_it() -> None:
+    office = Office("yard", "hall")
+    seen: dict[str, set[str]] = {"yard": set(), "hall": set()}
+    texts = {
+        node: {
+            f"{node}-{number:03}".ljust(40, "x"): f"{node}{number:03}" * 200
+            for number in range(120)
+        }
+        for node in seen
+    }
+    for node, own in texts.items():
+        office.put(node, own)
+    for _ in range(80):
+        for source, to in (("yard", "hall"), ("hall", "yard")):
+            office.tell(source, to)
+            shown = office.hosts[to].replicas[f"shelf of {source}"].values
+            seen[to] |= set(shown["told"])
+            wanted = {offer[1] for offer in shown["offers"]} - seen[to]
+            office.hosts[to].assign(f"shelf of {to}", {"wanted": sorted(wanted)}, office.now())
+        office.run()
+    assert seen["hall"] == {digest_of(text) for text in texts["yard"].values()}
+    assert seen["yard"] == {digest_of(text) for text in texts["hall"].values()}
+    assert not [fault for host in office.hosts.values() for fault in host.faults]
+
+
+@settings(deadline=None)
+@given(
+    most_bytes=st.sampled_from([4_096, 65_536, 400_000]),
+    name=st.integers(1, 200),
+    size=st.integers(1, 3_000),
+    turn=st.integers(0, 10),
+)
+def test_a_shelf_that_is_as_full_as_it_may_be_can_be_published(
+    most_bytes: int, name: int, size: int, turn: int
+) -> None:
+    rooms = rooms_in(most_bytes)
+    own = [f"{number:04}".ljust(min(size, rooms.texts), "t") for number in range(300)]
+    offers = [Offer("n".ljust(name, "x"), digest_of(one), 2**40, "origin", "v") for one in own]
+    texts = {digest_of(one): one for one in own}
+    host = Host("a", [], Chance(1), HostSettings(most_bytes=most_bytes))
+    host.add(Shelf(id="shelf of a", room=rooms.texts), Now(1, 1.0))
+    values = {
+        "offers": page(offers, rooms.offers, MOST_OFFERS, turn),
+        "wanted": page(list(texts), rooms.wanted, 300, turn),
+        "told": fitting(texts, turn, rooms.texts),
+        "asked": dict.fromkeys(texts, 2**40),
+        "texts": texts,
+    }
+    host.assign("shelf of a", values, Now(1, 1.0))
+    assert host.snapshot("shelf of a") is not None
+    assert not list(host.faults)
+
+
+@given(st.lists(st.text(max_size=40), unique=True), st.integers(10, 200), st.integers(1, 9))
+def test_everything_that_fits_at_all_has_its_turn(items: list[str], room: int, most: int) -> None:
+    turns = [page(items, room, most, turn) for turn in range(len(items) + 1)]
+    sizes = [len(msgspec.msgpack.encode(one)) for one in items]
+    shown: list[str] = []
+    for one in turns:
+        if shown and one == turns[0]:
+            break
+        assert len(one) <= most
+        assert sum(len(msgspec.msgpack.encode(item)) for item in one) <= room
+        shown += one
+    small = [one for one, size in zip(items, sizes, strict=True) if size <= room]
+    assert set(shown) == set(small)
 
 
 OFFERS = st.builds(

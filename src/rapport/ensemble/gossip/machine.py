@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
 from rapport.core.errors import InvalidInput
+from rapport.ensemble.gossip.overtaken import Overtaken
 from rapport.ensemble.gossip.own_components import CLOCK_SET_MS, Double, OwnComponents
 from rapport.ensemble.gossip.parts import Parts
 from rapport.ensemble.gossip.period import Period
@@ -84,12 +85,14 @@ class GossipMachine:
         askers: Askers | None = None,
         trace: Tracing | None = None,
         on_double: Callable[[Double], None] | None = None,
+        given_before: int = 0,
         start_ms: float = 0.0,
     ) -> None:
         """`strategy`: none is the probability of the settings; `recipients`: none is nobody, so
         nothing is sent on IP; `askers`: told who pulls own components; `on_double`: told each time
-        another node says that it has a component of this one; `start_ms`: the steady time now, so
-        that the first period is a whole one. Raises InvalidInput when the strategy cannot work
+        another node says that it has a component of this one; `given_before`: own versions begin
+        above it, wherever the clock is; `start_ms`: the steady time now, so that the first period
+        is a whole one. Raises InvalidInput when the strategy cannot work
         with these settings.
         """
         self.node, self.settings = node, settings
@@ -112,7 +115,8 @@ class GossipMachine:
         self._quiet = trace is None and not self._listens
         self._ahead_ms = settings.ahead_ms
         self._by_creation = settings.times == "created"
-        self._own = OwnComponents(place, on_double)
+        self._own = OwnComponents(place, on_double, given_before=given_before)
+        self._overtaken = Overtaken(place)
         self._pulling = Pulling(place, self._strategy, askers)
         self._parts = Parts(place, chance)
         self._waiting: list[tuple[float, int, Published]] = []
@@ -132,6 +136,11 @@ class GossipMachine:
         return self._own.doubles
 
     @property
+    def given(self) -> int:
+        """The version that an own component was given last; 0: none yet."""
+        return self._own.given
+
+    @property
     def incomplete(self) -> int:
         """Versions of which parts are missing."""
         return len(self._parts)
@@ -144,7 +153,10 @@ class GossipMachine:
             entry = self._entries.get(message.component)
             if entry is None or message.version > entry.version:
                 self._take(message, entry, sender, now)
-            elif not self._quiet:
+                return
+            if message.version < entry.version:
+                self._overtaken.heard(message, entry, sender, now)
+            if not self._quiet:
                 self._repeated(message, entry, sender, now)
         else:
             self._take_other(message, sender, now)
@@ -256,6 +268,7 @@ class GossipMachine:
                 if whole is not None:
                     self._take(whole, self._entries.get(whole.component), sender, now)
             case PullParts():
+                self._own.named(message.component, message.version, now)
                 self._parts.answer(message, sender, now)
                 self._due_ms = min(self._due_ms, self._parts.next_due_ms())
 

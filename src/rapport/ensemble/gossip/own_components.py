@@ -39,8 +39,18 @@ def is_far_ahead(version: int, now: Now, ahead_ms: float) -> bool:
 class OwnComponents:
     """What this node published of its own, and what it heard of it from others."""
 
-    def __init__(self, place: Workplace, on_double: Callable[[Double], None] | None) -> None:
+    def __init__(
+        self,
+        place: Workplace,
+        on_double: Callable[[Double], None] | None,
+        *,
+        given_before: int = 0,
+    ) -> None:
+        """`given_before`: no version of a life before is above it, as far as is known here."""
         self._place, self._on_double = place, on_double
+        self._given_before = given_before
+        self.given = 0
+        """The version given last, of whatever component."""
         self._last: dict[str, int] = {}
         self._climbed: dict[str, int] = {}
         self.doubles: dict[str, Double] = {}
@@ -53,11 +63,12 @@ class OwnComponents:
         """
         said = held.message if held is not None else None
         if said is not None and said.node == self._place.node:
-            self._remember(component, max(said.version, self._last.get(component, 0)))
-        version = self._last.get(component, 0) + 1
+            self._remember(component, max(said.version, self._known(component)))
+        version = self._known(component) + 1
         if now.wall_ms > version or is_far_ahead(version, now, self._place.settings.ahead_ms):
             version = max(now.wall_ms, 1)
         self._remember(component, version)
+        self.given = version
         return version
 
     def heard(self, message: Published, now: Now) -> None:
@@ -66,7 +77,7 @@ class OwnComponents:
         knowledge is never replaced.
         """
         place, component = self._place, message.component
-        if message.version <= self._last.get(component, 0):
+        if message.version <= self._known(component):
             return
         place.counts["own_heard"] += 1
         is_same_node = message.node == place.node
@@ -81,6 +92,22 @@ class OwnComponents:
             return
         self._climbed[component] = climbed + 1
         self._remember(component, message.version)
+
+    def named(self, component: str, version: int, now: Now) -> None:
+        """Somebody knows that version: if it is of an own component, and newer than any that was
+        given here, it is of a life before, and versions go on above it.
+        """
+        if component not in self._place.own or version <= self._known(component):
+            return
+        if is_far_ahead(version, now, self._place.settings.ahead_ms):
+            self._place.counts["far_ahead"] += 1
+            return
+        self._place.counts["own_named"] += 1
+        self._remember(component, version)
+
+    def _known(self, component: str) -> int:
+        """The greatest version of a component that was given, as far as is known."""
+        return self._last.get(component, self._given_before)
 
     def _is_double(self, message: Published, now: Now) -> None:
         self._place.counts["doubles"] += 1

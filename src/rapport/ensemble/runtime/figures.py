@@ -23,6 +23,9 @@ KINDS: dict[type, str] = {
     PullParts: "pull_parts",
 }
 
+_MOST = 100_000
+"""Components whose last version is remembered."""
+
 
 class GossipSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a node's gossip came to between `since` and `until`."""
@@ -65,7 +68,7 @@ class GossipFigures:
         self._ages = Durations()
         self._first = 0
         self._created: dict[str, int] = {}
-        """When the version held of a component was created."""
+        """When the version held of a component was created; the last one renewed is last."""
 
     def sent(self, message: Message) -> None:
         """It was given to a medium."""
@@ -78,12 +81,14 @@ class GossipFigures:
     def replaced(self, versions: Iterable[Published], wall_ms: int) -> None:
         """These became what is known of components elsewhere."""
         for version in versions:
-            before_ms = self._created.get(version.component)
+            before_ms = self._created.pop(version.component, None)
             if before_ms is None:
                 self._first += 1
             else:
                 self._ages.add(wall_ms - before_ms)
             self._created[version.component] = version.created_ms
+        while len(self._created) > _MOST:  # nobody may ever ask, and components come and go
+            del self._created[next(iter(self._created))]
 
     def take(self, known: Container[str], replicas: int, wall_ms: int) -> GossipSummary | None:
         """What happened since the last time; none: nothing did. `known`: components of which

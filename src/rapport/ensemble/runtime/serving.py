@@ -65,6 +65,7 @@ class EnsembleNode:
         on_changed: Told | None = None,
         on_published: Told | None = None,
         recorder: Recorder | None = None,
+        given_before: int = 0,
         link: Link = as_it_is,
     ) -> EnsembleNode:
         """A node that takes part at once.
@@ -83,6 +84,8 @@ class EnsembleNode:
             on_changed: is told of each newer version of others' components; it must not wait.
             on_published: the same for this node's own.
             recorder: gets a trace of all that happens.
+            given_before: no version that a life of this node gave before is above it; versions go
+                on from there, also with a clock set back. 0: not known, others tell the node.
 
         Raises InvalidInput for what cannot be meant, and for an address that others reach while
         there are no keys; Unavailable when the address cannot be had.
@@ -100,7 +103,7 @@ class EnsembleNode:
         try:
             now = Now(clock.now_ms(), clock.steady_ns() / 1e6)
             making = _Making(node, station, settings, chance, now, recorder)
-            machine = making.machine(ensembles, known_groupers, is_grouper, strategy)
+            machine = making.machine(ensembles, known_groupers, is_grouper, strategy, given_before)
             for component in components:
                 machine.add(component, now)
             swim = making.membership([*others, *known_groupers]) if has_ip else None
@@ -235,6 +238,7 @@ class _Making:
         groupers: Sequence[Address],
         is_grouper: bool,
         strategy: Strategy | None,
+        given_before: int,
     ) -> NodeMachine:
         """Host, gossip and grouping; raises InvalidInput for ensembles that cannot be meant."""
         host = Host(self._node, ensembles, self._drawn(), self._settings.host, trace=self._recorder)
@@ -251,6 +255,7 @@ class _Making:
             address=self._station.address if has_ip else None,
             grouping=grouping if has_ip and (groupers or is_grouper) else None,
             trace=self._recorder,
+            given_before=given_before,
             start_ms=self._now.steady_ms,
         )
 
