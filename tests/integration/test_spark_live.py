@@ -171,6 +171,33 @@ def test_a_restart_in_the_middle_changes_nothing_and_late_and_unusable_ones_are_
     assert place.read("detections") == told
 
 
+def test_a_backlog_is_judged_by_what_the_clock_had_said_before(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Half of the events come after a long silence; the query begins when all of it is there."""
+    place = Place("small-policies", tmp_path)
+    last = max(event.time for event in place.events)
+    first, second = place.readings.slice(0, 100), place.readings.slice(100)
+    place.append("events", place.events[:100], last)
+    reached = max(event.time for event in place.events[:100])
+    moments = [*(reached + number for number in range(1, 40)), last + FAR_MS]
+    beats = [time_event(place.site.name, TimeMoved(moment, 100)) for moment in moments]
+    place.append("detections", beats, last + FAR_MS)
+    place.append("events", place.events[100:], last + FAR_MS)
+    counts = place.run(spark, buckets=1, most_rows=50)
+    assert counts.late == len(second)
+    site = place.site
+    runner = LocalRunner(
+        [one.plan for one in site.policies.values()],
+        site.tables,
+        lateness_ms=site.lateness_ms,
+        sources=site.ontology.sources,
+    )
+    found = [*runner.feed(first), *runner.advance(last + FAR_MS), *runner.feed(second)]
+    told = [Detection.from_event(one) for one in place.found() if one.type == DETECTED]
+    assert detection_lines(told) == detection_lines(found)
+
+
 def test_a_changed_policy_begins_anew_and_the_others_go_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

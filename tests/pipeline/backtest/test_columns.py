@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def test_what_is_undecided_is_kept_apart_with_the_silent_sources() -> None:
     assert columns.of("another", None, None).aliases() == []
 
 
+@pytest.mark.slow
 def test_many_are_packed_on_the_way() -> None:
     columns = DetectionColumns()
     columns.add(

@@ -13,12 +13,15 @@ import pytest
 
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.export.channels import export_channels
-from rapport.core.errors import InvalidInput, SiteError
+from rapport.core.errors import Conflict, InvalidInput, SiteError
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.backtest.finding import check_history, find_history
+from rapport.pipeline.backtest.making import Wish, make
 from rapport.pipeline.backtest.policies import choose
-from rapport.pipeline.backtest.run import Work, run_here
+from rapport.pipeline.backtest.run import Found, Work, run_here
+from rapport.pipeline.drawing.calendar import Calendar
+from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.silver import update_silver
 from rapport.site.site import Site
 
@@ -83,6 +86,18 @@ def test_bronze_gives_what_the_recorded_file_gives(
     assert found_in(site, lake) == ("bronze", expected, events)
 
 
+def test_a_reading_from_the_future_spoils_nothing_in_bronze(
+    site: Site, rows: pa.Table, lake: Path, tmp_path: Path
+) -> None:
+    """As in the node, which sets it aside: it would make all that follows late."""
+    ahead = rows.to_pylist()[0] | {"id": "ahead", "time": 1_740_000_000_000 + 90_000}
+    exported([event(ahead), *(event(row) for row in rows.to_pylist())], tmp_path)
+    assert found_in(site, tmp_path) == found_in(site, lake)
+    plan = choose(site, "alone", list).plan
+    found = run_here(Work.of(site, [plan], find_history(site, str(tmp_path))))
+    assert [(one.first.code, one.count) for one in found.faulty] == [("policy.ahead_of_clock", 1)]
+
+
 def test_silver_is_preferred_and_gives_the_same(
     site: Site, rows: pa.Table, lake: Path, tmp_path: Path
 ) -> None:
@@ -143,3 +158,21 @@ def test_a_lake_without_readings_says_what_it_has(site: Site, tmp_path: Path) ->
         find_history(site, str(tmp_path))
     assert caught.value.code == "backtest.no_readings"
     assert "machine.state" in caught.value.hint
+
+
+def test_files_of_the_lake_stay_while_a_back_test_reads_them(
+    site: Site, rows: pa.Table, tmp_path: Path
+) -> None:
+    exported([event(row) for row in rows.to_pylist()], tmp_path)
+    contender = choose(site, "alone", list)
+    work = Work.of(site, [contender.plan], find_history(site, str(tmp_path)))
+
+    def run(work: Work) -> Found:
+        with pytest.raises(Conflict) as waits:
+            compact(tmp_path, fewest=2)
+        assert waits.value.code == "lake.in_use"
+        return run_here(work)
+
+    made = make(work, [contender], [], run, Calendar(), Wish())
+    assert made.told.tallies[0].detections > 0
+    assert compact(tmp_path, fewest=2).folders == 1

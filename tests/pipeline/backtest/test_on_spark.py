@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -63,3 +64,32 @@ def test_files_that_workers_cannot_read_go_through_this_process(
     here, there = run_here(work), run_on_spark(spark, work)
     assert lines(there, work) == lines(here, work)
     assert there.events == len(rows)
+
+
+def test_a_policy_that_fails_is_told_however_its_readings_reach_the_workers(
+    spark: Any, site: Site, week: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "breaking_there.py"
+    module.write_text(
+        "import msgspec\n"
+        "from rapport.policy.relations import get\n"
+        "def _breaks(first, second, parameter):\n"
+        "    raise RuntimeError('no idea')\n"
+        "near = msgspec.structs.replace(\n"
+        "    get('inside'), holds=_breaks, holds_many=_breaks, shape='opaque')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spark.sparkContext.addPyFile(str(module))
+    rows = pq.read_table(week / "history" / "2025-01-05.parquet")
+    plan = choose(site, "alone", list).plan
+    terms = tuple(
+        msgspec.structs.replace(term, function="breaking_there:near") for term in plan.terms
+    )
+    broken = msgspec.structs.replace(plan, terms=terms)
+    for name in ("day.csv", "day.parquet"):
+        folder = tmp_path / name.partition(".")[2]
+        folder.mkdir()
+        (pyarrow.csv.write_csv if name == "day.csv" else pq.write_table)(rows, folder / name)
+        work = Work.of(site, [broken], find_history(site, str(folder)))
+        for found in (run_here(work), run_on_spark(spark, work)):
+            assert {one.code for one in found.problems} == {"policy.failed"}

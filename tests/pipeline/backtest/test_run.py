@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,6 +15,7 @@ from rapport.pipeline.backtest.finding import find_history
 from rapport.pipeline.backtest.history import History, Window
 from rapport.pipeline.backtest.policies import Contender, choose
 from rapport.pipeline.backtest.run import Found, Work, run_here, total_rows
+from rapport.pipeline.history.files import recorded_files
 from rapport.policy.replaying.replay import Recording, replay
 from rapport.policy.runners.base import END_OF_TIME
 from rapport.site.site import Site
@@ -114,3 +117,49 @@ def test_what_is_left_out_is_counted_over_the_whole_only(site: Site, history: Hi
     }
     period = Window(parse_time("2025-01-03"), END_OF_TIME)
     assert run_here(Work.of(site, [plan], history, period=period)).suppressed is None
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_reading_may_be_corrected_in_a_later_file(
+    site: Site, week: Path, tmp_path: Path, ending: str
+) -> None:
+    """As in one file, and as Spark's workers are told."""
+    rows = pq.read_table(sorted((week / "history").iterdir())[0]).slice(0, 300)
+    place = rows.schema.names.index("id")
+    rows = rows.set_column(place, "id", rows["id"].cast(pa.string()))
+    old = rows.slice(40, 3)
+    first = _corrections(old, "~1", 900.0)
+    second = _corrections(old, "~2", 950.0).slice(0, 1)
+    nothing = pa.nulls(len(rows), pa.string())
+    parts = [
+        rows.slice(0, 200),
+        pa.concat_tables([rows.slice(200), first], promote_options="default"),
+        second,
+    ]
+    one = pa.concat_tables([rows.append_column("corrects", nothing), first, second])
+    for name, table in (("one", [one]), ("many", parts)):
+        (tmp_path / name).mkdir()
+        for number, part in enumerate(table):
+            path = tmp_path / name / f"{number}.{ending}"
+            (pq.write_table if ending == "parquet" else pyarrow.csv.write_csv)(part, path)
+    plan = contender(site, "alone").plan
+    founds = [
+        run_here(Work.of(site, [plan], find_history(site, str(path)), lateness_ms=10**9))
+        for path in (tmp_path / "one", tmp_path / "many")
+    ]
+    assert [found.events for found in founds] == [300, 300]
+    assert lines(founds[0], "alone") == lines(founds[1], "alone")
+    if ending == "parquet":
+        source = site.ontology.sources["positions"]
+        given = recorded_files(site.ontology, [(source, tmp_path / "many")])
+        ids = old["id"].to_pylist()
+        assert given.series[0].left_out == {*ids, f"{ids[0]}~1"}
+
+
+def _corrections(rows: pa.Table, ending: str, x: float) -> pa.Table:
+    ids = rows["id"]
+    new = pa.array([f"{id}{ending}" for id in ids.to_pylist()])
+    rows = rows.set_column(rows.schema.names.index("id"), "id", new)
+    place = rows.schema.names.index("x")
+    moved = pa.array([x] * len(rows), rows.schema.field("x").type)
+    return rows.set_column(place, "x", moved).append_column("corrects", ids)

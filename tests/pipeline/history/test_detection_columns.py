@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ DETECTIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(DETECTIONS, max_size=5), max_size=4))
 def test_detections_come_back_as_they_were_however_they_were_parted(
     parts: list[list[Detection]],

@@ -48,6 +48,8 @@ from rapport.testing.varied.worlds import (
 Cut = Callable[[pa.Table, Path, str, Chance], list[Path]]
 SHUFFLED, READ = -1, 10**9
 WAYS = [(1, READ), (2, READ), (7, READ), (1, SHUFFLED), (3, SHUFFLED)]
+QUICK = [(2, READ), (3, SHUFFLED)]
+EACH_WAY = [pytest.param(way, marks=() if way in QUICK else pytest.mark.slow) for way in WAYS]
 
 
 class Case(msgspec.Struct):
@@ -199,7 +201,7 @@ def site_case(site: Site, events: str, lateness_ms: int) -> Case:
     return Case(site.ontology, site.tables, plans, pa.concat_batches(batches), lateness_ms)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH_WAY)
 @pytest.mark.parametrize(
     ("events", "lateness"), [("events.csv", 0), ("events_shuffled.csv", 2_000)]
 )
@@ -288,6 +290,7 @@ def test_a_policy_that_fails_is_told_and_the_others_go_on(
         assert "no idea" in problem.message
 
 
+@pytest.mark.slow
 def test_footers_that_lie_are_found_out(small_policies: Site, tmp_path: Path) -> None:
     """Times by the footer that the rows do not have: who reads them tells, and all is done anew."""
     case = site_case(small_policies, "events_shuffled.csv", 700)
@@ -375,6 +378,7 @@ def test_the_scenarios_give_what_the_local_runner_gives(name: str, tmp_path: Pat
         assert found.suppressed == left_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_what_at_most_once_per_leaves_out_is_counted_once_however_it_is_parted(
     way: tuple[int, int], tmp_path: Path

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.event import Event
+from rapport.kernel.clock import ManualClock
+from rapport.pipeline.lake.believed_day import CONFIRM_MS, MOST_AWAY_MS, Seen, look
 from rapport.pipeline.lake.retention import expire, read_rules
 from rapport.pipeline.lake.silver import update_silver
 from rapport.policy.ontology import Ontology
@@ -110,3 +114,55 @@ def test_a_day_with_the_longest_names_goes_like_any_other(
     assert expire(filled.path, {"bronze": 1}, clock=filled.clock).files == 1
     assert kept(filled, "bronze") == []
     update_silver(None, filled.path, ontology)  # and the lake can be worked on
+
+
+YEARS = 3 * 365 * DAY
+
+
+def test_a_clock_that_jumps_ahead_for_a_moment_lets_nothing_go(
+    days: Any, ontology: Ontology
+) -> None:
+    update_silver(None, days.path, ontology)
+    rules = {"bronze": 30, "silver": 30}
+    assert expire(days.path, rules, clock=days.clock).files == 0
+    for _again in range(3):  # also a service that is started again and again meanwhile
+        jumped = expire(days.path, rules, clock=ManualClock(days.clock.now_ms() + YEARS))
+        assert jumped.files == 0
+        assert "clock" in jumped.waiting["bronze/events"]
+    assert expire(days.path, rules, clock=days.clock).waiting == {}
+    assert len(kept(days, "bronze")) == len(kept(days, "silver")) == 3
+
+
+def test_a_clock_that_stays_ahead_is_believed(days: Any, ontology: Ontology) -> None:
+    update_silver(None, days.path, ontology)
+    expire(days.path, {"bronze": 30}, clock=days.clock)
+    later = ManualClock(days.clock.now_ms() + YEARS)
+    assert expire(days.path, {"bronze": 30}, clock=later, dry_run=True).files == 0
+    assert expire(days.path, {"bronze": 30}, clock=later).files == 0
+    asyncio.run(later.advance(CONFIRM_MS))
+    assert expire(days.path, {"bronze": 30}, clock=later).files == 6
+    assert kept(days, "bronze") == []
+
+
+def test_a_lake_that_nobody_swept_before_goes_by_its_own_age(days: Any, ontology: Ontology) -> None:
+    update_silver(None, days.path, ontology)
+    changed = max(int(path.stat().st_mtime * 1_000) for path in days.path.rglob("day=*"))
+    rules = {"bronze": (changed - days.clock.now_ms()) // DAY + 30}
+    assert expire(days.path, rules, clock=ManualClock(changed + YEARS)).files == 0
+    assert expire(days.path, {"bronze": 2}, clock=days.clock).files == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * DAY), st.sampled_from([0, 0, YEARS, -DAY])), max_size=30)
+)
+def test_no_single_look_at_a_clock_that_is_years_ahead_is_believed(
+    looks: list[tuple[int, int]],
+) -> None:
+    """However often it jumps, as long as two looks in a row do not agree on it."""
+    true_ms, seen, was_ahead = YEARS, Seen(YEARS), False
+    for passed, ahead in looks:
+        true_ms += passed % MOST_AWAY_MS
+        ahead = 0 if was_ahead and ahead == YEARS else ahead
+        was_ahead = ahead == YEARS
+        seen = look(seen, true_ms + ahead)
+        assert seen.believed_ms <= true_ms

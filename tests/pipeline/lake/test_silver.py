@@ -17,6 +17,7 @@ import pytest
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, Problem, StoreUnavailable
 from rapport.core.event import Event, make_event
+from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.journal import changing
 from rapport.pipeline.lake.silver import silver_due, update_silver
 from rapport.pipeline.lake.silver_ids import IdIndex, reading_keys
@@ -206,6 +207,27 @@ def test_late_readings_are_marked_when_the_verdict_is_known(
     assert filled.rows()[1]["reason"] == "policy.late"
 
 
+def test_damage_in_a_file_that_has_to_be_marked_is_told_with_its_name(
+    filled: Any, ontology: Ontology, given_reading: Reading, begin: int
+) -> None:
+    """In a column that is read only when the file is written again."""
+    filled.fill(given_reading("a", begin + 9), given_reading("b", begin))
+    update_silver(None, filled.path, ontology)
+    (file,) = (filled.path / "silver/stream=person.position").rglob("*.parquet")
+    names = pq.read_schema(file).names
+    place = pq.read_metadata(file).row_group(0).column(names.index("x"))
+    damaged = bytearray(file.read_bytes())
+    start = place.data_page_offset
+    damaged[start : start + 12] = b"\xff" * 12
+    file.write_bytes(damaged)
+    filled.append("detections", late_event("policies", (begin, "b")))
+    filled.export()
+    with pytest.raises(Corrupt) as told:
+        update_silver(None, filled.path, ontology)
+    assert told.value.code == "lake.bad_file"
+    assert file.name in told.value.message
+
+
 def test_a_verdict_may_come_before_its_reading(
     filled: Any, ontology: Ontology, given_reading: Reading, begin: int
 ) -> None:
@@ -270,6 +292,33 @@ def test_what_the_node_held_back_is_listed_with_reason_and_hint(
     assert held[0]["data"] == '{"tag":1}'
 
 
+def test_what_two_channels_tell_from_one_position_stands_side_by_side(
+    filled: Any, ontology: Ontology, given_reading: Reading, begin: int
+) -> None:
+    """What the lake and the node held back; also when one of them comes in a later run."""
+
+    def rejected(id: str) -> Event:
+        raw = {"source": "reader", "id": id, "type": "rfid", "data": {"tag": 1}}
+        data = {"reason": "value.unknown", "message": "no tag", "hint": "", "raw": raw}
+        return make_event(
+            source="rapport.mediation", id=id, type="rapport.mediation.rejected", data=data, time=1
+        )
+
+    filled.append("quarantine", rejected("q1"))
+    filled.fill(given_reading("e1", stream="robot.load", value=[1]))
+    assert update_silver(None, filled.path, ontology).quarantined == 2
+    assert [row["id"] for row in filled.rows("quarantined")] == ["e1", "q1"]
+    filled.append("quarantine", rejected("q2"))
+    filled.export()
+    update_silver(None, filled.path, ontology)
+    filled.fill(given_reading("e2", stream="robot.load", value=[1]))
+    update_silver(None, filled.path, ontology)
+    assert [row["id"] for row in filled.rows("quarantined")] == ["e1", "q1", "e2", "q2"]
+    assert compact(filled.path).repeated == 0
+    assert [row["id"] for row in filled.rows("quarantined")] == ["e1", "q1", "e2", "q2"]
+    assert len(list((filled.path / "silver/quarantined").rglob("*.parquet"))) == 1
+
+
 def test_readings_that_nobody_declares_are_held_back(
     filled: Any, ontology: Ontology, given_reading: Reading, ontology_with: Any
 ) -> None:
@@ -279,6 +328,29 @@ def test_readings_that_nobody_declares_are_held_back(
     assert update_silver(None, filled.path, wider, rebuild=True).readings == 1
     assert filled.rows("stream=robot.load")[0]["value"] == 1.0
     assert not (filled.path / "silver/quarantined").exists()
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_silver_is_not_made_anew_from_less_than_it_was_made_of(
+    filled: Any, ontology: Ontology, given_reading: Reading, how: str
+) -> None:
+    filled.fill(given_reading("a"), given_reading("b"))
+    filled.fill(given_reading("c"))
+    update_silver(None, filled.path, ontology)
+    first, _second = sorted((filled.path / "bronze/channel=events").rglob("*.parquet"))
+    content = first.read_bytes()
+    first.write_bytes(content[:100])
+    if how == "missing":
+        first.unlink()
+    before = filled.rows()
+    with pytest.raises(Conflict) as refused:
+        update_silver(None, filled.path, ontology, rebuild=True)
+    assert refused.value.code == "lake.cannot_rebuild"
+    assert ("missing" if how == "missing" else first.name) in refused.value.hint
+    assert filled.rows() == before
+    first.write_bytes(content)
+    filled.fill(given_reading("d"))
+    assert update_silver(None, filled.path, ontology, rebuild=True).readings == 4
 
 
 def test_a_type_that_changed_is_held_back_and_old_files_stay(

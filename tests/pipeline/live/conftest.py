@@ -174,6 +174,9 @@ class Ways:
         )
         return Keeper(plan, stream.pull)
 
+    def batch(self, stretches: list[tuple[int, int]], beats: list[TimeMoved]) -> Batch:
+        return Batch(stretches, beats)
+
     def cut(self, chance: Chance, stream: Stream) -> list[Batch]:
         """Batches of contiguous stretches; beats come with their place or before it."""
         batches: list[Batch] = []

@@ -37,6 +37,7 @@ def test_a_pattern_is_fixed_when_every_digit_has_its_place(
     assert (None if found is None else found.shapes) == shapes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_the_offset_of_a_day_is_the_one_that_python_uses_all_day_long(zone: str) -> None:
     days, chance = zone_days(zone), Random(7)

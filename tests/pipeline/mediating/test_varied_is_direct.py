@@ -9,6 +9,8 @@ import math
 from random import Random
 from typing import Any
 
+import pytest
+
 from rapport.mediation.model.conversions import Cut, Gather, Join
 from rapport.mediation.model.surroundings import Surroundings
 from rapport.mediation.model.transformer import make_transformer
@@ -28,6 +30,7 @@ WORLD = World(
 )
 
 
+@pytest.mark.slow
 def test_generated_python_gives_what_a_direct_reading_gives() -> None:
     chance = Random(99)
     cases = [case for n in range(120) if _can_judge(case := typed_case(f"typed{n}", chance))]

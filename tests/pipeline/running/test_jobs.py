@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rapport.channel.export.manifest import take_lock
-from rapport.pipeline.running.jobs import SiteNow, Stopped, expire_step, export_step, silver_step
+from rapport.pipeline.running.jobs import Stopped, expire_step, export_step, silver_step
 from rapport.pipeline.running.lag import Behind, Lag
+from rapport.pipeline.site_now import SiteNow
 from rapport.site.site import load_site
 
 

@@ -7,6 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.running.jobs import export_step, silver_step
 from rapport.pipeline.running.plan import plan_run
@@ -47,6 +49,7 @@ def test_after_an_export_silver_has_to_do(directory: Path) -> None:
     assert any("person.position" in name for name in plan.tables)
 
 
+@pytest.mark.slow
 def test_a_dry_run_by_the_command_line_starts_no_spark(directory: Path) -> None:
     told = [sys.executable, "-X", "importtime", "-m", "rapport.cli.main"]
     said = subprocess.run(
@@ -61,6 +64,7 @@ def test_a_dry_run_by_the_command_line_starts_no_spark(directory: Path) -> None:
     assert "pyspark" not in said.stderr
 
 
+@pytest.mark.slow
 def test_status_stop_and_resume_of_what_does_not_run(directory: Path) -> None:
     def rapport(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "rapport.cli.main", "pipeline", *arguments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +11,18 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from rapport.channel.backends.embedded import open_embedded
 from rapport.core.errors import InvalidInput
+from rapport.core.event import Event, make_event
+from rapport.kernel.clock import SystemClock
 from rapport.pipeline.lake.locks import working
+from rapport.pipeline.live.checkpoint import FILE
+from rapport.pipeline.live.run import LiveSettings
 from rapport.pipeline.running.holding import ask_to_stop, wait_until
+from rapport.pipeline.running.live_thread import LiveThread
 from rapport.pipeline.running.run import RunWanted, run_pipeline
 from rapport.site.pipeline import PipelineSettings, RunPlaces, RunStatus, is_held, read_status
-from rapport.site.site import load_site
+from rapport.site.site import Site, load_site
 from rapport.testing.servers.spark import TEST_SETTINGS
 
 if TYPE_CHECKING:
@@ -29,6 +36,15 @@ PIPELINE = PipelineSettings(every_ms=500, figures_every_ms=3_600_000, buckets=2)
 def wanted(*, once: bool = True, live: bool = True) -> RunWanted:
     pipeline = PIPELINE if once else msgspec.structs.replace(PIPELINE, figures=False)
     return RunWanted(pipeline=pipeline, spark=TEST_SETTINGS, once=once, live=live, must_live=live)
+
+
+def append(site: Site, events: list[Event]) -> None:
+    async def work() -> None:
+        channels = open_embedded(site.data_directory / "log", SystemClock())
+        await channels.channel("events").append(events)
+        await channels.close()
+
+    asyncio.run(work())
 
 
 def jobs(told: RunStatus) -> dict[str, tuple[str, int]]:
@@ -109,3 +125,64 @@ def test_live_without_a_policy_for_it_is_refused_only_when_it_was_asked_for(
     told = read_status(places)
     assert told is not None
     assert (told.state, told.problem is not None) == ("failed", True)
+
+
+def test_live_policies_are_started_again_after_what_nobody_thought_of(
+    spark: SparkSession, directory: Path, tmp_path: Path
+) -> None:
+    """Here the disk refuses the checkpoint for a while."""
+    checkpoint, stop = tmp_path / "live", threading.Event()
+    in_the_way = checkpoint / f".{FILE}.new"
+    in_the_way.mkdir(parents=True)
+    live = LiveThread(spark, directory, checkpoint, LiveSettings(buckets=1), SystemClock(), stop)
+    live.start()
+    try:
+        assert wait_until(lambda: live.status.failures > 0, 60)
+        assert live.status.problem is not None
+        assert (live.status.state, live.status.problem.code) == ("failed", "pipeline.unavailable")
+        in_the_way.rmdir()
+
+        def has_gone_on() -> bool:
+            live.look()
+            return live.status.reached >= 200
+
+        assert wait_until(has_gone_on, 120)
+        assert live.status.problem is None
+    finally:
+        stop.set()
+        assert live.join(60)
+
+
+class FastClock(SystemClock):
+    """Shows a second as a quarter of an hour, so that tables are looked at often."""
+
+    def steady_ns(self) -> int:
+        return super().steady_ns() * 1_000
+
+
+def test_live_policies_go_on_while_somebody_edits_the_site(
+    spark: SparkSession, directory: Path, tmp_path: Path
+) -> None:
+    site, stop = load_site(directory), threading.Event()
+    live = LiveThread(
+        spark, directory, tmp_path / "live", LiveSettings(buckets=1), FastClock(), stop
+    )
+
+    def has_reached(position: int) -> Callable[[], bool]:
+        def look() -> bool:
+            live.look()
+            return live.status.reached >= position or live.status.failures > 0
+
+        return look
+
+    live.start()
+    try:
+        assert wait_until(has_reached(200), 120)
+        (directory / "site.toml").write_text("[policies\nhalf = ")
+        again = [make_event(source="x", id=str(n), type="x.y", time=n) for n in range(50)]
+        append(site, again)
+        assert wait_until(has_reached(250), 60)
+        assert (live.status.failures, live.status.reached) == (0, 250)
+    finally:
+        stop.set()
+        assert live.join(60)

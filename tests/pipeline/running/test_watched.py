@@ -62,6 +62,7 @@ def pid_of(places: RunPlaces) -> int:
     return told.pid if told is not None and is_held(places.lock) else 0
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_started_again_and_a_stopped_one_is_not(places: RunPlaces) -> None:
     async def scenario() -> None:
         watch = watched(places, STANDS_IN, QuickClock())
@@ -101,6 +102,7 @@ def test_one_that_keeps_failing_is_started_later_each_time(places: RunPlaces) ->
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 def test_somebody_elses_process_is_let_be_and_two_nodes_do_not_watch_one(
     places: RunPlaces,
 ) -> None:

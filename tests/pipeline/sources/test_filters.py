@@ -31,6 +31,7 @@ def test_a_column_of_texts_is_decided_as_its_values(operation, negated, value, c
     assert mask == [one.holds(text) for text in column]
 
 
+@pytest.mark.slow
 @given(st.booleans(), st.lists(st.integers(0, 5)), st.lists(st.integers(0, 5)))
 def test_choices_are_decided_as_values(negated, choices, column) -> None:
     one = Condition("time", "in", tuple(choices), negated)

@@ -54,6 +54,13 @@ def test_channels_are_admitted_by_their_share() -> None:
     assert admit({"a": 0, "b": 10}, {"a": 900, "b": 110}, 100) == {"a": 90, "b": 20}
 
 
+def test_in_turn_a_channel_waits_for_those_named_before_it() -> None:
+    end = {"b": 110, "a": 900}
+    assert admit({"a": 0, "b": 10}, end, 80, in_turn=True) == {"b": 90, "a": 0}
+    assert admit({"a": 0, "b": 90}, end, 80, in_turn=True) == {"b": 110, "a": 60}
+    assert admit({"a": 890, "b": 110}, end, 80, in_turn=True) == end
+
+
 def test_a_channel_that_the_checkpoint_does_not_know_begins_at_nothing() -> None:
     assert admit({}, {"a": 3}, None) == {"a": 3}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rapport.core.errors import Corrupt, InvalidInput, UnknownName
+from rapport.core.errors import Corrupt, InvalidInput, RapportError, UnknownName
 from rapport.pipeline.sources import site_place
 from rapport.pipeline.sources.filters import Condition
 from rapport.pipeline.sources.options import PlaceOptions
@@ -136,3 +136,25 @@ def test_a_directory_that_is_no_site_and_a_site_without_a_log(tmp_path: Path, si
 
 def test_options_say_which_place(tmp_path: Path) -> None:
     assert place_of(PlaceOptions(site=str(tmp_path))) == SitePlace(str(tmp_path))
+
+
+def test_a_site_that_is_being_edited_is_taken_as_it_was(
+    fill: Fill, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = tmp_path / "edited"
+    site.mkdir()
+    (site / "site.toml").write_text('[node]\ndata = ".."\n')
+    fill(1, 5)
+    place = SitePlace(str(site))
+    with place.opened() as opened:
+        assert opened.span("events").last == 5
+    (site / "site.toml").write_text("[node\n")
+    for _again in range(2):
+        with place.opened() as opened:
+            assert opened.span("events").last == 5
+    assert capsys.readouterr().err.count("taken as it was") == 1
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "site.toml").write_text("[node\n")
+    with pytest.raises(RapportError), SitePlace(str(other)).opened():
+        pass

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,21 +18,24 @@ import pyarrow.parquet as pq
 from rapport.channel.export.files import BRONZE, partition_name
 from rapport.core.corrections import Corrections
 from rapport.core.errors import InvalidInput, Problem
-from rapport.core.event import Event
+from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CORRECTS
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
 from rapport.pipeline.history.footers import bad_file
+from rapport.policy.engine.engine import ALLOWED_SKEW_MS
+from rapport.policy.engine.events import ahead_problem
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 from rapport.policy.recorded.rows import Report
 
 _EVENTS = "events"
-_COLUMNS = ["position", "time", "source", "id", "type", "subject", "headers", "data"]
+_COLUMNS = ["position", "received", "time", "source", "id", "type", "subject", "headers", "data"]
 
 
 def bronze_history(ontology: Ontology, label: str, lake: Path) -> History:
-    """The readings that a node exported, in the order of its log. Of a corrected reading only the
-    newest form counts. Raises InvalidInput when there are none, SiteError for a damaged file.
+    """The readings that a node exported, in the order of its log, without those that it set aside
+    because their time lay ahead of its clock. Of a corrected reading only the newest form counts.
+    Raises InvalidInput when there are none, SiteError for a damaged file.
     """
     folder = lake / BRONZE / partition_name("channel", _EVENTS)
     named = {partition_name("type", stream): stream for stream in ontology.streams()}
@@ -114,17 +118,26 @@ def _read(
     corrections: Corrections = newest()
     for batch in rows.to_batches(max_chunksize=BATCH):
         events = [_event(row) for row in batch.to_pylist()]
+        ahead = batch["time"].to_numpy() > batch["received"].to_numpy() + ALLOWED_SKEW_MS
+        for row in np.flatnonzero(ahead).tolist():
+            stored = StoredEvent(0, batch["received"][row].as_py(), events[row])
+            _tell(report, events[row], ahead_problem(stored))
         standing = [
             one
-            for one in events
-            if corrections.stands(one.source, one.id, one.headers.get(CORRECTS, ""))
+            for one, is_ahead in zip(events, ahead.tolist(), strict=True)
+            if not is_ahead
+            and corrections.stands(one.source, one.id, one.headers.get(CORRECTS, ""))
         ]
         readings, rejected = split_events(standing, ontology)
         for event, fault in rejected:
-            told = f"event {event.id!r}: {fault.message}"
-            report(Problem(file=_EVENTS, code=fault.code, message=told, hint=fault.hint))
+            _tell(report, event, fault)
         if len(readings):
             yield readings
+
+
+def _tell(report: Report, event: Event, fault: Problem) -> None:
+    told = f"event {event.id!r}: {fault.message}"
+    report(Problem(file=_EVENTS, code=fault.code, message=told, hint=fault.hint))
 
 
 def _corrections(paths: Sequence[Path]) -> Corrections:

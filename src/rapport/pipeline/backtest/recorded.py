@@ -5,20 +5,20 @@ declares. [PI-9, PO-2]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rapport.core.errors import InvalidInput, Problem, SiteError
-from rapport.core.release import CORRECTS
 from rapport.pipeline.backtest.footers import Heading, read_heading
 from rapport.pipeline.backtest.history import BATCH, Feed, History, HistoryFile, Piece
 from rapport.pipeline.history.footers import RowGroup, read_footer
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.readings import readings_schema
-from rapport.policy.recorded.corrections import without_corrected
+from rapport.policy.recorded.corrections import superseded_in
 from rapport.policy.recorded.files import READERS, as_readings, in_batches
 from rapport.policy.recorded.parquet_files import parquet_batches
 from rapport.policy.recorded.rows import Report, Wanted, check_fields
@@ -26,6 +26,8 @@ from rapport.policy.replaying.replay import Recording
 
 Interpreted = Callable[[PushSource, Path], Recording]
 """Gives a raw file of a source with what makes readings of it; the site has that."""
+Gone = Callable[[], pa.Array]
+"""Ids of the readings of a source that others stand in for."""
 
 
 def recorded_history(
@@ -163,13 +165,16 @@ def _feed(
     ontology: Ontology, source: PushSource, own: Sequence[_File], interpreted: Interpreted
 ) -> Feed:
     pieces: list[Piece] = []
+    # What corrects a reading may stand in the file of another day; read once, when it is needed.
+    gone = cache(partial(_corrected, [file.path for file in own], source.id))
     for file in own:
         if source.interpretation:
             pieces.append(Piece(read=partial(_whole, interpreted(source, file.path), ontology)))
         elif file.groups is None:
-            pieces.append(Piece(read=partial(_whole, Recording(source, file.path), ontology)))
+            recording = Recording(source, file.path)
+            pieces.append(Piece(read=partial(_standing, recording, ontology, gone)))
         else:
-            pieces += _groups(ontology, source, file)
+            pieces += _groups(ontology, source, file, gone)
     is_parquet = all(file.groups is not None for file in own)
     return Feed(
         name=source.name,
@@ -180,14 +185,12 @@ def _feed(
     )
 
 
-def _groups(ontology: Ontology, source: PushSource, file: _File) -> Iterator[Piece]:
+def _groups(ontology: Ontology, source: PushSource, file: _File, gone: Gone) -> Iterator[Piece]:
     wanted, schema = _wanted(ontology, source), readings_schema(ontology)
 
     def read(number: int, report: Report) -> Iterator[pa.RecordBatch]:
         rows = parquet_batches(file.path, wanted, report, groups=(number,))
-        if CORRECTS in file.columns:
-            rows = without_corrected(rows, file.path, wanted.id)
-        for some in in_batches(rows, BATCH):
+        for some in in_batches(_without(rows, gone()), BATCH):
             yield as_readings(some, source, wanted, schema)
 
     for number, group in enumerate(file.groups or ()):
@@ -196,6 +199,24 @@ def _groups(ontology: Ontology, source: PushSource, file: _File) -> Iterator[Pie
 
 def _whole(recording: Recording, ontology: Ontology, report: Report) -> Iterator[pa.RecordBatch]:
     return recording.batches(ontology, BATCH, report)
+
+
+def _standing(
+    recording: Recording, ontology: Ontology, gone: Gone, report: Report
+) -> Iterator[pa.RecordBatch]:
+    return _without(_whole(recording, ontology, report), gone())
+
+
+def _corrected(paths: Sequence[Path], id_field: str) -> pa.Array:
+    """Ids of the readings that others stand in for."""
+    return pa.array(sorted(superseded_in(paths, id_field)), pa.string())
+
+
+def _without(batches: Iterator[pa.RecordBatch], gone: pa.Array) -> Iterator[pa.RecordBatch]:
+    for rows in batches:
+        left = rows.filter(pc.invert(pc.is_in(rows.column("id"), gone))) if len(gone) else rows
+        if len(left):
+            yield left
 
 
 def _told(file: _File, feed: str) -> HistoryFile:

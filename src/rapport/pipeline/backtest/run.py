@@ -222,6 +222,7 @@ def _through_here(
         last=reader.last,
         suppressed=made.suppressed if work.period is None else None,
         faulty=faults.by_reason(),
+        problems=made.problems,
     )
 
 

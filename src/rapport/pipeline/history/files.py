@@ -151,7 +151,7 @@ def _recorded(ontology: Ontology, source: PushSource, paths: Path | Sequence[Pat
     given = [paths] if isinstance(paths, Path) else list(paths)
     chosen = [file for path in given for file in parquet_files(path)]
     files = tuple(file for path in chosen for file in _files(path, wanted.fields(), wanted.time))
-    gone = frozenset(id for path in chosen for id in superseded_in(path, wanted.id))
+    gone = superseded_in(chosen, wanted.id)
     return Series(
         files=files,
         source=source.name,

@@ -80,6 +80,20 @@ def bronze_rows(path: Path, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         raise bad_file(path, error) from None
 
 
+def rows_up_to(path: Path, position: int) -> int:
+    """How many rows a file has up to a position, mostly by its footer alone; raises FileFault."""
+    held = position_range(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow)
+            if held is not None and held[1] <= position:
+                return int(file.metadata.num_rows)
+            places = file.read(columns=["position"])["position"]
+            return int(pc.sum(pc.less_equal(places, position)).as_py() or 0)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError) as error:
+        raise bad_file(path, error) from None
+
+
 def _check_columns(path: Path, schema: pa.Schema) -> None:
     missing = [name for name in CHANNEL_SCHEMA.names if name not in schema.names]
     if missing:

@@ -8,7 +8,7 @@ order of positions.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,7 +27,7 @@ from rapport.pipeline.lake.places import (
     GOLD,
     SILVER,
     data_files,
-    file_name,
+    free_name,
     leaf_folders,
     position_range,
 )
@@ -159,17 +159,17 @@ class _Run:
     def _merge(self, folder: Path, files: Sequence[Path]) -> _Merged:
         prepared = self._work.path(folder.name)
         make_directory(prepared)
-        repeated = 0
+        repeated, going = 0, {path.name for path in files}
+        stay = {path.name for path in folder.iterdir()} - going
         try:
             for lot in _lots(files, self._large):
-                repeated += merge_files(lot, prepared)
+                repeated += merge_files(lot, prepared, stay)
         except FileFault as fault:
             # Damage that only reading shows: the folder stays as it is.
             self._tell(fault)
             return _Merged(len(files), sum(path.stat().st_size for path in files), 0)
         made = [path.stat().st_size for path in prepared.iterdir()]
         with moving(self._work.lake):
-            going = {path.name for path in files}
             for path in folder.iterdir():
                 if path.name not in going:
                     os.link(path, prepared / path.name)
@@ -178,9 +178,9 @@ class _Run:
         return _Merged(len(made), sum(made), repeated)
 
 
-def merge_files(files: Sequence[Path], folder: Path) -> int:
-    """Writes the rows of the files as one, in the order of positions; returns how many rows that
-    stood twice at one position were left out. Raises FileFault.
+def merge_files(files: Sequence[Path], folder: Path, taken: Container[str] = ()) -> int:
+    """Writes the rows of the files as one, in the order of positions, under a name that is not
+    `taken`; returns how many rows that stood twice at one position were left out. Raises FileFault.
 
     Columns are those of all files together, the wider type where they differ.
     """
@@ -191,7 +191,7 @@ def merge_files(files: Sequence[Path], folder: Path) -> int:
         raise bad_file(files[-1], f"its columns do not fit those beside it: {error}") from None
     ranges = [held for path in files if (held := position_range(path)) is not None]
     first, last = min(held[0] for held in ranges), max(held[1] for held in ranges)
-    path = folder / file_name(first, last)
+    path = folder / free_name(first, last, taken)
     repeated = 0
     words = repeating_columns(schema)
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=words) as writer:
@@ -234,12 +234,23 @@ def _touching(files: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def _in_order(rows: pa.Table) -> tuple[pa.Table, int]:
-    """The rows by position; of several at one position the first."""
-    rows = rows.sort_by("position")
-    places = rows["position"].combine_chunks()
-    again = pc.equal(places[1:], places[:-1]) if len(places) > 1 else pa.array([], pa.bool_())
-    kept = pa.concat_arrays([pa.array([True] * min(len(places), 1)), pc.invert(again)])
+    """The rows by position; of several at one position of a channel the first."""
+    places = pa.table({"position": rows["position"], "channel": _channels(rows)})
+    order = pc.sort_indices(places, sort_keys=[("position", "ascending"), ("channel", "ascending")])
+    rows, places = rows.take(order), places.take(order).combine_chunks()
+    again = pa.array([True] * max(rows.num_rows - 1, 0))
+    for column in places.columns:
+        values = column.combine_chunks()
+        again = pc.and_(again, pc.equal(values[1:], values[:-1]))
+    kept = pa.concat_arrays([pa.array([True] * min(rows.num_rows, 1)), pc.invert(again)])
     return rows.filter(kept), rows.num_rows - (pc.sum(kept).as_py() or 0)
+
+
+def _channels(rows: pa.Table) -> pa.ChunkedArray:
+    """Whose positions they are: what was held back was told by more than one channel."""
+    if "channel" not in rows.schema.names:
+        return pa.chunked_array([pa.repeat("", rows.num_rows)])
+    return pc.fill_null(rows["channel"].cast(pa.string()), "")
 
 
 def _schema(path: Path) -> pa.Schema:

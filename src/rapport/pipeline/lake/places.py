@@ -8,6 +8,8 @@ channel in the names, so that a file says what it can hold without being opened.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,7 @@ BEFORE, BEYOND = "before", "beyond"
 """Days of times that no calendar names: before the year 1, after the year 9999."""
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
-_RANGE = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
+_RANGE = re.compile(r"(\d{20})-(\d{20})(?:\.\d+)?\.parquet\Z")
 _POINT = re.compile(r"([0-9a-f]{32})\.parquet\Z")
 _DAY = re.compile(r"-?\d{4}-\d\d-\d\d\Z")
 
@@ -71,6 +73,20 @@ def file_name(first: int, last: int) -> str:
     '00000000000000000001-00000000000000000400.parquet'
     """
     return f"{first:020d}-{last:020d}.parquet"
+
+
+def free_name(first: int, last: int, taken: Container[str]) -> str:
+    """The name of a file beside others, with a number where one has it: tables of what several
+    channels tell hold the same positions more than once.
+
+    >>> free_name(1, 400, {file_name(1, 400)})
+    '00000000000000000001-00000000000000000400.2.parquet'
+    """
+    name = file_name(first, last)
+    numbered = (f"{name.removesuffix('.parquet')}.{number}.parquet" for number in count(2))
+    while name in taken:
+        name = next(numbered)
+    return name
 
 
 def position_range(path: Path) -> tuple[int, int] | None:

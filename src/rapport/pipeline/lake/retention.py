@@ -16,6 +16,7 @@ from rapport.channel.export.files import BRONZE
 from rapport.channel.export.manifest import read_manifest
 from rapport.core.errors import InvalidInput
 from rapport.kernel.clock import Clock, SystemClock
+from rapport.pipeline.lake.believed_day import keep_seen, look, read_seen, why_not_believed
 from rapport.pipeline.lake.journal import Step, Work, changing, no_step
 from rapport.pipeline.lake.locks import moving
 from rapport.pipeline.lake.manifest import (
@@ -89,19 +90,20 @@ def expire(
     """Removes the days that are older than the rules say; tables without a rule keep everything.
 
     A day of bronze that silver is made of stays until silver has taken all of it, also what could
-    not be read yet. Raises Conflict while another job works on the lake or somebody reads it.
+    not be read yet. While the clock is far ahead of what was known of it, nothing goes by the new
+    time; see believed_day. Raises Conflict while another job works on the lake or somebody reads
+    it.
     """
     with changing(lake, at_step) as work:
-        run = _Run(work, rules, (clock or SystemClock()).now_ms() // DAY_MS, dry_run)
-        return run.run()
+        return _Run(work, rules, (clock or SystemClock()).now_ms(), dry_run).run()
 
 
 class _Run:
     """One sweep under way."""
 
-    def __init__(self, work: Work, rules: Mapping[str, int], today: int, dry_run: bool) -> None:
+    def __init__(self, work: Work, rules: Mapping[str, int], now_ms: int, dry_run: bool) -> None:
         self._work, self._lake, self._rules = work, work.lake, rules
-        self._today, self._dry_run = today, dry_run
+        self._now_ms, self._dry_run = now_ms, dry_run
         self._silver = read_silver_manifest(self._lake)
         self._exported = read_manifest(self._lake)
         self._done = Expired()
@@ -109,16 +111,22 @@ class _Run:
         self._waiting: dict[str, str] = {}
 
     def run(self) -> Expired:
-        for layer in (BRONZE, SILVER, GOLD):
-            for folder in leaf_folders(self._lake / layer):
-                table = table_of(folder.relative_to(self._lake))
-                if self._is_old(folder, table):
-                    self._let_go(folder, table)
+        layers = (BRONZE, SILVER, GOLD)
+        folders = [one for layer in layers for one in leaf_folders(self._lake / layer)]
+        seen = look(read_seen(self._lake, _last_change_ms(folders)), self._now_ms)
+        if not self._dry_run:
+            keep_seen(self._lake, seen)
+        for folder in folders:
+            table = table_of(folder.relative_to(self._lake))
+            if self._is_old(folder, table, seen.believed_ms):
+                self._let_go(folder, table)
+            elif seen.ahead_ms and self._is_old(folder, table, self._now_ms):
+                self._waiting[table] = why_not_believed(seen)
         return msgspec.structs.replace(self._done, tables=self._tables, waiting=self._waiting)
 
-    def _is_old(self, folder: Path, table: str) -> bool:
+    def _is_old(self, folder: Path, table: str, now_ms: int) -> bool:
         days, day = days_kept(table, self._rules), day_number(folder_day(folder))
-        return days is not None and day is not None and day < self._today - days
+        return days is not None and day is not None and day < now_ms // DAY_MS - days
 
     def _let_go(self, folder: Path, table: str) -> None:
         why = self._why_stay(folder, table)
@@ -182,6 +190,10 @@ def table_of(folder: Path) -> str:
         return str(folder)
     layer, name = folder.parts[:2]
     return f"{layer}/{re.sub('^(channel|stream|grid)=', '', name)}"
+
+
+def _last_change_ms(folders: list[Path]) -> int:
+    return max((int(folder.stat().st_mtime * 1_000) for folder in folders), default=0)
 
 
 def _channel(table: str) -> str:

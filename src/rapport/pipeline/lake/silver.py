@@ -17,9 +17,15 @@ import msgspec
 from rapport.channel.export.manifest import Manifest, read_manifest
 from rapport.core.errors import Conflict, Problem
 from rapport.kernel.clock import Clock, SystemClock
-from rapport.pipeline.lake.bronze_files import bronze_files, foreign_file, strange_files
+from rapport.pipeline.lake.bronze_files import (
+    FileFault,
+    bronze_files,
+    foreign_file,
+    rows_up_to,
+    strange_files,
+)
 from rapport.pipeline.lake.journal import Step, Work, changing, no_step
-from rapport.pipeline.lake.manifest import SilverManifest, Unread, read_silver_manifest
+from rapport.pipeline.lake.manifest import SilverManifest, Taken, Unread, read_silver_manifest
 from rapport.pipeline.lake.places import DETECTED, GOLD, SILVER
 from rapport.pipeline.lake.silver_ids import IdIndex
 from rapport.pipeline.lake.silver_step import (
@@ -222,13 +228,39 @@ def _clear(work: Work) -> None:
     lake = work.lake
     manifest = read_silver_manifest(lake)
     if manifest.expired:
-        raise Conflict(
-            "bronze no longer has everything that silver was made of",
-            code="lake.cannot_rebuild",
-            hint=f"days before {manifest.expired} have expired; silver is all there is of them",
+        raise _cannot_rebuild(
+            f"days before {manifest.expired} have expired; silver is all there is of them"
         )
+    for name in TAKEN_FROM:
+        _refuse_less(lake, name, manifest.taken(name))
     for folder in (lake / SILVER, lake / GOLD / DETECTED):
         kept = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
         for parent in sorted({path.parent for path in kept}, reverse=True):  # deepest first
             work.remove(parent, [path.name for path in kept if path.parent == parent])
     work.commit()
+
+
+def _refuse_less(lake: Path, channel: str, taken: Taken) -> None:
+    """Refuses when files that silver was made of are gone or damaged: nothing else has their
+    events.
+    """
+    found, faults = 0, list[FileFault]()
+    for path in bronze_files(lake, channel, 0, taken.position):
+        try:
+            found += rows_up_to(path, taken.position)
+        except FileFault as fault:
+            faults.append(fault)
+    if found >= taken.rows:
+        return
+    why = faults[0].message if faults else f"files of {channel!r} are missing"
+    raise _cannot_rebuild(
+        f"{why}; put it back, or move the folder silver aside to go without these events"
+    )
+
+
+def _cannot_rebuild(hint: str) -> Conflict:
+    return Conflict(
+        "bronze no longer has everything that silver was made of",
+        code="lake.cannot_rebuild",
+        hint=hint,
+    )

@@ -75,10 +75,13 @@ def identity_columns(table: str) -> tuple[str, ...]:
     return ("id", "source", "reason") if table == QUARANTINED else ("id", "event_source")
 
 
-def read_columns(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Columns of a file of silver; raises FileFault. To leave it out would cost exactness."""
+def read_columns(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Columns of a file of silver, None is all; raises FileFault. To leave it out would cost
+    exactness.
+    """
+    chosen = None if columns is None else list(columns)
     try:
-        return pq.read_table(path, columns=list(columns), partitioning=None)
+        return pq.read_table(path, columns=chosen, partitioning=None)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError) as error:
         raise bad_file(path, error) from None
 

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rapport.pipeline.lake.silver_duplicates import read_columns
 from rapport.pipeline.lake.silver_findings import LATE_REASON, Verdict
@@ -80,8 +79,8 @@ def find_marks(
 
 
 def with_marks(path: Path, marked: Marked) -> pa.Table:
-    """The rows of a file with their new states, without those that go."""
-    table = pq.read_table(path, partitioning=None)
+    """The rows of a file with their new states, without those that go; raises FileFault."""
+    table = read_columns(path)
     for column, part in (("status", 0), ("reason", 1)):
         values = table[column].to_pylist()
         for row, state in marked.states.get(path, {}).items():

@@ -28,7 +28,7 @@ from rapport.pipeline.lake.places import (
     data_files,
     day_folder,
     day_numbers,
-    file_name,
+    free_name,
     stream_folders,
     table_folder,
 )
@@ -304,9 +304,14 @@ class SilverStep:
         return name, replaced
 
     def _place(self, parts: Sequence[Part]) -> None:
+        taken: dict[Path, set[str]] = {}
         for part in parts:
             folder = day_folder(table_folder(self._lake, part.table), part.day)
-            self._work.place(Path(part.path), folder / file_name(part.first, part.last))
+            names = taken.setdefault(folder, {path.name for path in data_files(folder)})
+            # What was held back comes from two channels, which count their positions alike.
+            name = free_name(part.first, part.last, names)
+            names.add(name)
+            self._work.place(Path(part.path), folder / name)
         for table in sorted({part.table for part in parts}):
             self._note_table(table)
 

@@ -7,6 +7,7 @@ finds that is fed with everything in the same order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -104,10 +105,7 @@ class Bucket:
         what was taken before.
         """
         given = list(parcels)
-        self._beats = sorted(
-            [*self._beats, *(beat for parcel in given for beat in parcel.beats)],
-            key=lambda beat: (beat.after, beat.time),
-        )
+        self._beats = _latest([*self._beats, *(beat for parcel in given for beat in parcel.beats)])
         found, kept = Found(), list[pa.RecordBatch]()
         for parcel in sorted((one for one in given if one.last), key=lambda one: one.first):
             self._check_follows(parcel)
@@ -126,13 +124,14 @@ class Bucket:
 
     def _meet(self, before: int) -> None:
         """The clock moved time on before this position."""
-        while self._beats and self._beats[0].after < before:
-            self.latest = max(self.latest, self._beats.pop(0).time)
+        met = bisect_left(self._beats, before, key=_place)
+        self.latest = max(self.latest, *(beat.time for beat in self._beats[:met]), _BEGIN_OF_TIME)
+        del self._beats[:met]
 
     def _judge(self, parcel: Parcel, found: Found) -> list[pa.RecordBatch]:
         """What of a parcel is not late, without the columns that were needed to say so."""
         self._meet(parcel.first)
-        inside = [beat for beat in self._beats if beat.after < parcel.last]
+        inside = self._beats[: bisect_left(self._beats, parcel.last, key=_place)]
         kept: list[pa.RecordBatch] = []
         for raw, is_used in ((parcel.readings, True), (parcel.others, False)):
             rows = unpack_rows(raw)
@@ -154,8 +153,10 @@ class Bucket:
         """Which are older than the largest time before them minus the lateness."""
         largest: Times = np.maximum(rows.column(HIGH).to_numpy(), self.latest)
         positions = rows.column(POSITION).to_numpy()
-        for beat in beats:
-            largest = np.where(positions > beat.after, np.maximum(largest, beat.time), largest)
+        if beats:
+            before = np.searchsorted([beat.after for beat in beats], positions, "left")
+            told = np.maximum.accumulate([_BEGIN_OF_TIME, *(beat.time for beat in beats)])
+            largest = np.maximum(largest, told[before])
         late: npt.NDArray[np.bool_] = (
             rows.column("time").to_numpy() < largest - self.plan.lateness_ms
         )
@@ -229,6 +230,20 @@ class Bucket:
         turned.reached, turned.latest = self.reached, self.latest
         turned._beats = list(self._beats)
         return turned, sorted([*anew, *parted])
+
+
+def _place(beat: TimeMoved) -> int:
+    return beat.after
+
+
+def _latest(beats: Iterable[TimeMoved]) -> list[TimeMoved]:
+    """In the order of their places; of several at one place the latest says it all. A site where
+    little comes has many of them.
+    """
+    times: dict[int, int] = {}
+    for beat in beats:
+        times[beat.after] = max(beat.time, times.get(beat.after, beat.time))
+    return [TimeMoved(times[after], after) for after in sorted(times)]
 
 
 def _runner(plan: BucketPlan, pull: PullData) -> LocalRunner:

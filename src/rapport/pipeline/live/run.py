@@ -22,6 +22,7 @@ from rapport.pipeline.live.decoding import DETECTIONS, EVENTS, LIVE_ROWS
 from rapport.pipeline.live.job import LiveJob, make_job
 from rapport.pipeline.live.policies import plans_on_spark
 from rapport.pipeline.live.query import bucket_keys, found_by, live_session, usual_buckets
+from rapport.pipeline.site_now import SiteNow
 from rapport.pipeline.sources.options import PlaceOptions
 from rapport.pipeline.sources.place import Opened, Place, place_of
 from rapport.pipeline.sources.planning import Piece, begin_at
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-CHANNELS = (EVENTS, DETECTIONS)
+CHANNELS = (DETECTIONS, EVENTS)
+"""In this order: what the clock said has to be known before the events that came after it."""
 _DOING = "policies on Spark"
 _LOOK_EVERY_SECONDS = 0.5
 _LOOK_AT_TABLES_MS = 30_000
@@ -100,13 +102,14 @@ class LiveRun:
         )
         self._place: Place = place_of(self._options)
         self._starts = 0
+        self._site: SiteNow | None = None
         self.counts = LiveCounts()
 
     def run(self, *, once: bool, stop: threading.Event) -> LiveCounts:
         """One query, until it ends, `stop` is set, or policies or tables have changed."""
         with spark_faults(_DOING):
             looked_at = self._last_change()
-            site = load_site(self._directory)
+            site = self._site_now()
             job, made = self._prepared(site)
             query = self._started(site, job, made, once=once)
             try:
@@ -202,6 +205,7 @@ class LiveRun:
         return {
             **{name: value for name, value in where.items() if value},
             "channels": ",".join(CHANNELS),
+            "in_turn": "true",
             "from": msgspec.json.encode(made.start).decode(),
             "most_rows": str(self._settings.most_rows),
             "patience": f"{self._settings.patience_ms}ms",
@@ -227,8 +231,14 @@ class LiveRun:
                 return
             if self._clock.steady_ns() - seen_ns >= _LOOK_AT_TABLES_MS * 1_000_000:
                 seen_ns = self._clock.steady_ns()
-                if load_site(self._directory).tables.version() != site.tables.version():
+                if self._site_now().tables.version() != site.tables.version():
                     return
+
+    def _site_now(self) -> Site:
+        """At first it must be well-formed; a fault that comes later ends no query."""
+        if self._site is None:
+            self._site = SiteNow(load_site(self._directory))
+        return self._site.site()
 
     def _last_change(self) -> int:
         """How far the record of changes of policies goes."""

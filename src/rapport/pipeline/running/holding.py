@@ -54,10 +54,13 @@ def live_reached(places: RunPlaces) -> int:
 
 def ask_to_stop(places: RunPlaces) -> bool:
     """Asks the process to end after what it is doing, and not to be started again by the node;
-    whether one runs.
+    whether one runs. Raises StoreUnavailable when that cannot be written.
     """
-    places.directory.mkdir(parents=True, exist_ok=True)
-    write_whole(places.stop, b"")
+    try:
+        places.directory.mkdir(parents=True, exist_ok=True)
+        write_whole(places.stop, b"")
+    except OSError as error:
+        raise _refused(places, error) from None
     return is_held(places.lock)
 
 
@@ -83,8 +86,12 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
 def write_whole(path: Path, raw: bytes) -> None:
     """The file with these bytes, never with a part of them."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_bytes(raw)
-    aside.replace(path)
+    try:
+        aside.write_bytes(raw)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def _opened(places: RunPlaces) -> int:
@@ -92,9 +99,13 @@ def _opened(places: RunPlaces) -> int:
         places.directory.mkdir(parents=True, exist_ok=True)
         return os.open(places.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StoreUnavailable(
-            f"cannot write to {places.directory}: {error.strerror}", code="pipeline.unavailable"
-        ) from None
+        raise _refused(places, error) from None
+
+
+def _refused(places: RunPlaces, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"cannot write to {places.directory}: {error.strerror}", code="pipeline.unavailable"
+    )
 
 
 def _taken(descriptor: int) -> bool:

@@ -18,17 +18,15 @@ from rapport.channel.export.channels import export_channels
 from rapport.channel.export.manifest import EXPORT_RUNNING
 from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
-from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.figures.reports import make_report
 from rapport.pipeline.lake.retention import expire
 from rapport.pipeline.lake.silver import update_silver
+from rapport.pipeline.site_now import SiteNow
 from rapport.site.pipeline import pipeline_settings
-from rapport.site.site import Site, load_site
+from rapport.site.site import Site
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_log = get_logger(__name__)
 
 
 class JobDone(msgspec.Struct, frozen=True):
@@ -58,23 +56,6 @@ def history_jobs(
         "figures": lambda: figures_step(spark, lake),
         "expire": lambda: expire_step(now.site(), lake),
     }
-
-
-class SiteNow:
-    """A site as its files are; as they were last well-formed while they are not."""
-
-    def __init__(self, site: Site) -> None:
-        self._site, self._told = site, ""
-
-    def site(self) -> Site:
-        """The site now; a fault is told once."""
-        try:
-            self._site, self._told = load_site(self._site.directory), ""
-        except RapportError as error:
-            if error.message != self._told:
-                self._told = error.message
-                _log.warning("the site cannot be read; it is taken as it was", reason=self._told)
-        return self._site
 
 
 def export_step(site: Site, lake: Path) -> JobDone:

@@ -13,6 +13,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.live.appending import LiveCounts
 from rapport.pipeline.live.run import LiveRun, LiveSettings
+from rapport.pipeline.running.mishaps import fault_of
 from rapport.pipeline.running.schedule import Pace, begun, failed, pause_after
 from rapport.site.pipeline import JobStatus
 
@@ -91,7 +92,10 @@ class LiveThread:
             begun(self.status, self._clock.now_ms())
             try:
                 self._running.run(once=False, stop=self._stop)
-            except RapportError as error:
+            except Exception as found:  # whatever it is, the query is started again
+                error = fault_of(found, "policies on Spark")
+                if error is not found:
+                    _log.error("live policies met something new", exc_info=True)
                 self._take(error)
         self.status.state = "off"
 

@@ -19,10 +19,12 @@ from rapport.kernel.clock import Clock, SystemClock
 from rapport.kernel.telemetry import get_logger
 from rapport.pipeline.faults import FATAL
 from rapport.pipeline.live.run import LiveSettings
-from rapport.pipeline.running.holding import let_go_on, live_reached, only_one, say
+from rapport.pipeline.running.holding import let_go_on, only_one
 from rapport.pipeline.running.jobs import Job, Stopped, history_jobs
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.running.live_thread import NOTHING_TO_DO, LiveThread, problem_of
+from rapport.pipeline.running.mishaps import fault_of
+from rapport.pipeline.running.saying import Saying
 from rapport.pipeline.running.schedule import Pace, begun, ended, failed, is_due
 from rapport.pipeline.session import running_spark, web_page_of
 from rapport.pipeline.settings import SparkSettings
@@ -31,7 +33,6 @@ from rapport.site.pipeline import (
     PipelineSettings,
     RunPlaces,
     RunStatus,
-    State,
 )
 from rapport.site.site import Site, load_site
 
@@ -85,7 +86,7 @@ def run_pipeline(
             started=clock.now_ms(),
             live=wanted.live,
         )
-        saying = _Saying(places, status, clock)
+        saying = Saying(places, status, clock)
         saying.say("starting")
         try:
             with running_spark(wanted.spark) as spark:
@@ -100,24 +101,6 @@ def run_pipeline(
         return status
 
 
-class _Saying:
-    """Writes the status now and then."""
-
-    def __init__(self, places: RunPlaces, status: RunStatus, clock: Clock) -> None:
-        self.places, self.status, self._clock = places, status, clock
-        self._one = threading.Lock()
-        self.reached = live_reached(places)
-        """How far live policies were before."""
-
-    def say(self, state: State | None = None) -> None:
-        with self._one:
-            if state is not None and state != self.status.state:
-                self.status.state = state
-                _log.info("pipeline", state=state, site=self.status.site, spark=self.status.master)
-            self.status.updated = self._clock.now_ms()
-            say(self.places, self.status)
-
-
 class _Running:
     """One run on a session."""
 
@@ -126,7 +109,7 @@ class _Running:
         spark: SparkSession,
         site: Site,
         wanted: RunWanted,
-        saying: _Saying,
+        saying: Saying,
         stop: threading.Event,
         clock: Clock,
     ) -> None:
@@ -235,10 +218,17 @@ class _Running:
         except Stopped:
             told.state = "waiting"
             return
-        except RapportError as error:
+        except Exception as found:  # the other jobs go on, and this one is tried again
+            error = fault_of(found, name)
             self._refuse_fatal(error)
             failed(told, pace, self._clock.now_ms(), problem_of(error))
-            _log.error("job failed", job=name, code=error.code, reason=error.message)
+            _log.error(
+                "job failed",
+                job=name,
+                code=error.code,
+                reason=error.message,
+                exc_info=error is not found,
+            )
             return
         took_ms = (self._clock.steady_ns() - began_ns) / 1_000_000
         ended(told, pace, self._clock.now_ms(), done.rows, took_ms)
@@ -259,18 +249,26 @@ class _Running:
         if self._live is not None:
             self._live.look()
         try:
-            behind = {"export": self._lag.of_export(now_ms), "silver": self._lag.of_silver(now_ms)}
-        except RapportError as error:
+            behind = self._behind(now_ms)
+        except (RapportError, OSError) as found:  # files may go while they are looked at
+            error = fault_of(found, "looking at the lake")
             if error.message != self._unmeasured:
                 self._unmeasured = error.message
                 _log.warning("cannot tell how far jobs are", code=error.code, reason=error.message)
             return
-        behind["figures"] = self._figures_behind(now_ms)
+        for told in self._saying.status.jobs:
+            job = behind.get(told.job, Behind())
+            told.behind_events, told.behind_ms = job.events, job.ms
+
+    def _behind(self, now_ms: int) -> dict[str, Behind]:
+        behind = {
+            "export": self._lag.of_export(now_ms),
+            "silver": self._lag.of_silver(now_ms),
+            "figures": self._figures_behind(now_ms),
+        }
         if self._live is not None and self._live.status.state != "off":
             behind["live"] = self._lag.of_live(self._live.status.reached, now_ms)
-        for told in self._saying.status.jobs:
-            found = behind.get(told.job, Behind())
-            told.behind_events, told.behind_ms = found.events, found.ms
+        return behind
 
     def _figures_behind(self, now_ms: int) -> Behind:
         """What was exported since figures were made, and since when they are old."""

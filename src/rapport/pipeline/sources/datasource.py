@@ -192,7 +192,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     for name, last in ends.items()
                 }
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return admit(begin, ends, most)
+            return admit(begin, ends, most, in_turn=self._options.in_turn)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What comes from now on is for another run."""

@@ -17,7 +17,10 @@ from rapport.pipeline.sources.where import read_where
 
 SITE, URL, KEY_FILE, PATIENCE = "site", "url", "key_file", "patience"
 _PLACE = (SITE, URL, KEY_FILE, PATIENCE)
-_SOURCE = (*_PLACE, "push_filters", "channels", "from", "until", "where", "most_rows", "damaged")
+_SOURCE = (
+    *_PLACE,
+    *("channels", "from", "until", "where", "most_rows", "in_turn", "damaged", "push_filters"),
+)
 _SINK = (*_PLACE, "channel", "batch_token")
 _SECRETS = ("key", "token", "password", "secret")
 # Spark's own, which come along with ours.
@@ -45,6 +48,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     """A condition in the language of channels; see where.py."""
     most_rows: int | None = None
+    in_turn: bool = False
+    """Whether a channel waits for those named before it when `most_rows` does not allow all."""
     passes_damage: bool = False
     pushes_filters: bool = False
     """Whether Spark may hand filters over; see ChannelReader."""
@@ -72,6 +77,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         until=_place_in_channels(said.get("until", "end"), "until"),
         where=_where(said.get("where", "")),
         most_rows=_most_rows(said.get("most_rows")),
+        in_turn=_choice(said, "in_turn", ("false", "true")) == "true",
         passes_damage=_choice(said, "damaged", ("refuse", "pass")) == "pass",
         pushes_filters=_choice(said, "push_filters", ("false", "true")) == "true",
     )

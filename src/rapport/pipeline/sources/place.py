@@ -63,7 +63,9 @@ def spans_of(opened: Opened, channels: Sequence[str], *, streaming: bool) -> dic
     Raises UnknownName for one that does not exist, unless the node makes it itself when it is
     needed, or it belongs to a source of which a stream waits to hear.
     """
-    spans = {name: opened.span(name) for name in channels}
+    # The last one first: what stood in an earlier channel before something of a later one is seen.
+    looked_at = {name: opened.span(name) for name in reversed(channels)}
+    spans = {name: looked_at[name] for name in channels}
     for name, span in spans.items():
         awaited = is_reserved(name) or (streaming and name.startswith(_RAW))
         if span.last == 0 and not awaited:

@@ -50,17 +50,28 @@ def plan_pieces(start: Mapping[str, int], end: Mapping[str, int]) -> list[Piece]
     return pieces
 
 
-def admit(start: Mapping[str, int], end: Mapping[str, int], most_rows: int | None) -> Offset:
+def admit(
+    start: Mapping[str, int],
+    end: Mapping[str, int],
+    most_rows: int | None,
+    *,
+    in_turn: bool = False,
+) -> Offset:
     """How far a micro-batch goes: to the end, or as far as `most_rows` allow, each channel by its
-    share of what waits, so that all of them reach their end together.
+    share of what waits, so that all of them reach their end together. `in_turn`: a channel waits
+    for those that stand before it in `end`.
     """
     waiting = {name: max(last - start.get(name, 0), 0) for name, last in end.items()}
     total = sum(waiting.values())
     if most_rows is None or total <= most_rows:
         return {name: start.get(name, 0) + rows for name, rows in waiting.items()}
-    taken = {name: rows * most_rows // total for name, rows in waiting.items()}
+    if in_turn:
+        taken, order = dict.fromkeys(waiting, 0), list(waiting)
+    else:
+        taken = {name: rows * most_rows // total for name, rows in waiting.items()}
+        order = sorted(waiting, key=lambda name: taken[name] - waiting[name])
     left = most_rows - sum(taken.values())
-    for name in sorted(waiting, key=lambda name: taken[name] - waiting[name]):
+    for name in order:
         more = min(left, waiting[name] - taken[name])
         taken[name], left = taken[name] + more, left - more
     return {name: start.get(name, 0) + taken[name] for name in waiting}

@@ -12,7 +12,7 @@ import msgspec
 from rapport.channel.backends.choosing import is_embedded, open_reading
 from rapport.channel.declared import ChannelsDeclared, channels_from_site
 from rapport.core.codec import decode_bare_block, decode_block
-from rapport.core.errors import Corrupt, InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput, RapportError
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings, load_settings
 from rapport.kernel.telemetry import get_logger
@@ -73,9 +73,7 @@ def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
     and none is to be written.
     """
     if (directory / SITE_FILE).is_file():
-        file = TomlFile.load(directory / SITE_FILE)
-        settings = load_settings(file.section("node"), flags={})
-        declared, _problems = channels_from_site(file)
+        settings, declared = _said_by(directory)
         log = directory / settings.data / "log"
     elif (directory / LOGS).is_dir():
         settings, declared, log = NodeSettings(), ChannelsDeclared(), directory
@@ -92,6 +90,34 @@ def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
             hint=f"run it first: rapport up --site {directory}",
         )
     return SiteParts(site=directory, log=log, settings=settings, declared=declared)
+
+
+_Said = tuple[NodeSettings, ChannelsDeclared]
+_well_formed: dict[Path, _Said] = {}
+"""What the sites that this process has to do with said when they could last be read."""
+_told: dict[Path, str] = {}
+"""Why they cannot be read now."""
+
+
+def _said_by(directory: Path) -> _Said:
+    """What a site says of its node and channels; what it said before while somebody edits it, so
+    that a stream that runs goes on.
+    """
+    directory = directory.resolve()
+    try:
+        file = TomlFile.load(directory / SITE_FILE)
+        settings = load_settings(file.section("node"), flags={})
+        declared, _problems = channels_from_site(file)
+    except RapportError as error:
+        if directory not in _well_formed:
+            raise
+        if _told.get(directory) != error.message:
+            _told[directory] = error.message
+            _log.warning("the site cannot be read; it is taken as it was", reason=error.message)
+    else:
+        _well_formed[directory] = settings, declared
+        _told.pop(directory, None)
+    return _well_formed[directory]
 
 
 @lru_cache(maxsize=8)

@@ -102,6 +102,7 @@ def varied(seed: int) -> Trial:
     return varied_trial(Chance(seed), events=40)
 
 
+@pytest.mark.slow
 def test_random_policies_find_the_same_without_what_does_not_matter() -> None:
     try_many(range(250))
 
@@ -111,6 +112,7 @@ def test_thousands_of_random_policies_find_the_same_without_what_does_not_matter
     try_many(range(1_000, 4_000))
 
 
+@pytest.mark.slow
 def test_several_policies_find_the_same_without_what_matters_to_none() -> None:
     for seed in range(60):
         chance = Chance(seed)
@@ -125,6 +127,7 @@ def test_several_policies_find_the_same_without_what_matters_to_none() -> None:
         left_out(trial, plans)
 
 
+@pytest.mark.slow
 def test_policies_about_people_in_rooms_find_the_same_whoever_keeps_silent() -> None:
     tried = 0
     for seed in range(150):
