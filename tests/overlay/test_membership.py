@@ -432,7 +432,11 @@ def test_monitoring_begins_when_it_is_asked_for(at: At) -> None:
 
 
 def test_settings_that_no_network_can_meet_are_refused() -> None:
-    for wrong in ({"at_least": 0}, {"at_least": 3, "at_most": 2}, {"at_most": 1}, {"misses": 0}):
+    counts = ({"at_least": 0}, {"at_least": 3, "at_most": 2}, {"at_most": 1}, {"misses": 0})
+    none = ({"others": -1}, {"most_candidates": 0}, {"repeats": -1}, {"wait_ms": math.nan})
+    no_pause = ({"period_ms": 0}, {"look_again_ms": -1.0}, {"revisit_ms": 0.0}, {"jitter": 1.5})
+    for wrong in (*counts, *none, *no_pause):
         with pytest.raises(InvalidInput) as refused:
             MembershipSettings(**wrong)
         assert refused.value.code == "overlay.bad_settings"
+        assert refused.value.hint

@@ -115,6 +115,22 @@ def test_a_restarted_receiver_does_not_take_what_was_sealed_before_its_start() -
     assert restarted.open(seal.seal(b"new", NOW + 1_500), NOW + 1_501) is not None
 
 
+def test_a_receiver_that_started_with_a_clock_ahead_hears_once_the_clock_is_right() -> None:
+    """As a machine whose own clock runs on local time, until a time server is asked."""
+    ahead = NOW + 3_600_000
+    unseal = Unseal(member(), since_ms=ahead)
+    early = Seal(member(), os.urandom(16))  # of one whose clock was as wrong, and is heard
+    heard = early.seal(b"ahead", ahead + 5)
+    assert unseal.open(heard, ahead + 5) is not None
+    before, seal = Seal(member(), os.urandom(16)), Seal(member(), os.urandom(16))
+    captured = before.seal(b"open the door", NOW - 5)
+    assert unseal.open(captured, NOW) is None
+    assert unseal.open(seal.seal(b"hello", NOW + 1), NOW + 1) is not None
+    assert unseal.open(captured, NOW + 2) is None
+    assert unseal.open(heard, ahead + 6) is None
+    assert unseal.counters.forgotten == 2
+
+
 def test_a_sender_that_starts_anew_is_heard_beside_its_former_run() -> None:
     unseal = Unseal(member())
     for number in range(3):

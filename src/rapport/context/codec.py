@@ -217,6 +217,7 @@ def _ask(message: Ask) -> None:
     _check_addresses(message.path)
     _check_count(message.walker, message.hop, message.hops_left)
     _check_duration(message.left_ms)
+    _check_addresses(message.without)
     _check_text(message.strategy, "the strategy")
     _check_text(message.identity, "the identity")
 
@@ -245,7 +246,7 @@ def _heard(message: Heard) -> None:
 def _probe(message: Probe) -> None:
     check_question(message.question)
     _check_count(message.walker, message.hop, message.depth)
-    _check_addresses((message.asker,))
+    _check_addresses((message.asker, *message.without))
 
 
 def _have(message: Have) -> None:

@@ -91,6 +91,10 @@ class Ask(_Message, frozen=True, array_like=True, tag="ask", gc=False):
     """Who asks, as the entry broker knows it."""
     doubtful: bool = False
     """Whether some broker on the way did not answer, so that a refusal proves little."""
+    without: tuple[Address, ...] = ()
+    """Brokers that were asked and hold it no longer, or are silent: copies of what they held are no
+    answer.
+    """
 
 
 class Found(_Message, frozen=True, array_like=True, tag="fnd", gc=False):
@@ -141,6 +145,8 @@ class Probe(_Message, frozen=True, array_like=True, tag="prb", gc=False):
     question: Question
     depth: int
     asker: Address
+    without: tuple[Address, ...] = ()
+    """As of the question."""
 
 
 class Have(_Message, frozen=True, array_like=True, tag="hav", gc=False):
@@ -237,12 +243,16 @@ class Noticed(_Message, frozen=True, array_like=True, tag="ntd", gc=False):
 
 
 class Outdated(_Message, frozen=True, array_like=True, tag="out", gc=False):
-    """Flooded with a small TTL where the site wants it: replicas older than this are void."""
+    """Replicas older than this are void. Flooded with a small TTL where the site wants it; and
+    from who gave a replica to who got it, which is acknowledged by Heard of kind `out`.
+    """
 
     id: int
     key: tuple[str, str, str, str]
     before: int
     ttl: int
+    called: bool = False
+    """Whether it comes from who gave the replica."""
 
 
 Hop = Ask | Found | Refused

@@ -112,4 +112,9 @@ def split_pattern(text: str) -> tuple[str, str]:
 
 def _compiled(patterns: Iterable[str]) -> _Patterns:
     pairs = (split_pattern(text) for text in patterns)
-    return tuple((re.compile(translate(e)), re.compile(translate(s))) for e, s in pairs)
+    return tuple((_expression(e), _expression(s)) for e, s in pairs)
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` stand for others; a bracket is one, as names may have it."""
+    return re.compile(translate(pattern.replace("[", "[[]")))

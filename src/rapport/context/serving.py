@@ -14,7 +14,7 @@ from rapport.channel.channel import Channels
 from rapport.context.auditing import OWN_PROCESS
 from rapport.context.broker.effects import Audited, NetworkJoined, NotJoined
 from rapport.context.broker.machine import BrokerMachine
-from rapport.context.broker.settings import BrokerSettings
+from rapport.context.broker.settings import BrokerSettings, check_on_sockets
 from rapport.context.clients.consumer import Located
 from rapport.context.codec import check_question, check_record, encode
 from rapport.context.faults import refusal
@@ -89,6 +89,8 @@ class ContextBroker:
         Raises InvalidInput for an address that others reach while there are no keys, Unavailable
         when it cannot be had.
         """
+        if settings is not None:
+            check_on_sockets(settings)
         place = await resolve(listen)
         _check_place(place)
         station = await open_station(place, keys, clock, link)

@@ -80,6 +80,18 @@ class Records:
             self._replicated.move_to_end(key)
         return first
 
+    def answer_without(
+        self, key: QuestionKey, wall_ms: int, holders: tuple[Address, ...]
+    ) -> Held | None:
+        """The same, but replicas of what these held do not count."""
+        first = self.answer(key, wall_ms)
+        if first is None or first.holder not in holders:
+            return first
+        for one in self._slots[key].held:
+            if one.holder not in holders and one.record.is_valid_at(wall_ms):
+                return one
+        return None
+
     def may_answer(self, key: QuestionKey) -> bool:
         """Whether anything is held for a question, valid or not."""
         return key in self._slots

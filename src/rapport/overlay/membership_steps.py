@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from rapport.core.errors import InvalidInput
+from rapport.overlay.ranges import MANY, check_ranges
 from rapport.transport.base import Address
 
 PARTING = -1
@@ -129,8 +130,22 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True):
                 code="overlay.bad_settings",
                 hint="at_least is 1 or more, at_most 2 or more and not below at_least",
             )
-        if min(self.pings, self.misses, self.departure_ttl, self.known) < 1 or self.repeats < 0:
-            raise InvalidInput(
-                "pings, misses, departure_ttl and known are 1 or more, repeats not negative",
-                code="overlay.bad_settings",
-            )
+        check_ranges(self, _RANGES, code="overlay.bad_settings")
+
+
+_RANGES = {
+    "pings": (1, MANY),
+    "misses": (1, MANY),
+    "repeats": (0, MANY),
+    "departure_ttl": (1, MANY),
+    "known": (1, MANY),
+    "others": (0, MANY),
+    "most_candidates": (1, MANY),
+    "between_ms": (0, MANY),
+    "wait_ms": (0, MANY),
+    "period_ms": (1, MANY),
+    "look_again_ms": (1, MANY),
+    "revisit_ms": (1, MANY),
+    "jitter": (0, 0.9),
+}
+"""Pauses of nothing would be work without end."""

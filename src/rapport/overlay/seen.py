@@ -55,6 +55,10 @@ class Seen:
             self._forget_old(now.steady_ms)
         return key in self._level
 
+    def level_of(self, key: Hashable, now: Now) -> int | None:
+        """The highest level of a key that is remembered; changes nothing that can be noticed."""
+        return self._level.get(key) if self.knows(key, now) else None
+
     def __len__(self) -> int:
         return len(self._order)
 

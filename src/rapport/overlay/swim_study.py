@@ -8,6 +8,7 @@ from statistics import fmean
 
 import msgspec
 
+from rapport.core.errors import InvalidInput
 from rapport.kernel.simulation import without_collector
 from rapport.overlay.swim_network import SwimNetwork
 from rapport.overlay.swim_settings import SwimSettings
@@ -55,7 +56,17 @@ def measure_detection(
     seed: int = 1,
     settings: SwimSettings | None = None,
 ) -> DetectionResult:
-    """Lets one after the other die in networks of so many; costs about nodes * deaths * 2 ms."""
+    """Lets one after the other die in networks of so many; costs about nodes * deaths * 2 ms.
+
+    Raises InvalidInput (`overlay.bad_study`) when nobody dies, or nobody would be left to see it.
+    """
+    if deaths < 1:
+        raise _bad_study(f"there are {deaths} deaths to measure", "one death or more")
+    if starved < 0 or nodes < 2 + starved:
+        raise _bad_study(
+            f"of {nodes} nodes, {starved} starved, nobody sees the one that dies",
+            "two nodes or more beside the starved: one that dies and one that notices",
+        )
     link = Link(delay_ms=1, jitter_ms=2, loss=loss)
     runs = []
     with without_collector():
@@ -78,7 +89,11 @@ def measure_detection(
 
 
 def measure_load(nodes: int, *, periods: int = 60, seed: int = 1) -> LoadResult:
-    """Counts what is sent once all know each other and nothing happens."""
+    """Counts what is sent once all know each other and nothing happens; raises InvalidInput
+    (`overlay.bad_study`) without a node or a period.
+    """
+    if min(nodes, periods) < 1:
+        raise _bad_study(f"{nodes} nodes in {periods} periods send nothing", "one or more of each")
     network = SwimNetwork(nodes, seed=seed)
     network.run_periods(3 * _SETTLE_PERIODS)
     counters = network.medium.counters
@@ -91,6 +106,10 @@ def measure_load(nodes: int, *, periods: int = 60, seed: int = 1) -> LoadResult:
         messages=(counters.sent - sent) / per,
         bytes=(counters.bytes - sent_bytes) / per,
     )
+
+
+def _bad_study(what: str, hint: str) -> InvalidInput:
+    return InvalidInput(what, code="overlay.bad_study", hint=hint)
 
 
 class _Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -151,7 +151,7 @@ class Unseal:
             self._look_at_keys()
         prefix, counter, sealed_ms = HEADER.unpack_from(datagram)
         known = self._runs.get(prefix)
-        run = known or self._stranger(prefix, sealed_ms)
+        run = known or self._stranger(prefix, sealed_ms, wall_ms)
         if run is None:
             return None
         is_fresh = -self._age_ms <= wall_ms - sealed_ms <= self._age_ms
@@ -181,7 +181,7 @@ class Unseal:
         else:
             self.counters.repeated += 1
 
-    def _stranger(self, prefix: bytes, sealed_ms: int) -> _Run | None:
+    def _stranger(self, prefix: bytes, sealed_ms: int, wall_ms: int) -> _Run | None:
         """A run not heard yet, as it claims to be; nothing is kept before it has proven that."""
         if not prefix.startswith(MAGIC_AND_VERSION):
             self.counters.foreign += 1
@@ -197,10 +197,23 @@ class Unseal:
             self.counters.wrong_side += 1
             return None
         of_key = self._of_key.get(key.id)
-        if sealed_ms < (of_key.floor_ms if of_key else self._since_ms):
+        floor_ms = of_key.floor_ms if of_key else self._since_ms
+        if floor_ms > wall_ms + self._age_ms + 1:
+            self._set_back(wall_ms)
+            floor_ms = wall_ms
+        if sealed_ms < floor_ms:
             self.counters.forgotten += 1
             return None
         return _Run(self._origin(key), cipher_of(key, prefix), self._age_ms)
+
+    def _set_back(self, wall_ms: int) -> None:
+        """Our clock was ahead and is right now, as after a start without a time server: a floor
+        further ahead than any sender's clock may be would keep out everybody until it is reached.
+        Who is heard is still known; of the others, what was sealed before this moment stays out.
+        """
+        self._since_ms = min(self._since_ms, wall_ms)
+        for of_key in self._of_key.values():
+            of_key.floor_ms = min(of_key.floor_ms, wall_ms)
 
     def _origin(self, key: DatagramKey) -> Origin:
         if self._keys.is_member:

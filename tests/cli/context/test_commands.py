@@ -122,6 +122,10 @@ def test_brokers_are_joined_seen_and_left(to: str, capsys: Captured) -> None:
         (["request", "room", "status"], "room/r3"),
         (["provide", "room/r3", "status", "open", "--valid", "30s"], "open=true"),
         (["provide", "room/r3", "status", "a=1", "--valid", "soon"], "30s|5s"),
+        (
+            ["provide", "room/r3", "s", "a=1", "--valid", "9s", "--every", "3s", "--from", "2h"],
+            "leave out --from",
+        ),
         (["broker", "--listen", "192.0.2.7:7411"], "rapport context keys make"),
         (["request", "room/r3", "status", "--broker", "192.0.2.7:7411"], "--keys"),
         (["request", "room/r3", "status", "--broker", "nonsense"], "127.0.0.1:7411"),

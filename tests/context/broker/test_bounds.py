@@ -79,6 +79,7 @@ def records_in(message: m.Message) -> list[ContextRecord]:
     return [message.record] if isinstance(message, m.Answer | m.Found | m.Have | m.Notice) else []
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(MESSAGES, ADDRESSES, st.booleans(), st.integers(0, 400)), max_size=30),
     st.sampled_from(["probe", "bloom", "off"]),

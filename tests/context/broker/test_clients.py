@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from rapport.context.broker.effects import Audited, Kept
@@ -254,10 +256,31 @@ def test_a_controller_is_told_when_it_joined_and_when_not(network, brokers) -> N
     ] == [(2, 101), (3, 301), (2, 102)]
 
 
-@pytest.mark.parametrize("wrong", [{"strategy": "wolk"}, {"look_ahead": "bloon"}, {"hop_limit": 0}])
+WRONG_SEARCHES = [
+    {"strategy": "wolk"},
+    {"look_ahead": "bloon"},
+    {"hop_limit": 0},
+    {"look_ahead": "bloom", "filter_bits": 0},
+    {"look_ahead": "bloom", "filter_bits": 10**12},
+    {"look_ahead_wait_ms": math.nan},
+    {"rounds": 41},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_SEARCHES, ids=str)
 def test_settings_that_mean_nothing_are_refused_with_a_hint(wrong: dict) -> None:
     from rapport.context.broker.settings import SearchSettings
 
     with pytest.raises(InvalidInput) as raised:
         BrokerSettings(search=SearchSettings(**wrong))
+    assert raised.value.code == "context.bad_settings"
+    assert raised.value.hint
+
+
+@pytest.mark.parametrize("wrong", [{"copies": -1}, {"at_most": -1}, {"least_validity_ms": -1}])
+def test_fewer_copies_than_none_are_refused(wrong: dict) -> None:
+    from rapport.context.broker.settings import ReplicationSettings
+
+    with pytest.raises(InvalidInput, match="cannot be") as raised:
+        ReplicationSettings(**wrong)
     assert raised.value.code == "context.bad_settings"

@@ -111,7 +111,7 @@ def test_an_update_voids_old_copies_where_the_site_wants_it(
     network, brokers, invalidate: bool
 ) -> None:
     names = brokers(4)
-    net = network(ring(names), settings(kind="path", invalidate=invalidate))
+    net = network(ring(names), settings(kind="path", invalidate=invalidate, recall=False))
     net.put(names[2], "r1", version=1)
     net.ask(names[0], "r1")
     assert len(net.holders("r1")) > 1

@@ -34,6 +34,14 @@ def test_a_pattern_reaches_no_further_than_it_says() -> None:
     assert not rights.allows("ana", "read", ROOM, "status2")
 
 
+def test_brackets_in_a_pattern_are_those_of_a_name() -> None:
+    rights = ContextRights({"ana": ContextGrant(read=("room/r[3-9]",), write=("room/[*]",))})
+    assert rights.allows("ana", "read", EntityRef("room", "r[3-9]"), "status")
+    assert not rights.allows("ana", "read", EntityRef("room", "r3"), "status")
+    assert rights.allows("ana", "write", EntityRef("room", "[a]"), "status")
+    assert not rights.allows("ana", "write", EntityRef("room", "a"), "status")
+
+
 def test_a_grant_to_everybody_adds_to_ones_own() -> None:
     rights = ContextRights({"*": ContextGrant(read=("room/*",)), "ana": ContextGrant(write=("*",))})
     assert rights.allows("eve", "read", ROOM, "status")

@@ -51,6 +51,12 @@ def provide(
     every_ms = parse_duration(every) if every else 0
     if every and every_ms < _LEAST_PERIOD_MS:
         raise InvalidInput(f"{every!r} is too often", code="cli.wrong_use")
+    if every and start:
+        raise InvalidInput(
+            "what is told again and again begins each time it is told",
+            code="cli.wrong_use",
+            hint="leave out --from, or tell it once, without --every",
+        )
     if every_ms > valid_ms:
         note = f"it will be unknown in between: told every {every}, valid for {valid}"
         stderr().print(note, highlight=False)

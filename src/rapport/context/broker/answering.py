@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from rapport.context.broker.hopping import EXPIRED, Hopping
+from rapport.context.broker.recalling import Recalling
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import NOT_FOUND, Ask, Found, Refused
 from rapport.context.replication import answer_path, choose_marks, worth_a_copy
+from rapport.context.table import Outcome
 from rapport.core.context_record import ContextRecord
 from rapport.transport.base import Address, Now, Sender
 
@@ -32,13 +34,13 @@ class Answering:
     next, its first the consumer, so its length is this broker's own place on the path.
     """
 
-    __slots__ = ("_hopping", "_place", "entry")
+    __slots__ = ("_hopping", "_place", "_recalling", "entry")
 
     entry: Entry
     """Set by the machine."""
 
-    def __init__(self, place: Workplace, hopping: Hopping) -> None:
-        self._place, self._hopping = place, hopping
+    def __init__(self, place: Workplace, hopping: Hopping, recalling: Recalling) -> None:
+        self._place, self._hopping, self._recalling = place, hopping, recalling
 
     def found_here(self, ask: Ask, record: ContextRecord, holder: Address, now: Now) -> None:
         """This broker has what a question looks for."""
@@ -90,18 +92,24 @@ class Answering:
             marks = choose_marks(range(1, len(path) + ahead), settings, place.chance)
             if len(path) in marks:
                 self._replicate(record, holder, now)
+            if marks:
+                given = [path[mark] for mark in marks if mark < len(path)]
+                self._recalling.gave(record, given, now)
         hops = ask.hop + ahead
         found = Found(ask.search, ask.walker, ask.hop, record, path, marks, holder, hops)
         self._back(found, now)
 
     def _replicate(self, record: ContextRecord, holder: Address, now: Now) -> None:
         place = self._place
-        if holder == place.address:
+        if holder == place.address or self._recalling.is_void(record, now):
             return
         if worth_a_copy(record, place.settings.replication, now.wall_ms):
-            place.table.put(record, now.wall_ms, holder=holder)
+            outcome = place.table.put(record, now.wall_ms, holder=holder)
             place.agenda.others_at(now.steady_ms + record.valid_until - now.wall_ms)
             place.counts["replicated"] += 1
+            if outcome is Outcome.TAKEN:
+                entity = record.entity
+                self._recalling.changed((entity.type, entity.id, record.scope), now)
 
     def _may_go_on(self, found: Found, now: Now) -> bool:
         """Where the search began it is judged once more, and waited for."""

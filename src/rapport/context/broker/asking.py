@@ -41,6 +41,7 @@ class Search:
         "round",
         "walkers",
         "within_ms",
+        "without",
     )
 
     def __init__(
@@ -55,6 +56,7 @@ class Search:
         self.away: set[int] = set()
         """Walkers that did not come home yet."""
         self.doubtful = False
+        self.without: tuple[Address, ...] = ()
         self.answered: Answered
 
 
@@ -84,14 +86,17 @@ class Asking:
         identity: str,
         now: Now,
         answered: Answered,
+        without: tuple[Address, ...] = (),
     ) -> None:
-        """Looks in the network for what is not here; `answered` is called once, perhaps at once."""
+        """Looks in the network for what is not here; `answered` is called once, perhaps at once.
+        Copies of what `without` held are no answer.
+        """
         place = self._place
         limits = place.settings.limits
         within_ms = min(max(within_ms, 1), limits.within_ms)
         id = place.chance.getrandbits(63)
         search = Search(id, consumer, question, within_ms, identity)
-        search.answered = answered
+        search.answered, search.without = answered, without
         if len(self._searches) >= limits.searches:
             answered(_refusal(search, TOO_BUSY, "this broker has too many searches under way"), now)
             return
@@ -170,6 +175,7 @@ class Asking:
                 launch.hops,
                 launch.travels,
                 search.identity,
+                without=search.without,
             )
             self._walking.take(ask, None, now)
 

@@ -27,6 +27,7 @@ _LEASE_MS = 15_000
 _RENEW_MS = 5_000.0
 _CONFIRM_MS = 250.0
 _UNANSWERED = 3
+_MOST_GONE = 4
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 500.0, 30_000.0
 
 
@@ -34,6 +35,8 @@ class _Upstream:
     """What is watched elsewhere: for one question, whoever and however many want it here."""
 
     __slots__ = (
+        "doubted",
+        "gone",
         "holder",
         "id",
         "identity",
@@ -50,6 +53,10 @@ class _Upstream:
     def __init__(self, id: int, question: Question, identity: str) -> None:
         self.id, self.question, self.identity = id, question, identity
         self.holder: Address | None = None
+        self.doubted: Address | None = None
+        """A holder that was silent once, which may be no more than bad luck."""
+        self.gone: tuple[Address, ...] = ()
+        """Holders that hold it no longer, or are silent, since one took the watch."""
         self.record: ContextRecord | None = None
         self.over_ms = NEVER
         """When it is looked whether the record is over: planned once, not for each record."""
@@ -164,6 +171,7 @@ class Following:
         if status.status == RECEIVED:
             upstream.unanswered = 0
             upstream.pause_ms = _FIRST_PAUSE_MS
+            upstream.doubted, upstream.gone = None, ()
         else:
             if status.status == NOT_FOUND:
                 self._give_up(upstream, sender.address, now)
@@ -177,9 +185,21 @@ class Following:
                 self._look(upstream, now)
 
     def _give_up(self, upstream: _Upstream, holder: Address, now: Now) -> None:
-        """Copies here that lead to a holder that is gone would be found again and again."""
+        """Copies that lead to a holder that is gone would be found again and again: those here are
+        dropped, those elsewhere are no answer until another is found.
+        """
         key = key_of(upstream.question)
+        others = [one for one in upstream.gone if one != holder]
+        upstream.gone = (*others, holder)[-_MOST_GONE:]
         self._place.table.drop_replicas_of(key, holder, now.wall_ms)
+
+    def _fell_silent(self, upstream: _Upstream, holder: Address, now: Now) -> None:
+        """Once it may be bad luck, and then copies lead back to it soonest."""
+        if upstream.doubted == holder:
+            self._give_up(upstream, holder, now)
+            return
+        upstream.doubted = holder
+        self._place.table.drop_replicas_of(key_of(upstream.question), holder, now.wall_ms)
 
     def _look(self, upstream: _Upstream, now: Now) -> None:
         """Finds the holder: this broker itself, or by a search."""
@@ -204,7 +224,9 @@ class Following:
                 self._look_later(upstream, now)
 
         question, identity = upstream.question, upstream.identity
-        self._asking.begin(OWN_CONSUMER, question, _SEARCH_MS, identity, now, answered)
+        # Were it held here there were no search, so copies that lead here lead nowhere.
+        without = (self._place.address, *upstream.gone)
+        self._asking.begin(OWN_CONSUMER, question, _SEARCH_MS, identity, now, answered, without)
 
     def _found(self, upstream: _Upstream, found: Found, now: Now) -> None:
         if found.holder == self._place.address:
@@ -228,7 +250,7 @@ class Following:
             return
         assert upstream.holder is not None
         if upstream.unanswered >= _UNANSWERED:
-            self._give_up(upstream, upstream.holder, now)
+            self._fell_silent(upstream, upstream.holder, now)
             self._look_later(upstream, now)
             return
         upstream.unanswered += 1
@@ -270,6 +292,8 @@ class Following:
             self._plan_end(upstream, record, now)
         elif not upstream.searching:
             upstream.record = None
+            if upstream.holder is not None:
+                self._give_up(upstream, upstream.holder, now)  # what it said before is over, too
             self._look(upstream, now)
 
     def _look_later(self, upstream: _Upstream, now: Now) -> None:

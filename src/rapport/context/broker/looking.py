@@ -7,8 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from rapport.context.broker.answering import Answering
+from rapport.context.broker.recalling import Recalling
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import Ask, Have, Probe
+from rapport.context.replication import worth_a_copy
 from rapport.context.table import QuestionKey, key_of
 from rapport.core.errors import Corrupt
 from rapport.overlay.bloom import BloomFilter, places
@@ -39,6 +41,7 @@ class Looking:
         "_filter_until_ms",
         "_filters",
         "_place",
+        "_recalling",
         "_seen",
         "_waiting",
         "walk_on",
@@ -47,8 +50,8 @@ class Looking:
     walk_on: Callable[[Ask, Now], None]
     """Where a walker goes whose probes found nothing; set by the part that walks."""
 
-    def __init__(self, place: Workplace, answering: Answering) -> None:
-        self._place, self._answering = place, answering
+    def __init__(self, place: Workplace, answering: Answering, recalling: Recalling) -> None:
+        self._place, self._answering, self._recalling = place, answering, recalling
         self._waiting: dict[LookKey, tuple[Ask, float]] = {}
         self._seen = Seen(place.settings.limits.remembered, _PROBES_KEPT_MS)
         self._filters: dict[Address, BloomFilter] = {}
@@ -72,7 +75,7 @@ class Looking:
         if not to or not (wait_ms := self._wait_ms(to, depth, ask.left_ms)):
             return False
         key = (ask.search, ask.walker, ask.hop)
-        probe = Probe(*key, ask.question, depth, place.address)
+        probe = Probe(*key, ask.question, depth, place.address, ask.without)
         place.outbox += [(probe, neighbour) for neighbour in to]
         self._waiting[key] = (ask, now.steady_ms)
         place.agenda.at(now.steady_ms + wait_ms, self._nothing, key)
@@ -84,9 +87,11 @@ class Looking:
         key = (probe.search, probe.walker, probe.hop)
         if probe.asker == place.address:
             return
-        held = place.table.answer(key_of(probe.question), now.wall_ms)
+        held = place.answer(probe.question, probe.without, now)
         if held is not None:
             place.send(Have(*key, held.record, held.holder or place.address), probe.asker)
+            if worth_a_copy(held.record, place.settings.replication, now.wall_ms):
+                self._recalling.gave(held.record, (probe.asker,), now)
         elif 0 < probe.depth <= _DEEPEST and self._seen.first_time((key, probe.asker), now):
             further = msgspec.structs.replace(probe, depth=probe.depth - 1)
             for neighbour in place.membership.neighbours:
@@ -99,6 +104,8 @@ class Looking:
         if waiting is None or have.record.valid_until <= now.wall_ms:
             return
         ask, _began = waiting
+        if have.holder in ask.without:
+            return  # from one who does not know that this is no answer
         if (have.record.entity, have.record.scope) != (ask.question.entity, ask.question.scope):
             self._place.counts["malformed"] += 1
             return

@@ -14,6 +14,7 @@ from rapport.context.broker.following import Following
 from rapport.context.broker.hopping import Hopping
 from rapport.context.broker.looking import Looking
 from rapport.context.broker.neighbourhood import Neighbourhood
+from rapport.context.broker.recalling import RECALLED, Recalling
 from rapport.context.broker.requests import Requests
 from rapport.context.broker.settings import BrokerSettings
 from rapport.context.broker.standing import MachineStatus, NeighbourStatus
@@ -70,6 +71,7 @@ class BrokerMachine:
         "_looking",
         "_neighbourhood",
         "_place",
+        "_recalling",
         "_requests",
         "_silent",
         "_swept_ms",
@@ -111,14 +113,15 @@ class BrokerMachine:
         self._heard_ms = place.membership.heard_ms
         self._hopping = Hopping(place)
         self._silent = self._hopping.silent
-        self._answering = Answering(place, self._hopping)
-        self._looking = Looking(place, self._answering)
+        self._recalling = Recalling(place)
+        self._answering = Answering(place, self._hopping, self._recalling)
+        self._looking = Looking(place, self._answering, self._recalling)
         self._walking = Walking(place, self._hopping, self._answering, self._looking)
         self._asking = Asking(place, self._walking)
         self._requests = Requests(place, self._asking)
         self._watching = Watching(place)
         self._following = Following(place, self._asking, self._watching)
-        self._updates = Updates(place, self._watching)
+        self._updates = Updates(place, self._watching, self._recalling)
         self._neighbourhood = Neighbourhood(place, self._looking)
         self._answering.entry = self._asking
         self._hopping.failed = self._hop_failed
@@ -152,7 +155,10 @@ class BrokerMachine:
                 self._looking.probed(message, sender, now)
             return
         if type(message) is Heard:
-            self._hopping.heard(message, sender, now)
+            if message.kind == RECALLED:
+                self._recalling.heard(message, sender)
+            else:
+                self._hopping.heard(message, sender, now)
             return
         taker = TAKERS.get(kind)
         if taker is None:
@@ -171,7 +177,7 @@ class BrokerMachine:
             self._neighbourhood.carry_out(self._place.membership.tick(now), now)
             self._swept_ms = now.steady_ms
             for key in self.table.sweep(now.wall_ms, _SWEPT_AT_ONCE):
-                self._watching.changed(key, now)
+                self._updates.turned(key, now)
             self.next_due_ms()
         else:
             self.agenda.settle(self._hopping.next_due_ms())

@@ -11,6 +11,7 @@ import msgspec
 from rapport.context.table import TableLimits
 from rapport.core.errors import InvalidInput, nearest_names
 from rapport.overlay.membership_steps import MembershipSettings
+from rapport.overlay.ranges import MANY, check_ranges
 
 StrategyName = Literal["walk", "walkers", "flood", "normalized", "ring"]
 LookAhead = Literal["probe", "bloom", "off"]
@@ -19,6 +20,25 @@ ReplicationName = Literal["random", "path", "passive", "cache", "none"]
 STRATEGIES: tuple[StrategyName, ...] = ("walk", "walkers", "flood", "normalized", "ring")
 LOOK_AHEADS: tuple[LookAhead, ...] = ("probe", "bloom", "off")
 REPLICATIONS: tuple[ReplicationName, ...] = ("random", "path", "passive", "cache", "none")
+
+MOST_HOPS = 500
+"""Of a walker over sockets: a message has room for a path of 512 addresses."""
+_SEARCH_RANGES = {
+    "hop_limit": (1, MANY),
+    "walkers": (1, 1_000),
+    "flood_ttl": (1, 64),
+    "width": (1, MANY),
+    "look_ahead_wait_ms": (0, 60_000),
+    "filter_bits": (64, 2_000_000),  # a pong carries it
+    "rounds": (1, 40),
+    "tries": (1, 20),
+}
+_REPLICATION_RANGES = {
+    "copies": (0, MANY),
+    "at_most": (0, MANY),
+    "least_validity_ms": (0, MANY),
+    "invalidate_ttl": (0, 64),
+}
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +67,9 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 3
     """How often a hop is sent until it is acknowledged; 1: hops are not acknowledged."""
 
+    def __post_init__(self) -> None:
+        check_ranges(self, _SEARCH_RANGES, code="context.bad_settings")
+
 
 class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where copies of found records are left."""
@@ -61,6 +84,11 @@ class ReplicationSettings(msgspec.Struct, frozen=True, kw_only=True):
     invalidate: bool = False
     """Whether an update is flooded so that older replicas are void."""
     invalidate_ttl: int = 3
+    recall: bool = True
+    """Whether a broker that gave copies away calls them back when it knows something newer."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self, _REPLICATION_RANGES, code="context.bad_settings")
 
 
 class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +105,8 @@ class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
     watches: int = 10_000
     watches_per_sender: int = 1_000
     lease_ms: int = 3_600_000
+    copies_known: int = 100_000
+    """Copies that left this broker and can be called back."""
     keeping: int = 100_000
     """Updates on their way to disk."""
 
@@ -110,17 +140,16 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 code="context.bad_settings",
                 hint="deeper probes are a flood: choose the strategy flood",
             )
-        least = {
-            "hop_limit": self.search.hop_limit,
-            "rounds": self.search.rounds,
-            "tries": self.search.tries,
-            "walkers": self.search.walkers,
-            "flood_ttl": self.search.flood_ttl,
-            "width": self.search.width,
-        }
-        for name, value in least.items():
-            if value < 1:
-                raise InvalidInput(f"{name} is 1 or more", code="context.bad_settings")
+
+
+def check_on_sockets(settings: BrokerSettings) -> None:
+    """Raises InvalidInput for what only simulated brokers can do."""
+    if settings.search.hop_limit > MOST_HOPS:
+        raise InvalidInput(
+            f"hop_limit = {settings.search.hop_limit} cannot be: the path would fit no message",
+            code="context.bad_settings",
+            hint=f"from 1 to {MOST_HOPS}",
+        )
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:

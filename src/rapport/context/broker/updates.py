@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rapport.context.broker.effects import Audited, Kept
+from rapport.context.broker.recalling import Recalling
 from rapport.context.broker.watching import Watching
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import (
@@ -16,7 +17,7 @@ from rapport.context.messages import (
     Put,
     Status,
 )
-from rapport.context.table import Outcome
+from rapport.context.table import Outcome, QuestionKey
 from rapport.core.context_record import ContextRecord
 from rapport.overlay.flooding import Flood
 from rapport.overlay.seen import Seen
@@ -45,10 +46,10 @@ class _Keeping:
 class Updates:
     """What providers say. 101 at once; 102 when the shell says that it is on disk."""
 
-    __slots__ = ("_flood", "_keeping", "_place", "_tokens", "_versions", "_watching")
+    __slots__ = ("_flood", "_keeping", "_place", "_recalling", "_tokens", "_versions", "_watching")
 
-    def __init__(self, place: Workplace, watching: Watching) -> None:
-        self._place, self._watching = place, watching
+    def __init__(self, place: Workplace, watching: Watching, recalling: Recalling) -> None:
+        self._place, self._watching, self._recalling = place, watching, recalling
         self._keeping: dict[int, _Keeping] = {}
         self._versions: dict[RecordVersion, _Keeping] = {}
         self._tokens = 0
@@ -88,12 +89,21 @@ class Updates:
         if outcome is Outcome.TAKEN:
             place.counts["updates"] += 1
             for turned in place.table.sweep(now.wall_ms, 2):
-                self._watching.changed(turned, now)
+                self.turned(turned, now)
             entity = record.entity
-            self._watching.changed((entity.type, entity.id, record.scope), now)
+            key = (entity.type, entity.id, record.scope)
+            self.turned(key, now)
+            self._recalling.announced(key, record.valid_from - now.wall_ms, now)
             if place.settings.replication.invalidate:
                 self._invalidate(record, now)
         return outcome
+
+    def turned(self, key: QuestionKey, now: Now) -> None:
+        """The answer to a question may have changed: those who watch are told, and older copies
+        elsewhere called back.
+        """
+        self._watching.changed(key, now)
+        self._recalling.changed(key, now)
 
     def kept(self, token: int, now: Now) -> None:
         """It is on disk."""
@@ -110,6 +120,7 @@ class Updates:
         if self._flood.is_new(key, now):
             dropped = place.table.void_replicas(outdated.key, outdated.before, now.wall_ms)
             place.counts["replicas_voided"] += dropped
+        self._recalling.called(outdated, sender, now)
         self._spread(outdated, sender.address, now)
 
     def _keep(self, put: Put, outcome: Outcome, sender: Sender) -> None:

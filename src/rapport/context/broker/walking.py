@@ -12,7 +12,6 @@ from rapport.context.broker.looking import Looking
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import Ask
 from rapport.context.search.strategies import FLOOD, NORMALIZED, WALK
-from rapport.context.table import key_of
 from rapport.overlay.flooding import Flood
 from rapport.overlay.seen import Seen
 from rapport.overlay.walk import next_hop
@@ -59,7 +58,7 @@ class Walking:
         if ask.strategy != WALK and not self._spread(ask, came_from, now):
             return
         place = self._place
-        held = place.table.answer(key_of(ask.question), now.wall_ms)
+        held = place.answer(ask.question, ask.without, now)
         if held is not None:
             holder = held.holder or place.address
             self._answering.found_here(ask, held.record, holder, now)
@@ -133,6 +132,7 @@ class Walking:
             ask.strategy,
             ask.identity,
             doubtful,
+            ask.without,
         )
         self._hopping.send(on, to, now)
 
@@ -144,8 +144,8 @@ class Walking:
         is_new = self._flood.is_new(key, now)
         if not is_new:
             place.counts["flood_repeats"] += 1
-        is_held = place.table.answer(key_of(ask.question), now.wall_ms) is not None
-        ends = is_held or ask.left_ms <= 0
+        held = place.answer(ask.question, ask.without, now)
+        ends = held is not None or ask.left_ms <= 0
         ttl = 0 if ends else min(ask.hops_left, search.flood_ttl)
         width = search.width if ask.strategy == NORMALIZED else 0
         neighbours = place.membership.neighbours

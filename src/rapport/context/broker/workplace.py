@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from rapport.context.broker.agenda import Agenda
 from rapport.context.broker.effects import Effect
 from rapport.context.broker.settings import BrokerSettings
-from rapport.context.messages import Message
-from rapport.context.table import Records
+from rapport.context.messages import Message, Question
+from rapport.context.table import Held, Records, key_of
 from rapport.core.context_record import EntityRef
 from rapport.kernel.chance import Chance
 from rapport.overlay.membership import Membership
-from rapport.transport.base import Address
+from rapport.transport.base import Address, Now
 
 Allows = Callable[[str, str, EntityRef | None, str], bool]
 """`(identity, right, entity, scope)`; rights are read, write and control (without entity)."""
@@ -59,6 +59,16 @@ class Workplace:
         self.effects: list[Effect] = []
         self.counts: defaultdict[str, int] = defaultdict(int)
         """What happened how often, for metrics."""
+
+    def answer(self, question: Question, without: tuple[Address, ...], now: Now) -> Held | None:
+        """What is here for a question from elsewhere; copies of what `without` held are not, but
+        what stands in this broker's own name is.
+        """
+        held = self.table.answer(key_of(question), now.wall_ms)
+        if not without or held is None or held.holder not in without:
+            return held
+        others = tuple(one for one in without if one != self.address)
+        return self.table.answer_without(key_of(question), now.wall_ms, others)
 
     def send(self, message: Message, to: Address) -> None:
         """Puts a message into the outbox."""

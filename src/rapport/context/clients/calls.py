@@ -15,6 +15,11 @@ Finish = Callable[[Answer | Status | None], None]
 
 _AT_WORK_MS = 200.0
 """A broker that has begun is not asked again before this."""
+_TRIES_IN_TIME = 12
+_LEAST_PAUSE_MS = 50.0
+"""Pauses grow, but not beyond this part of the time there is: were each twice the one before to the
+end, a deadline would see few tries, and of those some are lost and some come before the answer.
+"""
 
 
 class Call(msgspec.Struct):
@@ -32,6 +37,10 @@ class Call(msgspec.Struct):
     tries: int = 1
     received_ends: bool = False
     """Whether 101 is all that will be said."""
+
+    def longest_pause_ms(self) -> float:
+        """Between two tries."""
+        return max((self.deadline_ms - self.began_ms) / _TRIES_IN_TIME, _LEAST_PAUSE_MS)
 
 
 class Calls:
@@ -83,7 +92,8 @@ class Calls:
             if call.due_ms <= now_ms:
                 repeated.append(call)
                 call.tries += 1
-                call.retry_ms = min(call.retry_ms * 2, self._longest_retry_ms)
+                longest_ms = min(self._longest_retry_ms, call.longest_pause_ms())
+                call.retry_ms = max(call.retry_ms, min(call.retry_ms * 2, longest_ms))
                 call.due_ms = now_ms + call.retry_ms
             heapq.heappush(self._order, (min(call.due_ms, call.deadline_ms), id))
         return repeated
