@@ -186,6 +186,22 @@ def test_a_callback_cannot_close_what_called_it(tmp_path: Path) -> None:
     assert told == ["communication.own_thread"]
 
 
+def test_callbacks_that_block_hold_up_no_message_however_many_there_are(tmp_path: Path) -> None:
+    heard, go_on = Heard(), threading.Event()
+
+    def block(_message: Message) -> None:
+        go_on.wait(DEADLINE_SECONDS)
+
+    with CommunicationSync(tmp_path, peers=PEERS) as communication:
+        for _ in range(40):  # more than a loop has threads
+            communication.add_notification_callback(block)
+        communication.send(task(None))
+        communication.add_notification_callback(heard)
+        communication.send(task(None, content="still here"))
+        assert heard.wait_for(1)
+        go_on.set()
+
+
 def test_after_closing_calls_are_refused_and_the_thread_is_gone(tmp_path: Path) -> None:
     before = threading.active_count()
     communication, heard = CommunicationSync(tmp_path, peers=PEERS), Heard()

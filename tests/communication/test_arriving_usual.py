@@ -73,6 +73,7 @@ def without_id(event: Event | None) -> object:
     return (event.source, event.type, event.subject, event.time, event.headers, said)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(messages, max_size=6))
 def test_what_applications_send_together_is_what_each_sends_alone(batch):
@@ -88,6 +89,7 @@ def test_what_applications_send_together_is_what_each_sends_alone(batch):
     assert told(lambda: together.own_events(batch, "a", NOON)) == one_by_one
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(messages, max_size=6), st.sampled_from([0, 2]))
 def test_what_the_medium_vouches_for_is_let_in_as_it_is_alone(batch, rate):

@@ -305,3 +305,22 @@ def test_a_privacy_function_must_lie_in_the_site(people: People, tmp_path: Path)
     ben = people.directory.peer("ben")
     assert ben is not None
     assert ben.privacy[0].ask == "rules:quiet"
+
+
+def test_a_change_whose_caller_goes_away_is_done_wholly(people: People) -> None:
+    """Who depends on a peer (its sessions, its kept addresses) hears that it is gone."""
+
+    async def scenario() -> None:
+        await people.changes.put_peer("ben", {"addresses": "mail:ben@example.org"}, by="boss")
+        people.touched.clear()
+        removing = asyncio.create_task(people.changes.remove_peer("ben", by="boss"))
+        await asyncio.sleep(0)
+        removing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await removing
+        assert people.directory.peer("ben") is None
+        assert people.touched == ["ben"]
+        assert [said["change"] for said in await people.log()] == ["added", "removed"]
+        await people.changes.put_peer("cy", {"addresses": "mail:cy@example.org"}, by="boss")
+
+    asyncio.run(scenario())

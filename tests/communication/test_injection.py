@@ -93,6 +93,7 @@ def hostile(text, *, address="mail:ana@example.org", **changes):
 # --- mail ---
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(deliveries, texts)
 def test_no_field_of_a_delivery_adds_a_header_or_a_part_to_a_mail(delivery, link):

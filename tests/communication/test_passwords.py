@@ -24,7 +24,7 @@ HOUR = 3_600_000
 def record_of(records: MemoryRecordStore, peer: str) -> str:
     kept = records.get("passwords", content_id("peer", peer))
     assert kept is not None
-    return kept.decode()
+    return kept.decode().partition("\n")[0]
 
 
 def test_only_the_right_password_of_the_right_peer_is_right():
@@ -217,3 +217,18 @@ def test_after_the_clock_was_set_back_a_pause_is_as_long_as_it_says() -> None:
     with pytest.raises(TooFast):
         Attempts(records).begin("ana", "", before + 999)
     Attempts(records).begin("ana", "", before + 1_000)
+
+
+def test_who_has_a_password_is_known_also_after_a_login_with_an_old_record():
+    async def scenario():
+        records = MemoryRecordStore()
+        passwords = Passwords(records, CHEAP)
+        for name in ("zoë", "ana", "o\u2028dd"):
+            await passwords.set(name, "correct horse")
+        assert await passwords.peers() == ["ana", "o\u2028dd", "zoë"]
+        records.put("passwords", content_id("peer", "ana"), record_of(records, "ana").encode())
+        assert await passwords.peers() == ["o\u2028dd", "zoë"]
+        assert await passwords.check(ANA, "correct horse")
+        assert await passwords.peers() == ["ana", "o\u2028dd", "zoë"]
+
+    asyncio.run(scenario())

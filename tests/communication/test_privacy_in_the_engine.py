@@ -130,6 +130,25 @@ def test_a_hold_until_the_morning_is_over_in_the_morning(tmp_path):
     asyncio.run(scenario())
 
 
+def test_a_node_asks_again_before_it_sends_what_was_queued_before_it_stopped(tmp_path):
+    async def scenario():
+        small = Small('hours = "13:00-18:00"\nthen = "hold"\n', tmp_path)
+        await small.start()
+        await small.detect()
+        small.clock.set_ms(MONDAY + 2 * HOUR)
+        await small.start()
+        small.assembly.engine.opened.set()
+        for dispatch in small.assembly.dispatches:
+            await dispatch.open()
+            await dispatch.settle()
+        await small.assembly.engine.settle()
+        evening = MONDAY + 6 * HOUR
+        assert await small.said() == [("queued", "", 0), ("held", "quiet hours", evening)]
+        await small.assembly.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.slow
 def test_a_function_of_the_site_decides_and_one_that_fails_refuses(tmp_path):
     (tmp_path / "rules.py").write_text(
@@ -245,6 +264,99 @@ def test_nothing_is_repeated_to_who_is_gone_and_their_answer_counts(new_room, sc
         (message,) = (await room.ledger()).messages()
         await room.answer(message.message, "ana")
         await room.settle()
+        (message,) = (await room.ledger()).messages()
+        assert (message.state, message.result) == ("closed", "done")
+
+    asyncio.run(scenario())
+
+
+async def _states(room) -> list[str]:
+    return [row.state for row in (await room.ledger()).rows()]
+
+
+@pytest.mark.parametrize("is_urgent", [False, True], ids=["quiet", "urgent"])
+def test_what_was_queued_in_the_evening_and_not_sent_waits_for_the_morning(
+    new_room, scripted, is_urgent
+):
+    """The node was down when quiet hours began."""
+
+    async def scenario():
+        mail = scripted("mail")
+        room = room_of_ana(new_room, mail, now_ms=EVENING, urgent=is_urgent)
+        await room.start()
+        await room.detect()
+        await room.engine.settle()
+        assert await _states(room) == ["queued"]
+        room.clock.set_ms(EVENING + 3 * HOUR)
+        await room.restart()
+        await room.settle()
+        if is_urgent:
+            assert len(mail.sent) == 1
+            return
+        assert not mail.sent
+        (row,) = (await room.ledger()).rows()
+        assert (row.state, row.reason, row.until) == ("held", "quiet hours", MORNING)
+        await room.restart()
+        room.clock.set_ms(MORNING - 1)
+        await room.settle()
+        assert not mail.sent
+        room.clock.set_ms(MORNING)
+        await room.settle()
+        assert len(mail.sent) == 1
+        assert await _states(room) == ["handed"]
+
+    asyncio.run(scenario())
+
+
+def test_what_waited_by_day_and_what_waits_for_a_moment_goes_at_once(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail")
+        room = room_of_ana(new_room, mail, now_ms=EVENING - 5 * HOUR)
+        await room.start()
+        await room.detect()
+        await room.engine.settle()
+        room.clock.set_ms(EVENING)
+        await room.restart()
+        await room.settle()
+        assert len(mail.sent) == 1
+        await room.detect("6", event="e2")
+        await room.engine.settle()
+        room.clock.set_ms(EVENING + 2_000)  # queued a moment before ten
+        await room.settle()
+        assert len(mail.sent) == 2
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_is_not_put_off_by_a_limit_that_it_is_counted_in(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail")
+        most = PrivacyRule(then="hold", at_most=1, per_ms=HOUR)
+        room = room_of_ana(new_room, mail, now_ms=EVENING, privacy=(most,))
+        await room.start()
+        await room.detect()
+        await room.engine.settle()
+        room.clock.set_ms(EVENING + 60_000)
+        await room.settle()
+        assert len(mail.sent) == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_was_decided_while_it_was_put_off_is_not_sent(new_room, scripted):
+    async def scenario():
+        mail = scripted("mail")
+        room = room_of_ana(new_room, mail, now_ms=EVENING, done_when="answered")
+        await room.start()
+        await room.detect()
+        await room.engine.settle()
+        room.clock.set_ms(EVENING + HOUR)
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        await room.answer(message.message, "ana")
+        room.clock.set_ms(MORNING)
+        await room.settle()
+        assert not mail.sent
         (message,) = (await room.ledger()).messages()
         assert (message.state, message.result) == ("closed", "done")
 

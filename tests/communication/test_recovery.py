@@ -166,6 +166,7 @@ async def killed_at(new_room, trip_at, after):
     return Counter(await room.states()), mail.sent, wire.tripped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 def test_a_kill_at_any_write_loses_nothing_and_doubles_nothing_in_the_ledger(new_room, after):
     async def scenario():

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
+from rapport.channel.intercept.interceptor import Declared
 from rapport.cli.main import run
 from rapport.core.event import StoredEvent, make_event
 
@@ -243,3 +244,47 @@ def test_reading_the_log_from_the_terminal(
     assert run(["read", "mine", "--site", str(tmp_path / "site"), "--json"]) == 0
     shown = capsys.readouterr().out
     assert [json.loads(line)["id"] for line in shown.splitlines()] == ["e1", "e3"]
+
+
+def test_where_a_rule_cannot_be_made_every_door_says_so_and_shows_nothing(
+    with_doors: Open,
+) -> None:
+    """The plug-in of a kept rule is gone after a restart: nobody knows what it would hide."""
+
+    def streamed(url: str) -> str:
+        with urllib.request.urlopen(f"{url}/channels/mine/stream", timeout=20) as answer:
+            return str(answer.read().decode())
+
+    async def scenario() -> None:
+        async with with_doors(site_text=ACCESS) as doors:
+            await fill(doors, 1, 2, 3)
+            chain = doors.node.channels.interceptors
+            await chain._make_again(
+                Declared(name="hide", channels="mine", kind="no-such-kind", at="delivery")
+            )
+            assert [one.state for one in chain.listed()] == ["holds back"]
+            requests = "/channels/mine/requests"
+            answers = [
+                await doors.ask("GET", "/channels/mine/events?after=0"),
+                await doors.ask("GET", "/explain/e1"),
+                await doors.ask("POST", requests, {"query": {}}),
+                await doors.ask("POST", requests, {"query": {}, "take": True}),
+                await doors.ask("POST", requests, {"query": "type = 't'"}),
+            ]
+            for answer in answers:
+                assert (answer.status, answer.json()["title"]) == (503, "interceptor.missing")
+                assert "intercept remove hide" in answer.json()["hint"]
+                assert "retry-after" in answer.headers
+            shown = await asyncio.to_thread(streamed, doors.url)
+            assert "interceptor.missing" in shown
+            async with connect(f"{doors.url.replace('http', 'ws')}/channels/mine/socket") as socket:
+                await socket.send(json.dumps({"subscribe": {"id": "a", "query": {}}}))
+                told = [str(await socket.recv()), str(await socket.recv())]
+            assert "interceptor.missing" in told[1]
+            everything = "".join([shown, *told, *(str(answer.body) for answer in answers)])
+            assert "SECRET" not in everything
+            await chain.remove("hide")
+            read = await doors.ask("GET", "/channels/mine/events?after=0")
+            assert len(read.json()["events"]) == 3
+
+    asyncio.run(scenario())

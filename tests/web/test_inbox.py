@@ -18,6 +18,7 @@ from rapport.communication.adapters.base import Confirmed, Failed, Sent
 from rapport.communication.adapters.web.page import PageAdapter
 from rapport.communication.adapters.web.settings import PageSettings
 from rapport.communication.arriving.answers import AnswerData, is_answer_token
+from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import inbox_link, inbox_token
 from rapport.communication.ledger import DELIVERY_PREFIX, LedgerLine
 from rapport.core.errors import TooFast
@@ -330,7 +331,8 @@ def test_a_person_of_any_name_reaches_their_inbox_by_password_and_by_link(
             taken = await doors.ask("POST", path, sent.encode(), browser)
             assert taken.headers["location"] == f"{path}?note=answered"
             secret, now = doors.node._parts.communication.secret, doors.node.clock.now_ms()
-            link = inbox_link("", secret, peer, now + 60_000)
+            links = EndedLinks(doors.node.channels.records, doors.node.clock)
+            link = inbox_link("", secret, peer, now + 60_000, await links.begin(peer))
             assert (await doors.ask("GET", link)).status == 200
             async with connect(doors.url.replace("http", "ws") + f"{link}/socket") as socket:
                 assert "changed" in json.loads(await socket.recv())
@@ -460,5 +462,39 @@ def test_a_socket_without_proof_is_not_opened(with_doors: Callable[..., Any]) ->
                     async with connect(url, additional_headers=headers):
                         pass
             assert not doors.node.pages.is_open("ana")
+
+    asyncio.run(scenario())
+
+
+def test_a_link_ends_with_its_peer_and_with_a_new_password(with_doors: Callable[..., Any]) -> None:
+    """Who gets the name later does not get the links of who had it."""
+
+    async def scenario() -> None:
+        async with with_doors() as doors:
+
+            async def opens(link: str) -> bool:
+                page = await doors.ask("GET", link)
+                assert page.status == 200 or page.headers["location"] == "/inbox?why=link"
+                return bool(page.status == 200)
+
+            async def new_link() -> str:
+                told = (await doors.ask("POST", "/peers/eve/inbox-link")).json()
+                return str(told["link"].removeprefix(doors.url))
+
+            people, eve = doors.node.people, {"addresses": ["inbox:"]}
+            await people.put_peer("eve", eve, by="test")
+            first = await new_link()
+            assert await opens(first)
+            await people.put_peer("eve", {**eve, "delivery": "at-least-one"}, by="test")
+            assert await opens(first)
+            await people.remove_peer("eve", by="test")
+            assert not await opens(first)
+            await people.put_peer("eve", eve, by="test")
+            assert not await opens(first)
+            second = await new_link()
+            assert await opens(second)
+            await doors.node.logins.set_password("eve", PASSWORD, by="test")
+            assert not await opens(second)
+            assert await opens(await new_link())
 
     asyncio.run(scenario())

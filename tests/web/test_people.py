@@ -78,6 +78,24 @@ def test_a_plain_text_is_the_answer_and_not_a_yes(with_doors: Callable[..., Any]
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    "kind", ["Application/JSON", "application/json ; charset=utf-8"], ids=["capitals", "space"]
+)
+def test_a_no_in_json_is_a_no_however_the_media_type_is_written(
+    with_doors: Callable[..., Any], kind: str
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
+            body = b'{"answer": "no"}'
+            assert (await doors.ask("POST", path, body, {"Content-Type": kind})).status == 200
+            said = await doors.node.channels.channel("control").read_after(0)
+            (answer,) = [one.event.payload() for one in said if "answer" in one.event.type]
+            assert (answer["text"], answer["declined"]) == ("no", True)
+
+    asyncio.run(scenario())
+
+
 def test_no_link_of_a_person_stands_in_a_log_when_the_node_fails(
     with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

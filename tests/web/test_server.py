@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -148,6 +149,86 @@ def test_what_is_no_request_is_refused_and_the_next_one_is_served(
             found = await answer_to(address, request_bytes)
             assert found[9:12].startswith(status), found[:200]
             assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(scenario())
+
+
+def too_large(*more: bytes) -> bytes:
+    """Sent by who closes afterwards, as Python's own client does: nine megabytes at once."""
+    size = 9_000_000
+    head = HEAD + b"".join(more) + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size
+    return head + b"x" * size
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (too_large(), b"413", b"input.too_large"),
+        (too_large().replace(b"/channels/mine/events", b"/messages"), b"413", b"input.too_large"),
+        (too_large(b"Origin: http://elsewhere\r\n"), b"403", b"access.origin"),
+        (too_large().replace(b"/channels/mine/events", b"/nowhere"), b"404", b"http.not_found"),
+    ],
+    ids=["publishing", "the framework", "a stranger's page", "no such door"],
+)
+def test_who_is_answered_before_all_was_read_gets_the_answer(
+    with_doors: Callable[..., Any], sent: bytes, status: bytes, code: bytes
+) -> None:
+    """Read only after all was sent: a connection that was closed meanwhile would be reset."""
+
+    def ask(host: str, port: str) -> bytes:
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(sent)
+            found = b""
+            while part := connection.recv(65_536):
+                found += part
+            return found
+
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            host, port = doors.url.removeprefix("http://").split(":")
+            found = await asyncio.to_thread(ask, host, port)
+            assert found[9:12] == status
+            assert code in found
+            assert b"connection: close" in found
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("keeping", [b"", b"Connection: close\r\n"], ids=["stays", "leaves"])
+@pytest.mark.parametrize("limit", ["MOST_LEFT_BYTES", "LEFT_SECONDS"])
+def test_what_comes_after_an_early_answer_is_read_within_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeping: bytes, limit: str
+) -> None:
+    monkeypatch.setattr(f"rapport.web.server.{limit}", 0)
+
+    async def scenario() -> None:
+        async with impatient(tmp_path) as address:
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(HEAD + keeping + b"Content-Length: 99999999999\r\n\r\n")
+            assert (await reader.readuntil(b"}"))[9:12] == b"413"
+            closed = False
+            while not closed:
+                try:
+                    writer.write(b"x" * 1_000)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                except ConnectionError:
+                    closed = True
+            assert (await answer_to(address, WHOLE)).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_connection_that_stays_serves_the_next_request_after_an_early_answer(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            host, port = doors.url.removeprefix("http://").split(":")
+            sent = too_large().replace(b"Connection: close\r\n", b"")
+            found = await answer_to((host, int(port)), sent, WHOLE)
+            assert found[9:12] == b"413"
+            assert b"HTTP/1.1 200" in found
 
     asyncio.run(scenario())
 

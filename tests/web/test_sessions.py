@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from rapport.communication.sessions.sealing import Seal, seal_message
 from rapport.communication.sessions.tokens import from_text
 from rapport.core.errors import TooFast
@@ -24,6 +26,7 @@ def with_session(token: str) -> dict[str, str]:
     return {"Authorization": f"Session {token}"}
 
 
+@pytest.mark.slow
 def test_a_peer_logs_in_renews_and_logs_out(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors(token=ADMIN, site_text=CHEAP) as doors:

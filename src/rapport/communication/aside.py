@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 async def run_aside(work: Callable[[], T]) -> T:
     """Runs blocking work in a thread; a cancelled caller still waits until it has ended."""
-    running = asyncio.ensure_future(asyncio.to_thread(work))
+    return await surely(asyncio.to_thread(work))
+
+
+async def surely(work: Coroutine[Any, Any, T]) -> T:
+    """Does the work to its end, also when the caller is cancelled meanwhile: what belongs together
+    is not done by half.
+    """
+    running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

@@ -12,7 +12,7 @@ import msgspec
 from rapport.channel.channel import Appended, Channels
 from rapport.communication.actions import Action, OwnAction, Phrases, nothing_said
 from rapport.communication.adapters.append import Append, AppendAdapter
-from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.base import Delivery, OutputAdapter
 from rapport.communication.adapters.build import make_adapters
 from rapport.communication.adapters.incoming.build_inputs import (
     AllPeople,
@@ -25,10 +25,12 @@ from rapport.communication.adapters.mail.care import AskedByMail
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.adapters.outgoing.outputs import Outputs
+from rapport.communication.adapters.outgoing.still_allowed import StillAllowed
 from rapport.communication.adapters.sealed import with_seals
 from rapport.communication.adapters.web.page import OpenPages
 from rapport.communication.arriving.answers import answer_link, answer_secret, answer_token
 from rapport.communication.arriving.arrivals import Arrivals
+from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.aside import run_aside
 from rapport.communication.callbacks import NO_CALLBACKS, AskedDirectory, Callbacks
 from rapport.communication.declare import Communication
@@ -128,6 +130,7 @@ class Assembly:
             clock,
             report=self._report,
             is_decided=self._is_decided,
+            may_go=self._may_go,
             settings=self._sending,
             shared=engines is not None,
         )
@@ -167,11 +170,14 @@ class Assembly:
             callbacks.authenticate or passwords.check,
             is_peer=self._is_peer,
         )
+        links = EndedLinks(records, clock)
+        self.authenticating.after_ending.append(links.end)
         self.logins = Logins(
             passwords,
             self.authenticating,
             self._is_peer,
             unknown=partial(self.directory.unknown, "peer"),
+            others=links.peers,
         )
         self.people.changed.append(self.logins.peer_changed)
         self.services = MessageServices(
@@ -204,6 +210,7 @@ class Assembly:
         self.web_inputs = web_inputs_of(self._site_inputs)
         """Inputs by HTTP, by name: the web room opens a door for each."""
         self.privacy = WorkerPrivacyFunctions(clock, (str(site.resolve()),))
+        self._still_allowed = StillAllowed(cached, self.privacy)
         self.lookups = LookupCounts()
         """What waits because nobody can say who a receiver is."""
         self._actions = dict(declared.actions)
@@ -244,6 +251,7 @@ class Assembly:
                 acts=acts,
                 alone=self._work_beside() | {INPUTS: self._site_inputs.run_without_doors},
                 route=self.services.routing.recipients,
+                may_go=self._may_go,
             )
             self.outputs.carrier = self._registrations = Registrations(
                 records,
@@ -350,6 +358,9 @@ class Assembly:
 
     def _is_decided(self, message: str, peer: str) -> bool:
         return self.engine.is_decided(message, peer)
+
+    def _may_go(self, delivery: Delivery, now_ms: int) -> bool:
+        return self._still_allowed(delivery, now_ms)
 
     def _is_peer(self, name: str) -> bool:
         return self.directory.has(Identifier("peer", name)) or self._known.peer(name) is not None

@@ -1,7 +1,9 @@
 """The server behind the doors: uvicorn, with limits on who dawdles and who shouts. [UX-5, CH-12]
 
 A request must arrive whole at a sensible pace, its head must be small, and a peer that is gone is
-noticed; so no number of half-open connections holds the node's memory for long.
+noticed; so no number of half-open connections holds the node's memory for long. Who is answered
+before all of a request was read may finish sending it, within limits: most clients look for an
+answer only then, and would see a broken connection instead.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from rapport.core.errors import Unavailable
 from rapport.kernel.clock import Clock
@@ -23,6 +25,10 @@ from rapport.kernel.tasks import end_firmly
 
 MOST_HEAD_BYTES = 64 * 1024
 """Request line and headers."""
+MOST_LEFT_BYTES = 128 * 1024 * 1024
+"""Of a request that was answered before it was here, so much more is read, and thrown away."""
+LEFT_SECONDS = 60.0
+"""The same in time."""
 _DEAD_PEER_MS = 120_000
 """Unacknowledged data for longer than this: the peer is gone, or has stopped reading."""
 
@@ -61,6 +67,11 @@ class DoorProtocol(HttpToolsProtocol):
     """One connection, which remembers since when a request is arriving and how much of it came."""
 
     _began: float | None = None
+    _answered: float | None = None
+    """Since when there is an answer to a request that has not come whole."""
+    _left = 0
+    _closes = False
+    """Whether the connection ends with that request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A first request is awaited from now on."""
@@ -74,17 +85,44 @@ class DoorProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head has come; what follows is a body."""
-        self._is_head = False
+        self._is_head, before = False, self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            self.cycle.transport = _Unhurried(self, self.cycle)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The request is here: what lasts now is our own work."""
-        self._began = None
+        self._began = self._answered = None
         super().on_message_complete()
+        if self._closes:
+            self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """The answer is out; of a request that is not here yet only a bounded rest is taken."""
+        if self._is_early(self.cycle):
+            self._answered, self._left = self.loop.time(), 0
+        super().on_response_complete()
+
+    def close_after(self, cycle: RequestResponseCycle) -> None:
+        """Closes the connection, once a request that was answered early is here or too long."""
+        if self._is_early(cycle):
+            self._closes = True
+        else:
+            self.transport.close()
+
+    def _is_early(self, cycle: RequestResponseCycle) -> bool:
+        """Whether the newest request was answered before all of it was here."""
+        if cycle is not self.cycle or self._is_head:  # a next request has begun to arrive
+            return False
+        return cycle.response_complete and self._began is not None
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         super().data_received(data)
+        if self._answered is not None:
+            self._left += len(data)
+            if self._left > MOST_LEFT_BYTES:
+                self.transport.close()
         self._received += len(data)  # after it: a request that begins in these bytes counts them
         if self._is_head and self._received > MOST_HEAD_BYTES and not self.transport.is_closing():
             self._refuse(b"431 Request Header Fields Too Large")
@@ -92,6 +130,10 @@ class DoorProtocol(HttpToolsProtocol):
     def check_pace(self, patience: Patience) -> None:
         """Closes the connection when its request comes too slowly."""
         if self._began is None or self.flow.read_paused or self.transport.is_closing():
+            return
+        if self._answered is not None:
+            if self.loop.time() - self._answered > LEFT_SECONDS:
+                self.transport.close()
             return
         if patience.is_over(self.loop.time() - self._began, self._received):
             self._refuse(b"408 Request Timeout")
@@ -106,6 +148,20 @@ class DoorProtocol(HttpToolsProtocol):
                 b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             )
         self.transport.close()
+
+
+class _Unhurried:
+    """The transport as the server sees it for one request: closed when it can be."""
+
+    __slots__ = ("_cycle", "_protocol", "is_closing", "write")
+
+    def __init__(self, protocol: DoorProtocol, cycle: RequestResponseCycle) -> None:
+        self._protocol, self._cycle = protocol, cycle
+        self.write, self.is_closing = protocol.transport.write, protocol.transport.is_closing
+
+    def close(self) -> None:
+        """See asyncio.Transport."""
+        self._protocol.close_after(self._cycle)
 
 
 class _Server(uvicorn.Server):

@@ -237,6 +237,66 @@ def test_a_file_that_may_not_be_read_keeps_nothing_back(tmp_path, monkeypatch):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("place", "content"), [("bad", b"\xff"), ("done", MESSAGE)])
+def test_files_that_cannot_be_moved_keep_back_no_others_and_are_told_once(tmp_path, place, content):
+    """More of them than a look takes, all older than the one that matters."""
+
+    async def looked(source):
+        try:
+            found = await source.pull()
+            await source.pulled(found, taken(found))
+        except SourceUnavailable as error:
+            assert error.code == "folder.unavailable"
+            return "failed"
+        return len(found)
+
+    async def scenario():
+        (tmp_path / place).symlink_to("nowhere")  # no folder can be made there
+        for number in range(5):
+            (tmp_path / f"{number}.json").write_bytes(content)
+            os.utime(tmp_path / f"{number}.json", ns=(number, number))
+        (tmp_path / "good.json").write_bytes(MESSAGE.replace(b"yes", b"later"))
+        source, seen = an_input(tmp_path, most_files=2), []
+        pull = source.pull
+
+        async def noted():
+            found = await pull()
+            seen.extend(one.content for one in found)
+            return found
+
+        source.pull = noted
+        looks = [await looked(source) for _ in range(5)]
+        assert "later" in seen
+        assert looks[3:] == [0, 0]  # left alone
+        assert seen.count("yes") in (0, 5)
+        (tmp_path / place).unlink()
+        assert await looked(an_input(tmp_path)) in (0, 5, 6)  # a restart begins anew
+        assert [path.name for path in tmp_path.iterdir() if path.suffix == ".json"] == []
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_the_disk_does_not_give_keeps_back_no_others(tmp_path, monkeypatch):
+    def broken(directory, name, most):
+        if name.startswith("broken"):
+            raise OSError(5, "Input/output error")
+        return read_file(directory, name, most)
+
+    async def scenario():
+        for number in range(3):
+            (tmp_path / f"broken{number}.json").write_bytes(MESSAGE)
+            os.utime(tmp_path / f"broken{number}.json", ns=(number, number))
+        (tmp_path / "good.json").write_bytes(MESSAGE)
+        source = an_input(tmp_path, most_files=2)
+        looks = [len(await source.pull()) for _ in range(3)]
+        assert sum(looks) >= 1
+        monkeypatch.undo()
+        assert len(await source.pull()) == 2  # and it is tried again
+
+    monkeypatch.setattr(folder_in, "read_file", broken)
+    asyncio.run(scenario())
+
+
 def test_a_refused_message_goes_to_bad_and_one_too_fast_stays(tmp_path):
     async def scenario():
         (tmp_path / "a.json").write_bytes(MESSAGE)

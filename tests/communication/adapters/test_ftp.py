@@ -193,6 +193,79 @@ def test_a_file_that_the_server_does_not_give_keeps_nothing_back_and_is_told_onc
     asyncio.run(scenario())
 
 
+def test_many_files_that_the_server_does_not_give_keep_nothing_back(ftp_server):
+    """More of them than a look takes, all older than the one that matters."""
+
+    async def scenario():
+        watch = Watch(ftp_server, most_files=2)
+        for number in range(5):
+            refused = watch.folder / f"{number}.json"
+            refused.symlink_to("/etc/hostname")
+            os.utime(refused, (number, number), follow_symlinks=False)
+        watch.put("good.json")
+        adapter, found = await watch.opened(), []
+        for _ in range(4):
+            found += await adapter.pull()
+        assert [one.content for one in found] == ["yes"]
+        assert await watch.letters() == ["ftp.refused"] * 5
+
+    asyncio.run(scenario())
+
+
+def test_a_file_at_which_the_connection_breaks_keeps_back_no_others(ftp_server, monkeypatch):
+    plain = ftplib.FTP.transfercmd
+
+    def breaking(ftp, command, rest=None):
+        if command.startswith("RETR locked"):
+            raise ftplib.error_temp("450 somebody uses it")
+        return plain(ftp, command, rest)
+
+    async def scenario():
+        watch = Watch(ftp_server)
+        watch.put("locked.json")
+        os.utime(watch.folder / "locked.json", (1, 1))
+        watch.put("good.json")
+        adapter = await watch.opened()
+        with pytest.raises(SourceUnavailable):
+            await adapter.pull()
+        assert len(await adapter.pull()) == 1
+        monkeypatch.undo()
+        assert len(await adapter.pull()) == 2
+
+    monkeypatch.setattr(ftplib.FTP, "transfercmd", breaking)
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("content", [MESSAGE, b"\xff"])
+def test_files_that_may_not_be_taken_away_keep_back_no_others_and_are_told_once(
+    ftp_server, monkeypatch, content
+):
+    def refusing(ftp, source, target):
+        raise ftplib.error_perm("550 read only")
+
+    async def scenario():
+        watch = Watch(ftp_server, after="move", most_files=2)
+        for number in range(5):
+            watch.put(f"{number}.json", content)
+            os.utime(watch.folder / f"{number}.json", (number, number))
+        watch.put("good.json", MESSAGE.replace(b"yes", b"later"))
+        adapter, said, failures = await watch.opened(), [], 0
+        for _ in range(5):
+            try:
+                found = await adapter.pull()
+                said += [one.content for one in found]
+                if found:
+                    await adapter.pulled(found, taken(found))
+            except NotAllowed:
+                failures += 1
+        assert said.count("later") == 1
+        assert failures == 3
+        assert await adapter.pull() == []
+
+    monkeypatch.setattr(ftplib.FTP, "rename", refusing)
+    asyncio.run(scenario())
+
+
 def test_a_slow_server_is_read_piece_by_piece_and_nothing_is_left_out(ftp_server, monkeypatch):
     monkeypatch.setattr(ftp, "_LOOK_NS", 0)  # every server is too slow
 

@@ -22,7 +22,7 @@ from rapport.communication.adapters.mail.settings import ImapSettings
 from rapport.communication.arriving.answers import answer_secret, answer_token
 from rapport.communication.arriving.sorting import Arrived
 from rapport.communication.peers import Peer, SiteDirectory
-from rapport.core.errors import NotAuthenticated, SourceUnavailable
+from rapport.core.errors import NotAuthenticated, SourceUnavailable, StoreUnavailable
 from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.testing.servers.certificates import write_certificate
 from rapport.testing.servers.imap import PASSWORD, ImapServer, ensure_dovecot
@@ -253,6 +253,60 @@ def test_a_mail_that_the_server_cannot_give_keeps_back_the_others_for_a_while_on
                 await adapter.pull()
         assert contents(await adapter.pull()) == ["second"]
         assert [letter["code"] for letter in await desk.letters()] == ["mail.refused_by_server"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("after", ["leave", "flag", "move"])
+def test_a_mail_at_which_the_connection_ends_keeps_back_neither_earlier_nor_later_ones(
+    imap_server, monkeypatch, after
+):
+    given = Mailbox.fetch
+
+    def fetch(mailbox, uid):
+        if uid == 2:
+            mailbox.interrupt()
+        return given(mailbox, uid)
+
+    monkeypatch.setattr(Mailbox, "fetch", fetch)
+
+    async def scenario():
+        desk = Desk(imap_server, after=after)
+        for text in ("first", "second", "third"):
+            desk.reply(text)
+        adapter = await desk.opened()
+        found = await adapter.pull()
+        assert contents(found) == ["first"]
+        await adapter.pulled(found, taken(found))
+        for _look in range(8):
+            with pytest.raises(SourceUnavailable):
+                await adapter.pull()
+        assert await adapter.pull() == []  # what follows comes by the next connection
+        assert contents(await adapter.pull()) == ["third"]
+        assert [letter["code"] for letter in await desk.letters()] == ["mail.refused_by_server"]
+
+    asyncio.run(scenario())
+
+
+def test_a_directory_that_is_away_makes_no_dead_letter_of_a_mail(imap_server, monkeypatch):
+    plain = AddressBook.peer_of
+    away = [StoreUnavailable("the database is away")]
+
+    def peer_of(book, address):
+        if away:
+            raise away.pop()
+        return plain(book, address)
+
+    monkeypatch.setattr(AddressBook, "peer_of", peer_of)
+
+    async def scenario():
+        desk = Desk(imap_server)
+        desk.reply("yes")
+        adapter = await desk.opened()
+        with pytest.raises(StoreUnavailable):
+            await adapter.pull()
+        assert await desk.letters() == []
+        assert contents(await adapter.pull()) == ["yes"]
 
     asyncio.run(scenario())
 

@@ -14,13 +14,10 @@ from rapport.channel.mqtt.client import Arrived
 from rapport.channel.mqtt.declare import Broker
 from rapport.channel.mqtt.mapping import Packet
 from rapport.communication.adapters.incoming.input_base import AdapterState
+from rapport.communication.adapters.mqtt import remembered
 from rapport.communication.adapters.mqtt.incoming import ASIDE_RATE, MOST_ASIDE, MqttInput
-from rapport.communication.adapters.mqtt.messages import (
-    REMEMBERED,
-    Remembered,
-    read_packet,
-    unusable_packet,
-)
+from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
+from rapport.communication.adapters.mqtt.remembered import PACKETS, REMEMBERED, Remembered
 from rapport.communication.adapters.mqtt.settings import MqttInputSettings, TopicPattern
 from rapport.communication.adapters.unusable import (
     SHOWN_TEXT,
@@ -179,8 +176,8 @@ def test_what_is_no_message_or_is_refused_becomes_a_dead_letter_with_the_reason(
 
 def test_a_packet_that_is_no_message_has_one_dead_letter_however_often_it_comes():
     error = InvalidInput("no", code="message.not_a_message")
-    kept = Packet(topic="t", payload=b"x", number=0, retained=True)
-    assert unusable_packet(kept, "a", error) == unusable_packet(kept, "b", error)
+    known, kept = Remembered(), Packet(topic="t", payload=b"x", number=0, retained=True)
+    assert known.id_for(kept, "a") == known.id_for(kept, "b")
     sent = Packet(topic="t", payload=b"x" * 5_000, number=1)
     assert unusable_packet(sent, "a", error) != unusable_packet(sent, "b", error)
     assert len(unusable_packet(sent, "a", error).text) == SHOWN_TEXT
@@ -328,6 +325,13 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing():
 # --- pure ---
 
 
+def read_again(known: Remembered) -> Remembered:
+    """As it is after a restart."""
+    after = Remembered()
+    after.take_back(known.unkept()[0].items())
+    return after
+
+
 def packet(topic: str, payload: bytes = b"x", *, number: int = 1, again: bool = False) -> Packet:
     return Packet(topic=topic, payload=payload, number=number, again=again)
 
@@ -359,9 +363,10 @@ def test_only_a_packet_marked_as_coming_again_gets_an_id_that_was_given_before()
     assert known.id_for(packet("a"), "two") == "two"  # said twice is two messages
     assert known.id_for(packet("a", again=True), "three") == "two"
     assert known.id_for(packet("a", b"y", again=True), "four") == "four"
-    kept = Remembered.from_bytes(known.to_bytes())
-    assert kept.id_for(packet("a", again=True), "five") == "two"
-    assert Remembered.from_bytes(b"\xc1 broken").ids == {}
+    assert read_again(known).id_for(packet("a", again=True), "five") == "two"
+    broken = Remembered()
+    broken.take_back([(PACKETS, b"\xc1 broken"), ("topic/x", b"\xc1"), ("other", b"")])
+    assert (broken.ids, broken.topics) == ({}, {})
 
 
 def test_what_is_remembered_stays_bounded():
@@ -406,3 +411,71 @@ def test_the_same_words_said_anew_are_another_message_and_retained_ones_are_the_
     unheard = known.id_for(elsewhere, "d")
     assert unheard == Remembered().id_for(elsewhere, "e")
     assert unheard not in ("b", "d")
+
+
+def test_a_retained_state_that_differs_from_the_last_seen_is_news_though_it_was_so_before():
+    """ON is retained, OFF is heard, and ON is set while we are away."""
+    known = Remembered()
+    on = Packet(topic="lamp", payload=b"ON", number=1, retained=True)
+    first = known.id_for(on, "a")
+    off = known.id_for(Packet(topic="lamp", payload=b"OFF", number=2), "b")
+    second = known.id_for(on, "c")
+    assert (off, second) == ("b", "c")
+    assert first != second
+    assert known.id_for(on, "d") == "c"  # told again at the next connection
+    assert read_again(known).id_for(on, "e") == "c"
+    # Both were retained ones: the state changed twice between three connections.
+    assert known.id_for(Packet(topic="lamp", payload=b"OFF", number=3, retained=True), "f") == "f"
+    assert known.id_for(on, "g") == "g"
+
+
+def test_a_packet_delivered_again_is_no_new_state_of_its_topic():
+    known = Remembered()
+    on = Packet(topic="lamp", payload=b"ON", number=1)
+    known.id_for(on, "a")
+    known.id_for(Packet(topic="lamp", payload=b"OFF", number=2), "b")
+    known.id_for(Packet(topic="lamp", payload=b"ON", number=1, again=True), "c")
+    kept = Packet(topic="lamp", payload=b"OFF", number=9, retained=True)
+    assert known.id_for(kept, "d") == "b"
+
+
+def test_the_topics_that_are_known_stay_bounded_also_on_disk(monkeypatch):
+    monkeypatch.setattr(remembered, "MOST_TOPICS", 3)
+    known = Remembered()
+    for number in range(3):
+        known.id_for(packet(f"t{number}", number=number), str(number))
+    values, gone = known.unkept()
+    assert (len(values), gone) == (4, [])
+    known.kept()
+    known.id_for(packet("t3"), "3")
+    known.id_for(Packet(topic="t1", payload=b"x", number=8, retained=True), "4")
+    values, gone = known.unkept()
+    assert (len(values), len(gone), len(known.topics)) == (2, 1, 3)  # t3; t1 is as it was
+    known.id_for(packet("t0"), "5")  # it comes back before its end was written
+    values, gone = known.unkept()
+    assert not values.keys() & set(gone)
+
+
+@pytest.mark.slow
+def test_a_state_that_was_set_while_we_were_away_is_told_though_it_is_an_old_one(
+    mqtt_broker, mqtt_name
+):
+    async def scenario(device: Device):
+        channel = Channel("panels")
+        where = settings_for(mqtt_broker, mqtt_name)
+        topic = f"{mqtt_name}/ana/said/m1"
+        device.publish(topic, b"ON", retain=True)
+        adapter = await started(where, channel)
+        await channel.wait_for(1)
+        device.publish(topic, b"OFF", retain=True)
+        await channel.wait_for(2)
+        await ended(adapter, channel)
+        device.publish(topic, b"ON", retain=True, is_confirmed=False)
+        device.publish(f"{mqtt_name}/elsewhere", b"the broker has both now")
+        again = await started(where, channel)
+        await channel.wait_for(3)
+        await ended(again, channel)
+        assert channel.contents() == ["ON", "OFF", "ON"]
+
+    with Device(mqtt_broker.mqtt_port, client_id=f"d-{mqtt_name}") as device:
+        asyncio.run(scenario(device))

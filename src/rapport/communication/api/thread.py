@@ -20,6 +20,7 @@ from rapport.communication.api.opening import Opening, open_communication
 from rapport.communication.callbacks import NotificationCallback
 from rapport.core.errors import Conflict
 from rapport.core.message import Message
+from rapport.kernel.own_thread import in_own_thread
 
 _LAST_CALLS_SECONDS = 30.0
 """Closing waits so long for calls of other threads that are under way."""
@@ -69,7 +70,10 @@ class LoopThread:
         """
 
         async def call(message: Message) -> None:
-            waited_for = await asyncio.to_thread(self._called, callback, message)
+            # Not one of the loop's own threads: those are few, and the engine needs them.
+            waited_for = await in_own_thread(
+                partial(self._called, callback, message), name="callback"
+            )
             if inspect.isawaitable(waited_for):
                 await waited_for
 

@@ -2,7 +2,7 @@
 [CO-11, CO-16]
 
 Whoever has the link is the person, until it is over; so it is shown to that person alone, like the
-links to answer.
+links to answer. It ends before when all that lets the person in ends: see `ended_links.py`.
 """
 
 from __future__ import annotations
@@ -14,28 +14,33 @@ from rapport.communication.arriving.link_names import name_in_link
 from rapport.core.ids import content_id
 
 LINK_LIFETIME_MS = 30 * 86_400_000
+LONGEST_DAYS = 365
 _MARK = 40
 _LONGEST_TIME = 15
 
 
-def inbox_token(secret: bytes, peer: str, expires_ms: int) -> str:
-    """What proves that the bearer was given the link of this peer, and until when it counts."""
-    return f"{expires_ms}.{_mark(secret, 'inbox', peer, str(expires_ms))}"
+def inbox_token(secret: bytes, peer: str, expires_ms: int, edition: str = "") -> str:
+    """What proves that the bearer was given the link of this peer, and until when it counts.
+    `edition`: links of another one count no more.
+    """
+    return f"{expires_ms}.{_link_mark(secret, peer, str(expires_ms), edition)}"
 
 
-def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int) -> bool:
+def is_inbox_token(secret: bytes, peer: str, token: str, now_ms: int, edition: str = "") -> bool:
     """Whether the token is right and not over; takes the same time for every wrong one."""
     expires, _, given = token.partition(".")
     if not (expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST_TIME):
         return False
-    right = _mark(secret, "inbox", peer, expires)
+    right = _link_mark(secret, peer, expires, edition)
     is_right = hmac.compare_digest(right.encode(), given.encode("utf-8", "replace"))
     return is_right and now_ms < int(expires)
 
 
-def inbox_link(public_url: str, secret: bytes, peer: str, expires_ms: int) -> str:
+def inbox_link(
+    public_url: str, secret: bytes, peer: str, expires_ms: int, edition: str = ""
+) -> str:
     """The address of this peer's inbox, to be given to nobody else."""
-    token = inbox_token(secret, peer, expires_ms)
+    token = inbox_token(secret, peer, expires_ms, edition)
     return f"{public_url.rstrip('/')}/inbox/{name_in_link(peer)}/{token}"
 
 
@@ -50,6 +55,11 @@ def is_form_token(secret: bytes, proof: str, token: str) -> bool:
     """Whether it is the form token of `proof`; in constant time."""
     right = form_token(secret, proof)
     return hmac.compare_digest(right.encode(), token.encode("utf-8", "replace"))
+
+
+def _link_mark(secret: bytes, peer: str, expires: str, edition: str) -> str:
+    parts = ("inbox", peer, expires, edition) if edition else ("inbox", peer, expires)
+    return _mark(secret, *parts)
 
 
 def _mark(secret: bytes, *parts: str) -> str:

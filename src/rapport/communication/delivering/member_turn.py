@@ -58,6 +58,12 @@ class MemberTurn:
             is_of_member = member.has_spoken() and not self.tracking.closed
             reason = "answered already" if is_of_member else outcome.reason or "decided before"
             self._note_try(member, entry, state="closed", reason=reason)
+        elif outcome.state == "put_off":
+            entry.state, entry.retry_at = "retrying", self.now_ms
+            if self.tracking.closed or member.has_spoken():
+                self._stop(member, "decided before" if self.tracking.closed else "answered already")
+            else:
+                self._try_again(member, [entry])
         else:
             entry.state = outcome.state
             entry.failures = entry.failures if outcome.state == "unknown" else 0

@@ -23,8 +23,10 @@ LedgerState = Literal[
 ]
 """The states of the ledger; one is never reported as another."""
 
-OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped"]
-"""`dropped`: it was not sent, since the message was decided while it waited."""
+OutcomeState = Literal["handed", "confirmed", "failed", "unknown", "dropped", "put_off"]
+"""`dropped`: it was not sent, since the message was decided while it waited; `put_off`: it was not
+sent, since it waited into hours in which it may not be.
+"""
 ToldSubtype = Literal["ack", "comerror", "timeout"]
 WalkKind = Literal["time_out", "stop"]
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.build import BUILT_IN
-from rapport.communication.aside import run_aside
+from rapport.communication.aside import run_aside, surely
 from rapport.communication.directory.records import (
     COLLECTIVES,
     PEERS,
@@ -116,20 +116,22 @@ class DirectoryChanges:
         unless another process has told it. What the store has is as it was: who is in both is as
         the file says.
         """
+        take = partial(self._take_file, declared, by, is_told)
         async with self._turn:
-            said = await run_aside(partial(self._take_file, declared, by, is_told))
-            for change in said:
-                if change.kind == "peer":
-                    await self._touch(change.name)
-            await self._outbox.tell()
-        return said
+            return await surely(self._done(take, _touched_by))
 
     async def _change(self, work: Callable[[], T], touched: Sequence[str] = ()) -> T:
+        """Whoever is cancelled meanwhile has changed nothing, or all: who depends on a peer is told
+        of it in any case.
+        """
         async with self._turn:
-            done = await run_aside(work)
-            for name in touched:
-                await self._touch(name)
-            await self._outbox.tell()
+            return await surely(self._done(work, lambda _done: touched))
+
+    async def _done(self, work: Callable[[], T], touched: Callable[[T], Sequence[str]]) -> T:
+        done = await run_aside(work)
+        for name in touched(done):
+            await self._touch(name)
+        await self._outbox.tell()
         return done
 
     async def _touch(self, name: str) -> None:
@@ -283,6 +285,10 @@ class DirectoryChanges:
     def _apply(self, changes: Sequence[Change], said: Sequence[PeopleChange]) -> None:
         if changes:
             self._records.apply([*changes, *self._outbox.entries(said)])
+
+
+def _touched_by(said: Sequence[PeopleChange]) -> list[str]:
+    return [change.name for change in said if change.kind == "peer"]
 
 
 def _with_list(settings: Settings) -> dict[str, Any]:

@@ -68,6 +68,13 @@ class Credentials(msgspec.Struct, frozen=True):
         return "Credentials()"
 
 
+class _Login:
+    """One attempt that is being looked at. Equal to itself only."""
+
+    is_ended = False
+    """All sessions of the peer were ended since it began."""
+
+
 def _anybody(_peer: str) -> bool:
     return True
 
@@ -95,10 +102,14 @@ class Authenticating:
         self._turns = Turns(_AT_ONCE, _MOST_WAITING)
         self._notes = full_bucket(_MOST_NOTES, clock.now_ms())
         self._late: set[asyncio.Task[bool]] = set()
+        self._under_way: dict[str, list[_Login]] = {}
+        """Logins that are being looked at, by peer."""
         self.after_login: list[AfterLogin] = []
         """Called with the peer's name after each login and renewal."""
         self.after_ending: list[AfterLogin] = []
         """Called with the peer's name after all its sessions were ended by somebody else."""
+        self.forgetting: list[Callable[[], Awaitable[None]]] = []
+        """Called when strangers are looked for."""
 
     async def log_in(self, peer: str, password: str, *, origin: str = "") -> Opened:
         """A session for who knows the password. `origin`: where it comes from, for the limit on
@@ -110,11 +121,11 @@ class Authenticating:
         now_ms = self._clock.now_ms()
         await run_aside(partial(self._attempts.begin, peer, origin, now_ms))
         try:
-            is_right = await self._check(peer, password)
+            opened = await self._opened(peer, password)
         except Exception as error:
             await run_aside(partial(self._attempts.forgive, peer, origin, wholly=False))
             raise await self._could_not(peer, origin, error) from None
-        if not is_right:
+        if opened is None:
             await self._note("failed", peer, origin, "auth.failed")
             raise NotAuthenticated(
                 "the name or the password is wrong",
@@ -122,7 +133,26 @@ class Authenticating:
                 hint="rapport peers password NAME sets a new one",
             )
         await run_aside(partial(self._attempts.forgive, peer, origin, wholly=True))
-        return await self._let_in(await self.sessions.begin(peer), origin)
+        return await self._let_in(opened, origin)
+
+    async def _opened(self, peer: str, password: str) -> Opened | None:
+        """A session if the password is right, and still was when the session began: one that was
+        set meanwhile ends also what the old one is just opening.
+        """
+        under_way = self._under_way.setdefault(peer, [])
+        under_way.append(login := _Login())
+        try:
+            if not await self._check(peer, password):
+                return None
+            opened = await self.sessions.begin(peer)
+            if not login.is_ended:
+                return opened
+            await self.sessions.end(opened.token)
+            return None
+        finally:
+            under_way.remove(login)
+            if not under_way and self._under_way.get(peer) is under_way:
+                del self._under_way[peer]
 
     async def renew(self, token: str, *, peer: str = "", origin: str = "") -> Opened:
         """A new token for a good one, of `peer` if it is named. Raises NotAuthenticated."""
@@ -148,6 +178,8 @@ class Authenticating:
 
     async def end_all(self, peer: str, *, by: str, reason: str) -> int:
         """Ends all sessions of a peer, and says in `auth` who wanted it; returns how many."""
+        for login in self._under_way.get(peer, ()):
+            login.is_ended = True
         ended = await self.sessions.end_all(peer)
         await self._note("ended", peer, by, reason)
         for call in self.after_ending:
@@ -181,17 +213,18 @@ class Authenticating:
         await run_aside(partial(self._attempts.forget_old, self._clock.now_ms()))
 
     async def _end_of_strangers(self) -> None:
-        """Ends the sessions of peers that left the directory unseen: the site file was changed
-        while nothing ran, say. A directory that is away is asked another time.
+        """Ends the sessions of peers that left the directory unseen, and what else they had to log
+        in with: the site file was changed while nothing ran, say. A directory that is away is asked
+        another time.
         """
-        for peer in await self.sessions.peers():
-            try:
-                is_peer = await run_aside(partial(self._is_peer, peer))
-            except RapportError as error:
-                _log.error("peers with sessions are not known", error=error.code)
-                return
-            if not is_peer:
-                await self.end_all(peer, by="directory", reason="no such peer")
+        try:
+            for peer in await self.sessions.peers():
+                if not await run_aside(partial(self._is_peer, peer)):
+                    await self.end_all(peer, by="directory", reason="no such peer")
+            for forget in self.forgetting:
+                await forget()
+        except RapportError as error:
+            _log.error("who has left is not known", error=error.code)
 
     async def _asked(self, message: Message, origin: str) -> Opened:
         if message.sender.kind != "peer":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -29,6 +29,7 @@ _AT_ONCE = 2
 """Hashes under way: each holds `memory_kib`, and more would only wait for the processor."""
 _MOST_WAITING = 64
 """Beyond them a check is refused at once: a flood of logins must not eat the memory."""
+_PAGE = 500
 
 
 class PasswordSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,10 @@ class Passwords:
         """Whether the peer has a password."""
         return await run_aside(partial(self._records.get, _TABLE, _key(peer))) is not None
 
+    async def peers(self) -> list[str]:
+        """Who has a password, sorted; reads all of them."""
+        return await run_aside(lambda: sorted(self._peers()))
+
     async def check(self, peer: Identifier, password: str) -> bool:
         """Whether this is the peer's password; takes as long for a peer that has none.
 
@@ -88,8 +93,14 @@ class Passwords:
     # --- in a worker thread ---
 
     def _set(self, peer: str, password: str) -> bool:
-        self._records.put(_TABLE, _key(peer), self._hasher.hash(password).encode())
+        self._records.put(_TABLE, _key(peer), _record(peer, self._hasher.hash(password)))
         return True
+
+    def _peers(self) -> Iterator[str]:
+        after = ""
+        while page := self._records.find(_TABLE, after=after, limit=_PAGE):
+            yield from (name for _key, kept in page if (name := _read(kept)[1]))
+            after = page[-1][0]
 
     def _remove(self, peer: str) -> bool:
         if self._records.get(_TABLE, _key(peer)) is None:
@@ -105,10 +116,10 @@ class Passwords:
         if kept is None:
             self._is_it(peer, self._nobody, password)
             return False
-        hashed = kept.decode("utf-8", "replace")
+        hashed, name = _read(kept)
         if not self._is_it(peer, hashed, password):
             return False
-        if self._hasher.check_needs_rehash(hashed):
+        if self._hasher.check_needs_rehash(hashed) or not name:
             self._set(peer, password)
         return True
 
@@ -150,3 +161,14 @@ def _normal(password: str) -> str:
 def _key(peer: str) -> str:
     # A digest: who tries to log in may write any name, also one that no store can take.
     return content_id("peer", peer)
+
+
+def _record(peer: str, hashed: str) -> bytes:
+    """The hash and whose it is: keys do not tell, and who has left must be found."""
+    return f"{hashed}\n{peer}".encode("utf-8", "surrogatepass")
+
+
+def _read(kept: bytes) -> tuple[str, str]:
+    """The hash, and the name; of a record of former versions that is not known."""
+    hashed, _, name = kept.decode("utf-8", "replace").partition("\n")
+    return hashed, name

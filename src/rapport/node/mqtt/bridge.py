@@ -13,6 +13,7 @@ from rapport.channel.mqtt.declare import Bridge, Incoming, Outgoing
 from rapport.channel.mqtt.mapping import (
     BRIDGE,
     is_redelivery,
+    last_of_topics,
     payload_of,
     to_event,
     topic_of,
@@ -103,6 +104,10 @@ class RunningBridge:
     async def _store(self, arrived: list[Arrived], recent: dict[str, deque[StoredEvent]]) -> None:
         """On disk when it returns; tries again until it is, for the broker waits."""
         groups: dict[str, list[Event]] = {}
+        last: dict[str, dict[str, Event]] = {}
+        if any(one.packet.retained for one in arrived):
+            name = self.bridge.name
+            last = {channel: last_of_topics(seen, name) for channel, seen in recent.items()}
         for one in arrived:
             incoming = self._meant_by(one.packet.topic)
             if incoming is None:
@@ -111,13 +116,16 @@ class RunningBridge:
             elif is_redelivery(one.packet, recent[incoming.channel], self.bridge.name):
                 self.repeated += 1
             else:
+                lasts = last.setdefault(incoming.channel, {})
                 event = to_event(
                     one.packet,
                     bridge=self.bridge.name,
                     source=incoming.source,
                     fresh_id=self._ids.new(),
                     now_ms=self._clock.now_ms(),
+                    last=lasts.get(one.packet.topic),
                 )
+                lasts[one.packet.topic] = event
                 groups.setdefault(incoming.channel, []).append(event)
         for channel, events in groups.items():
             await self._append_surely(channel, events)

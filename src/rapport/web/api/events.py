@@ -68,7 +68,8 @@ async def read(
         # A node that closes its doors answers with what there is.
         await first_of(channel.wait_after(after, timeout_ms=wait_ms), node.doors_close.wait())
     stored = await channel.read_after(after, limit=limit)
-    seen = node.channels.delivered(name, identity, stored)
+    left = await node.channels.source.not_given_out(name, stored)
+    seen = node.channels.delivered(name, identity, left)
     given = await in_words(node, name, seen, interpretation, identity)
     body = {
         "channel": name,

@@ -12,6 +12,7 @@ import msgspec
 from litestar import Request, Response, WebSocket, get, post, websocket
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from rapport.communication.arriving.inbox_links import LONGEST_DAYS
 from rapport.communication.arriving.link_names import name_from_link
 from rapport.communication.aside import run_aside
 from rapport.core.errors import (
@@ -99,7 +100,7 @@ async def make_inbox_link(
     request: Request[Any, Any, Any],
     peer: FromPath[str],
     node: NodeDependency,
-    days: Annotated[int, QueryParameter(ge=1, le=365)] = 30,
+    days: Annotated[int, QueryParameter(ge=1, le=LONGEST_DAYS)] = 30,
 ) -> Response[bytes]:
     """A link that opens a person's inbox without a password, for who may change the node; to be
     given to that person alone.
@@ -109,7 +110,7 @@ async def make_inbox_link(
         raise UnknownName("peer", peer, code="peer.unknown")
     inboxes: Inboxes = request.app.state.inboxes
     expires_ms = node.clock.now_ms() + days * 86_400_000
-    told = {"link": inboxes.link(peer, expires_ms), "expires": format_time(expires_ms)}
+    told = {"link": await inboxes.link(peer, expires_ms), "expires": format_time(expires_ms)}
     return Response(msgspec.json.encode(told), media_type="application/json")
 
 

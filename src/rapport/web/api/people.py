@@ -68,7 +68,7 @@ async def _plain_text(request: Request[Any, Any, Any]) -> str:
 
 
 async def _answer_text(request: Request[Any, Any, Any]) -> str:
-    kind = request.headers.get("content-type", "").split(";")[0]
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind == "application/json":
         try:
             given = msgspec.json.decode(await request.body(), type=dict[str, str])

@@ -20,6 +20,7 @@ from rapport.communication.arriving.answers import (
     answer_token,
     record_answer,
 )
+from rapport.communication.arriving.ended_links import EndedLinks
 from rapport.communication.arriving.inbox_links import (
     form_token,
     inbox_link,
@@ -62,11 +63,13 @@ class Inboxes:
         self.node = node
         self._secret = answer_secret(node.channels.records)
         self._sessions = node.authenticating.sessions
+        self._links = EndedLinks(node.channels.records, node.clock)
 
     async def visitor(self, connection: Connection, peer: str, link: str) -> Visitor | None:
         """Who asks for this peer's inbox; None for somebody else or nobody."""
         if link:
-            is_right = is_inbox_token(self._secret, peer, link, self.node.clock.now_ms())
+            edition = await self._links.edition(peer)
+            is_right = is_inbox_token(self._secret, peer, link, self.node.clock.now_ms(), edition)
             return Visitor(peer=peer, proof=link) if is_right else None
         token = connection.cookies.get(COOKIE, "")
         if not token:
@@ -97,9 +100,12 @@ class Inboxes:
         """Whether people reach the node by HTTPS."""
         return self.node.public_url.startswith("https:")
 
-    def link(self, peer: str, expires_ms: int) -> str:
-        """The signed address of a peer's inbox, for nobody else."""
-        return inbox_link(self.node.public_url, self._secret, peer, expires_ms)
+    async def link(self, peer: str, expires_ms: int) -> str:
+        """The signed address of a peer's inbox, for nobody else. It counts until then, and no
+        longer than the peer is there and its password stays as it is.
+        """
+        edition = await self._links.begin(peer)
+        return inbox_link(self.node.public_url, self._secret, peer, expires_ms, edition)
 
     def form_of(self, visitor: Visitor) -> str:
         """The token that the visitor's forms carry."""

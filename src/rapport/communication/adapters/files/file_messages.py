@@ -37,10 +37,10 @@ def is_passed_over(name: str) -> bool:
     return bool(_PASSED_OVER.match(name))
 
 
-def unchanged(before: list[SeenFile], now: list[SeenFile], most: int) -> list[SeenFile]:
+def unchanged(before: list[SeenFile], now: list[SeenFile]) -> list[SeenFile]:
     """The files that look as they did, in the order of their change: these are complete."""
     still = set(before) & set(now)
-    return sorted(still, key=lambda file: (file.changed, file.name))[:most]
+    return sorted(still, key=lambda file: (file.changed, file.name))
 
 
 def message_of_file(place: str, file: SeenFile, raw: bytes, taken: FilesTaken) -> Message:

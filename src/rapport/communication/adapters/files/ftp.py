@@ -12,11 +12,11 @@ from rapport.communication.adapters.files.file_messages import (
     is_passed_over,
     message_of_file,
     notice_of_file,
-    unchanged,
 )
 from rapport.communication.adapters.files.folder_out import file_name, is_too_long, too_long
 from rapport.communication.adapters.files.ftp_client import REFUSED, FtpFolder
 from rapport.communication.adapters.files.ftp_seen import SeenFiles
+from rapport.communication.adapters.files.look_order import LookOrder
 from rapport.communication.adapters.files.settings import FtpInputSettings, FtpServer, FtpSettings
 from rapport.communication.adapters.incoming.input_base import AdapterState, Arrival
 from rapport.communication.adapters.mail.ids import TokenFor, no_token
@@ -73,7 +73,8 @@ def _store(server: FtpServer, name: str, content: bytes) -> None:
 
 class FtpInput:
     """A pull adapter that takes what is new in a folder. Each look lists it twice, `settle_ms`
-    apart: a file that did not change in between is complete.
+    apart: a file that did not change in between is complete. One that cannot be fetched or taken
+    away keeps nothing back.
     """
 
     name = "ftp"
@@ -82,6 +83,9 @@ class FtpInput:
         self._settings, self._clock, self._set_aside = settings, clock, set_aside
         self._seen: SeenFiles | None = None
         self._taken: list[SeenFile] = []
+        self._order = LookOrder()
+        self._not_ended: NotAllowed | None = None
+        """Why a file of this look could not be taken away."""
 
     async def open(self, state: AdapterState) -> None:
         """Takes up the memory of what was seen."""
@@ -94,19 +98,23 @@ class FtpInput:
         if not before:
             return []
         await self._clock.sleep(self._settings.files.settle_ms)
-        complete = unchanged(before, await self._new_files(), self._settings.files.most_files)
-        found = await run_aside(partial(self._fetch, complete))
-        for file, result in found:
-            if isinstance(result, Unusable):
-                await self._set_aside(result)
-                if result.code != REFUSED:  # the server may give it later
-                    await self._end([file], BAD)
+        now, most = await self._new_files(), self._settings.files.most_files
+        found = await run_aside(partial(self._fetch, self._order.next(before, now, most)))
+        bad = [(file, one) for file, one in found if isinstance(one, Unusable)]
+        for _file, unusable in bad:
+            await self._set_aside(unusable)
+        # What the server refuses it may give later.
+        await self._end([file for file, one in bad if one.code != REFUSED], BAD)
         good = [(file, one) for file, one in found if isinstance(one, Message)]
         self._taken = [file for file, _message in good]
+        if not good:
+            self._tell_not_ended()
         return [message for _file, message in good]
 
     async def pulled(self, messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
-        """The messages are durable: their files are remembered, deleted or moved."""
+        """The messages are durable: their files are remembered, deleted or moved. Raises
+        NotAllowed, after all, when the server refuses it for one.
+        """
         taken, self._taken = self._taken, []
         good, bad = list[SeenFile](), list[SeenFile]()
         for file, message, arrival in zip(taken, messages, arrivals, strict=True):
@@ -117,6 +125,13 @@ class FtpInput:
             (good if arrival.accepted else bad).append(file)
         await self._end(good, self._settings.move_to)
         await self._end(bad, BAD)
+        self._tell_not_ended()
+
+    def _tell_not_ended(self) -> None:
+        """Once for each file: it is left alone from now on."""
+        refused, self._not_ended = self._not_ended, None
+        if refused is not None:
+            raise refused
 
     async def _new_files(self) -> list[SeenFile]:
         listed = await run_aside(self._list)
@@ -146,7 +161,14 @@ class FtpInput:
         until_ns = self._clock.steady_ns() + _LOOK_NS
         with FtpFolder(self._settings.server) as folder:
             for file in files:
-                if (result := self._read(folder, file)) is not None:
+                self._order.tried(file)
+                try:
+                    result = self._read(folder, file)
+                except SourceUnavailable:
+                    if not found:
+                        raise
+                    break  # perhaps because of this file: the next look begins with others
+                if result is not None:
                     found.append((file, result))
                 if self._clock.steady_ns() >= until_ns:
                     break  # the others come with the next look
@@ -169,7 +191,6 @@ class FtpInput:
             return Unusable(id=own_id, code=error.code, reason=error.message, subject=name)
 
     def _take_away(self, files: Sequence[SeenFile], where: str) -> None:
-        refused: NotAllowed | None = None
         with FtpFolder(self._settings.server) as folder:
             for file in files:
                 try:
@@ -178,9 +199,8 @@ class FtpInput:
                     else:
                         folder.move(file.name, where)
                 except NotAllowed as error:
-                    refused = error  # the others go all the same
-        if refused is not None:
-            raise refused
+                    self._order.leave([file])
+                    self._not_ended = error  # the others go all the same
 
     def _seen_files(self) -> SeenFiles:
         if self._seen is None:

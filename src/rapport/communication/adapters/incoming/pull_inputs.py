@@ -25,7 +25,6 @@ from rapport.communication.adapters.incoming.pull_schedule import PullPlan, Pull
 from rapport.communication.adapters.incoming.push_inputs import (
     InputCounts,
     PublishAs,
-    surely,
     within,
 )
 from rapport.communication.adapters.incoming.requests import (
@@ -35,6 +34,7 @@ from rapport.communication.adapters.incoming.requests import (
     timeout_event,
 )
 from rapport.communication.adapters.steps_watched import StepsWatched
+from rapport.communication.aside import surely
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.message import Message

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,7 +26,6 @@ from rapport.kernel.telemetry import get_logger
 
 START_WITHIN_MS = STOP_WITHIN_MS = 30_000
 _CUT_AGAIN_SECONDS = 0.2
-T = TypeVar("T")
 PublishAs = Callable[[Sequence[Message]], Awaitable[Sequence[Arrival]]]
 """Publishes in the name of one input."""
 _log = get_logger(__name__)
@@ -153,16 +151,6 @@ class PushInput:
                     running.cut()
                 await asyncio.wait({ending}, timeout=_CUT_AGAIN_SECONDS)
         await ending
-
-
-async def surely(work: Coroutine[Any, Any, T]) -> T:
-    """Does the work to its end, also when the caller is cancelled meanwhile."""
-    doing = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait([doing])
-        raise
 
 
 async def within(

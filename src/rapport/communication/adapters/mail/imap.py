@@ -40,7 +40,11 @@ from rapport.core.message import Message
 _PLACE = "place"
 _PATIENCE = 4
 """One call to the server may take so many times its timeout: each answer has that for itself."""
-_MOST_REFUSALS = 3
+_MOST_REFUSALS, _MOST_BREAKS = 3, 10
+"""So often a mail is tried that the server refuses, or at which the connection ends; then it is
+kept aside. With the pauses between looks the second takes a quarter of an hour.
+"""
+_NOT_GIVEN = "mail.refused_by_server"
 _LOOK_SECONDS = 60
 """After so long a look ends with what it has read: one that takes too long is cut off, and without
 any end it would begin with the same mails for ever.
@@ -76,6 +80,11 @@ class Look(msgspec.Struct, frozen=True):
     place: MailPlace
     messages: list[Message]
     uids: list[int]
+    """Mails that were read."""
+    is_empty: bool
+    """There was nothing new."""
+    is_cut: bool = False
+    """The connection has ended on the way: what is to be done at the server needs another."""
 
 
 class MailReader:
@@ -99,16 +108,24 @@ class MailReader:
         """The next mails, those aside and the bounces told already; empty = nothing new."""
         place = self._place_in(session.mailbox, await self._kept())
         new = await session.run(partial(session.mailbox.uids_after, place.uid))
-        uids, messages = list[int](), list[Message]()
+        uids, messages, last, is_cut = list[int](), list[Message](), place.uid, False
         if new:
             await self._care.catch_up()
         loop = asyncio.get_running_loop()
         until = loop.time() + _LOOK_SECONDS
         for uid in new[: self.settings.most_mails]:
-            if uids and loop.time() >= until:
+            if last != place.uid and loop.time() >= until:
                 break  # the others come with the next look
-            uids.append(uid)
-            meaning = await session.run(partial(self._read, session.mailbox, uid))
+            try:
+                meaning = await session.run(partial(self._read, session.mailbox, uid))
+            except Unavailable:
+                if last == place.uid:
+                    raise
+                is_cut = True
+                break  # perhaps because of this mail: what was read before it is not kept back
+            last = uid
+            if not (isinstance(meaning, Unusable) and meaning.code == _NOT_GIVEN):
+                uids.append(uid)  # what nobody could read stays as it is for its owner
             if isinstance(meaning, Message):
                 messages.append(meaning)
             elif isinstance(meaning, Bounced):
@@ -118,7 +135,7 @@ class MailReader:
             elif isinstance(meaning, Doubtful):
                 await self._care.set_aside(meaning.aside)
                 messages.append(meaning.message)
-        return Look(MailPlace(place.validity, uids[-1] if uids else place.uid), messages, uids)
+        return Look(MailPlace(place.validity, last), messages, uids, last == place.uid, is_cut)
 
     async def settle(
         self, look: Look, arrivals: Sequence[Arrival], session: ImapSession | None
@@ -148,16 +165,18 @@ class MailReader:
         return meaning_of(mail.raw, self._known, self._limits, cut=mail.cut)
 
     def _refused(self, mailbox: Mailbox, uid: int, error: SourceUnavailable) -> Unusable:
-        """A mail that the server cannot give must not keep back all later ones for ever."""
-        if error.code != REFUSED:
+        """A mail that the server cannot give must not keep back all later ones for ever. The
+        connection was there a moment ago, so that it ends may be because of the mail.
+        """
+        most = _MOST_REFUSALS if error.code == REFUSED else _MOST_BREAKS
+        failures = self._refusals.get(uid, 0) + 1
+        self._refusals = {uid: failures}  # looks begin with it until it is dealt with
+        if failures < most:
             raise error
-        self._refusals[uid] = self._refusals.get(uid, 0) + 1
-        if self._refusals[uid] < _MOST_REFUSALS:
-            raise error
-        del self._refusals[uid]
+        self._refusals = {}
         return Unusable(
             id=content_id("mail", self.settings.user, str(mailbox.validity), str(uid)),
-            code="mail.refused_by_server",
+            code=_NOT_GIVEN,
             reason=error.message,
         )
 
@@ -243,8 +262,10 @@ class ImapInput:
         """Messages of new mails; raises SourceUnavailable or NotAuthenticated."""
         async with ImapSession(self._reader.settings) as session:
             look = self._look = await self._reader.look(session)
-            if not look.messages:
+            if not look.messages and not look.is_cut:
                 await self._reader.settle(look, (), session)
+        if not look.messages and look.is_cut:
+            await _settle_anew(self._reader, look, ())
         return look.messages
 
     async def pulled(self, _messages: Sequence[Message], arrivals: Sequence[Arrival]) -> None:
@@ -252,11 +273,7 @@ class ImapInput:
         look, self._look = self._look, None
         if look is None or not look.messages:
             return
-        if self._reader.settings.after == "leave":
-            await self._reader.settle(look, arrivals, None)
-            return
-        async with ImapSession(self._reader.settings) as session:
-            await self._reader.settle(look, arrivals, session)
+        await _settle_anew(self._reader, look, arrivals)
 
 
 class ImapPushInput:
@@ -287,8 +304,20 @@ class ImapPushInput:
                 if any(arrival.reason == TOO_FAST for arrival in arrivals):
                     # Whoever cares for this task calls it again, later each time.
                     raise Unavailable("the engine takes no more now", code="input.too_fast")
+                if look.is_cut:
+                    await _settle_anew(self._reader, look, arrivals)
+                    raise Unavailable("the connection has ended", code="imap.unavailable")
                 await self._reader.settle(look, arrivals, session)
-                if not look.uids:
+                if look.is_empty:
                     wait = partial(session.mailbox.wait, idle_ms / 1_000)
                     longest_ms = idle_ms + self._reader.settings.timeout_ms * _PATIENCE
                     await session.run(wait, longest_ms=longest_ms)
+
+
+async def _settle_anew(reader: MailReader, look: Look, arrivals: Sequence[Arrival]) -> None:
+    """As `settle`, with a connection of its own where one is needed."""
+    if reader.settings.after == "leave":
+        await reader.settle(look, arrivals, None)
+        return
+    async with ImapSession(reader.settings) as session:
+        await reader.settle(look, arrivals, session)

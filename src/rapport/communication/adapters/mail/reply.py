@@ -17,7 +17,7 @@ from rapport.communication.adapters.mail.parsing import ReadMail, parse_mail, re
 from rapport.communication.adapters.mail.quoting import reply_of
 from rapport.communication.adapters.unusable import SHOWN_TEXT, Unusable
 from rapport.communication.arriving.link_names import name_from_link
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier, Message
 
@@ -82,7 +82,9 @@ MailMeaning = Message | Bounced | Unusable | Doubtful
 def meaning_of(
     raw: bytes, known: MailKnowledge, limits: MailLimits, *, cut: bool = False
 ) -> MailMeaning:
-    """What the mail means. Never raises for what a mail holds."""
+    """What the mail means. Never raises for what a mail holds; raises Unavailable while `known`
+    cannot say who has an address, or what they were asked: then it is read again later.
+    """
     try:
         tree = parse_mail(raw, limits)
         mail = read_mail(tree, limits, cut=cut)
@@ -92,6 +94,8 @@ def meaning_of(
         return _message(mail, known)
     except InvalidInput as error:
         return Unusable(id=content_id("mail", _as_text(raw)), code=error.code, reason=error.message)
+    except Unavailable:
+        raise
     except Exception as error:  # the library's parsers raise anything: it harms only this mail
         return Unusable(
             id=content_id("mail", _as_text(raw)),

@@ -15,8 +15,9 @@ import msgspec
 
 from rapport.channel.access.rates import full_bucket, take
 from rapport.channel.mqtt.client import Arrived, BrokerClient
-from rapport.communication.adapters.incoming.input_base import Intake
-from rapport.communication.adapters.mqtt.messages import Remembered, read_packet, unusable_packet
+from rapport.communication.adapters.incoming.input_base import AdapterState, Intake
+from rapport.communication.adapters.mqtt.messages import read_packet, unusable_packet
+from rapport.communication.adapters.mqtt.remembered import Remembered
 from rapport.communication.adapters.mqtt.settings import MqttInputSettings
 from rapport.communication.adapters.unusable import (
     TOO_FAST,
@@ -39,7 +40,7 @@ MOST_TRIES = 600
 """Seconds for which a sender that is too fast makes the others wait; then its messages go."""
 ASIDE_RATE, MOST_ASIDE = 10, 1_000
 """Dead letters a second in the long run, and at once: a broken device shall not fill the disk."""
-_PLACE = "packets"
+_PAGE = 1_000
 _PAUSE_MS = 1_000
 
 
@@ -72,7 +73,7 @@ class MqttInput:
         """Connects in the background, for ever; raises Unsupported without the driver."""
         settings = self._settings
         self._intake = intake
-        self._remembered = Remembered.from_bytes(await intake.state.get(_PLACE))
+        self._remembered = await _remembered_in(intake.state)
         topics = [one.filter for one in settings.topics]
         client = BrokerClient(settings.broker, settings.password, settings.client, topics)
         self._client = client
@@ -102,8 +103,9 @@ class MqttInput:
         """
         found = [self._read(one) for one in arrived]
         # The ids are on disk before their messages are: a packet that comes again finds its.
-        kept = self._remembered.to_bytes()
-        await self._surely(partial(self._intake.state.put, _PLACE, kept))
+        values, gone = self._remembered.unkept()
+        await self._surely(partial(self._intake.state.put_many, values, forget=gone))
+        self._remembered.kept()
         for unusable in found:
             if isinstance(unusable, Unusable):
                 await self._refuse(unusable)
@@ -160,10 +162,18 @@ class MqttInput:
     def _read(self, arrived: Arrived) -> Message | Unusable:
         """The message, or why there is none: kept by the broker it would block all behind it."""
         packet = arrived.packet
+        id = self._remembered.id_for(packet, self._ids.new())
         try:
             message = read_packet(packet, self._settings.topics)
         except InvalidInput as error:
-            return unusable_packet(packet, self._remembered.id_for(packet, self._ids.new()), error)
-        if message.id:
-            return message
-        return msgspec.structs.replace(message, id=self._remembered.id_for(packet, self._ids.new()))
+            return unusable_packet(packet, id, error)
+        return message if message.id else msgspec.structs.replace(message, id=id)
+
+
+async def _remembered_in(state: AdapterState) -> Remembered:
+    """What was kept before, read a page at a time."""
+    found, after = Remembered(), ""
+    while page := await state.keys(after=after, limit=_PAGE):
+        found.take_back(page)
+        after = page[-1][0]
+    return found

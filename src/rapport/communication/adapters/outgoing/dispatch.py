@@ -9,7 +9,7 @@ never blocks the queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -31,6 +31,7 @@ from rapport.communication.adapters.outgoing.outcomes import (
     kept_data,
     outcome_data,
     outcomes_data,
+    put_off_data,
     report_to_control,
     unknown_data,
 )
@@ -53,9 +54,22 @@ _READ_AHEAD = 8
 _FIRST_READ = 100
 
 
+_ASKED_AGAIN_MS = 10_000
+"""What was queued longer ago is not sent before its receiver's wishes are looked at again."""
+MayGo = Callable[[Delivery, int], bool]
+"""Whether a delivery may be sent at this time, by the receiver's privacy policies of now; may
+block.
+"""
+
+
 def never_decided(_message: str, _peer: str) -> bool:
     """Everything that waits is still to be sent."""
     return False
+
+
+def always(_delivery: Delivery, _now_ms: int) -> bool:
+    """Everything may be sent at any time."""
+    return True
 
 
 class Dispatch:
@@ -71,14 +85,16 @@ class Dispatch:
         settings: DispatchSettings = DEFAULT_SETTINGS,
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
+        may_go: MayGo = always,
     ) -> None:
         """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
-        says that nothing more is to be sent of it to the peer; asked right before sending.
+        says that nothing more is to be sent of it to the peer; asked right before sending. `may_go`
+        is asked of what had to wait, behind a slow medium or while nothing ran.
         """
         self.adapter = adapter
         self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
         self._channels, self._records, self._clock = channels, records, clock
-        self._settings, self._is_decided = settings, is_decided
+        self._settings, self._is_decided, self._may_go = settings, is_decided, may_go
         self._report = report or report_to_control(channels, clock)
         self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
         self._returned = Returned(channels, records, self.reader, (self.channel,))
@@ -228,7 +244,7 @@ class Dispatch:
         told while the next ones are sent.
         """
         await self._say_unknown(taken)
-        wanted, unwanted = self._sort_out(taken)
+        wanted, unwanted = self._sort_out(taken, await self._put_off(taken))
         if unwanted:
             self._book.end(list(unwanted.values()), list(unwanted))
         if not wanted:
@@ -238,7 +254,29 @@ class Dispatch:
         outcomes = await self._sending.send(deliveries)
         self._book.end(outcomes_data(deliveries, outcomes, positions), positions)
 
-    def _sort_out(self, taken: Sequence[Waiting]) -> tuple[list[Waiting], dict[int, OutcomeData]]:
+    async def _put_off(self, taken: Sequence[Waiting]) -> Collection[int]:
+        """The positions of what has waited so long that quiet hours began meanwhile. A plain one is
+        of somebody without any, and an action is done at any hour.
+        """
+        now_ms = self._clock.now_ms()
+        waited = [
+            entry
+            for entry in taken
+            if abs(now_ms - entry.delivery.queued) >= _ASKED_AGAIN_MS
+            and not entry.delivery.plain
+            and entry.delivery.effect is None
+        ]
+        if not waited or self._may_go is always:
+            return ()
+
+        def ask() -> set[int]:
+            return {one.position for one in waited if not self._may_go(one.delivery, now_ms)}
+
+        return await run_aside(ask)
+
+    def _sort_out(
+        self, taken: Sequence[Waiting], put_off: Collection[int]
+    ) -> tuple[list[Waiting], dict[int, OutcomeData]]:
         """What is to be sent, and by position what became of that which is not."""
         now_ms, is_decided = self._clock.now_ms(), self._is_decided
         wanted: list[Waiting] = []
@@ -252,6 +290,8 @@ class Dispatch:
                 unwanted[entry.position] = dropped_data(delivery, entry.position)
             elif fault := _fault(entry, now_ms):
                 unwanted[entry.position] = outcome_data(delivery, fault, entry.position)
+            elif entry.position in put_off:
+                unwanted[entry.position] = put_off_data(delivery, entry.position)
             else:
                 wanted.append(entry)
         return wanted, unwanted
@@ -293,7 +333,7 @@ class Dispatch:
             entry = Waiting(stored.position, Delivery.from_event(stored.event))
         except InvalidInput as error:
             return error.message
-        _, unwanted = self._sort_out([entry])
+        _, unwanted = self._sort_out([entry], await self._put_off([entry]))
         data = list(unwanted.values())
         if not unwanted:
             (outcome,) = await self._sending.send([entry.delivery])

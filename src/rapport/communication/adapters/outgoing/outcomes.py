@@ -93,6 +93,11 @@ def dropped_data(delivery: Delivery, position: int = 0) -> OutcomeData:
     return _data(delivery, "dropped", DECIDED, False, position, 0)
 
 
+def put_off_data(delivery: Delivery, position: int = 0) -> OutcomeData:
+    """An attempt that was not made, since its receiver may not want it at this hour."""
+    return _data(delivery, "put_off", "", False, position, 0)
+
+
 def kept_data(
     delivery: Delivery, position: int, state: OutcomeState, reason: str, retry: bool
 ) -> OutcomeData:

@@ -18,7 +18,7 @@ import msgspec
 from rapport.channel.channel import Channels
 from rapport.communication.adapters.absent import AbsentAdapter, ElsewhereAdapter
 from rapport.communication.adapters.base import OutputAdapter, declared
-from rapport.communication.adapters.outgoing.dispatch import Dispatch, never_decided
+from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always, never_decided
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
     DispatchSettings,
@@ -92,6 +92,7 @@ class Outputs:
         *,
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
+        may_go: MayGo = always,
         settings: Mapping[str, DispatchSettings] = NO_SETTINGS,
         idle_ms: int = IDLE_MS,
         shared: bool = False,
@@ -109,6 +110,7 @@ class Outputs:
             clock=clock,
             report=report,
             is_decided=is_decided,
+            may_go=may_go,
         )
         self._served: dict[str, _Served] = {}
         self._absent: dict[str, Dispatch] = {}

@@ -1,0 +1,45 @@
+"""Which files of a folder a look takes: what it cannot get rid of keeps nothing back. Pure. [CO-5,
+CO-16]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rapport.communication.adapters.files.file_messages import SeenFile, unchanged
+
+_SHARE = 10
+"""Of a look, one part in so many is for files that were tried before."""
+
+
+class LookOrder:
+    """The memory of one input about files that still lie there; no longer than they do. A file that
+    was changed since is another one, and a restart begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._tried: dict[SeenFile, None] = {}
+        self._left: set[SeenFile] = set()
+
+    def next(self, before: list[SeenFile], now: list[SeenFile], most: int) -> list[SeenFile]:
+        """At most `most` complete files: new ones in the order of their change, and those that were
+        tried before, the one whose turn is longest ago first.
+        """
+        there = set(now)
+        self._left &= there
+        self._tried = {file: None for file in self._tried if file in there}
+        complete = [file for file in unchanged(before, now) if file not in self._left]
+        new = [file for file in complete if file not in self._tried]
+        known = set(complete)
+        again = [file for file in self._tried if file in known]
+        room = min(len(again), max(most // _SHARE, most - len(new)))
+        return new[: most - room] + again[:room]
+
+    def tried(self, file: SeenFile) -> None:
+        """It had its turn: while it lies there others go first."""
+        self._tried.pop(file, None)
+        self._tried[file] = None
+
+    def leave(self, files: Iterable[SeenFile]) -> None:
+        """They are dealt with and cannot be taken away: as they are, they are left alone."""
+        self._left.update(files)

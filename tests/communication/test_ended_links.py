@@ -1,0 +1,72 @@
+"""Links to inboxes that count no more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rapport.channel.backends.memory import open_memory
+from rapport.communication.arriving.ended_links import EndedLinks
+from rapport.communication.arriving.inbox_links import LONGEST_DAYS, inbox_token, is_inbox_token
+from rapport.communication.sessions.authenticating import Authenticating
+from rapport.communication.sessions.logins import Logins
+from rapport.communication.sessions.passwords import Passwords
+from rapport.communication.sessions.sessions import Sessions
+from rapport.kernel.clock import ManualClock
+
+DAY = 86_400_000
+SECRET = b"s" * 32
+
+
+def test_ending_links_ends_those_that_were_made_before_for_as_long_as_links_last():
+    async def scenario():
+        clock = ManualClock(1_772_452_800_000)
+        records = open_memory(clock).records
+        links = EndedLinks(records, clock)
+        until_ms = clock.now_ms() + LONGEST_DAYS * DAY
+
+        async def is_good(token: str) -> bool:
+            edition = await links.edition("ana")
+            return is_inbox_token(SECRET, "ana", token, clock.now_ms(), edition)
+
+        first = inbox_token(SECRET, "ana", until_ms, await links.begin("ana"))
+        assert await is_good(first)
+        assert await links.peers() == ["ana"]
+        await links.end("ana")
+        assert not await is_good(first)
+        assert await links.peers() == []  # nothing of them counts: nobody has to be looked for
+        second = inbox_token(SECRET, "ana", until_ms, await links.begin("ana"))
+        assert await is_good(second)
+        assert second != first
+        assert await EndedLinks(records, clock).peers() == ["ana"]
+        clock.set_ms(until_ms - 1)
+        assert await links.peers() == ["ana"]
+        assert not await is_good(first)
+        clock.set_ms(until_ms + 2 * DAY)
+        assert await links.peers() == []
+        assert not records.find("inbox.links")
+        assert not await is_good(first)  # it is over
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "left"])
+def test_the_links_of_who_left_while_nothing_ran_end_at_the_next_look(stays):
+    async def scenario():
+        clock = ManualClock(1_772_452_800_000)
+        channels = open_memory(clock)
+        records, names = channels.records, {"ana"} if stays else set()
+        links = EndedLinks(records, clock)
+        passwords = Passwords(records)
+        door = Authenticating(channels, records, clock, Sessions(records, clock), passwords.check)
+        door.after_ending.append(links.end)
+        Logins(passwords, door, names.__contains__, others=links.peers)
+        before = await links.begin("ana")
+        for _ in range(2):
+            await door.forget_old()
+        assert (await links.edition("ana") == before) is stays
+        told = [one.event.type for one in await channels.channel("auth").read_after(0)]
+        assert told == ([] if stays else ["rapport.auth.ended"])  # once
+
+    asyncio.run(scenario())

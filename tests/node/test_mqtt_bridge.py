@@ -1,0 +1,60 @@
+"""What a bridge stores of what its broker tells again. [CH-12]"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.mqtt.client import Arrived
+from rapport.channel.mqtt.declare import Bridge, Incoming
+from rapport.channel.mqtt.mapping import Packet
+from rapport.core.event import Event
+from rapport.kernel.clock import ManualClock
+from rapport.node.mqtt.bridge import RunningBridge
+
+
+def test_a_retained_state_is_stored_when_it_is_not_what_the_topic_said_last():
+    """ON is retained, OFF is heard, ON is set while the bridge is away; then nothing changes."""
+
+    async def scenario():
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+
+        async def append(channel: str, events: Sequence[Event]):
+            return await channels.channel(channel).append(list(events))
+
+        declared = Bridge(
+            name="hall",
+            host="h",
+            port=1883,
+            incoming=(Incoming(topic="lamps/#", source="lamps", channel="raw.lamps"),),
+        )
+        bridge = RunningBridge(declared, "", "site", channels, append, clock)
+        recent = {"raw.lamps": deque(maxlen=100)}
+
+        async def hear(*packets: Packet) -> None:
+            await bridge._store([Arrived(one, 1) for one in packets], recent)
+
+        on = Packet(topic="lamps/1", payload=b'"ON"', number=1, retained=True)
+        off = Packet(topic="lamps/1", payload=b'"OFF"', number=2)
+        other = Packet(topic="lamps/2", payload=b'"ON"', number=3, retained=True)
+        await hear(on, other)
+        await hear(off)
+        await hear(on, other)
+        recent["raw.lamps"] = await bridge._recent("raw.lamps")  # as after a restart
+        await hear(on, other)
+        await hear(off, on)  # in one batch
+        stored = await channels.channel("raw.lamps").read_after(0, limit=100)
+        said = [(one.event.subject, one.event.payload()) for one in stored]
+        assert said == [
+            ("lamps/1", "ON"),
+            ("lamps/2", "ON"),
+            ("lamps/1", "OFF"),
+            ("lamps/1", "ON"),
+            ("lamps/1", "OFF"),
+            ("lamps/1", "ON"),
+        ]
+
+    asyncio.run(scenario())
