@@ -176,6 +176,7 @@ class Side:
         return batches
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_foreseen_sets_are_those_that_reading_gives(

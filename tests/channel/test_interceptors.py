@@ -14,15 +14,25 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.channel import Appended
+from rapport.channel.dead.office import DeadLetterOffice, Wanted
+from rapport.channel.dead.replay import open_again
 from rapport.channel.guarantees import GUARANTEES, NOTHING, serve_with
 from rapport.channel.intercept.chain import MOST_FAULTS
 from rapport.channel.intercept.interceptor import Declared
 from rapport.channel.intercept.keeping import DROPPED, INTERCEPTED, INTERCEPTORS, SWITCHED_OFF
 from rapport.channel.intercept.kinds import KINDS
+from rapport.channel.reading import serve
 from rapport.channel.requesting.batch import Request
 from rapport.channel.sequences.numbers import Stamp, counted_in, stamped
 from rapport.channel.subscriptions import reader_positions
-from rapport.core.errors import DuplicateName, InvalidInput, NotAllowed, UnknownName, Unsupported
+from rapport.core.errors import (
+    ChannelUnavailable,
+    DuplicateName,
+    InvalidInput,
+    NotAllowed,
+    UnknownName,
+    Unsupported,
+)
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import SystemClock
 
@@ -472,6 +482,165 @@ def test_a_kept_one_that_cannot_be_made_is_shown_and_can_be_removed(tmp_path):
         assert chain.listed() == []
         assert reader_positions(channels.records, "c") == {}
         await chain.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+async def with_a_rule_that_cannot_be_made(tmp_path) -> None:
+    """Leaves a kept rule of delivery behind, of a kind that is no longer installed."""
+    channels = open_embedded(tmp_path, SystemClock())
+    await channels.channel("c").append([*events(1, 2), *events(3, 3, type="secret")])
+    await channels.channel("d").append(events(1, 1))
+    await channels.interceptors.start()
+    await channels.interceptors.declare(
+        "hide", "c", "drop", {"where": "type = 'secret'"}, at="delivery"
+    )
+    await channels.interceptors.stop()
+    kept = channels.records.get(INTERCEPTORS, "hide")
+    unknown = msgspec.structs.replace(msgspec.msgpack.decode(kept, type=Declared), kind="gone")
+    channels.records.put(INTERCEPTORS, "hide", msgspec.msgpack.encode(unknown))
+    await channels.close()
+
+
+def test_nothing_is_delivered_where_a_rule_that_may_hide_something_cannot_be_made(tmp_path):
+    async def scenario():
+        await with_a_rule_that_cannot_be_made(tmp_path)
+        channels = open_embedded(tmp_path, SystemClock())
+        chain, source = channels.interceptors, channels.source
+        await chain.start()
+        (shown,) = chain.listed()
+        assert (shown.state, "gone" in shown.last_error) == ("holds back", True)
+        assert channels.may_hide("c")
+        assert not channels.may_hide("d")
+        reader = await channels.subscribe("c", "reader")
+        following = await source.follow("c", Request(query={}, from_start=True), identity="me")
+        followed = await following.next_set()
+        stored = await channels.channel("c").read_after(0)
+        for asked in (
+            reader.next_batch(),
+            source.request("c", Request(query={}), identity="me"),
+            source.request("c", Request(query={}, take=True), identity="me"),
+            source.request("c", Request(query={"type": "t"}), identity="me"),
+            channels.seen_by("me").channel("c").read_after(0),
+            channels.seen_by("me").find_event("3"),
+        ):
+            with pytest.raises(ChannelUnavailable) as refused:
+                await asked
+            assert refused.value.code == "interceptor.missing"
+            assert "intercept remove hide" in refused.value.hint
+        with pytest.raises(ChannelUnavailable):
+            following.given(followed)
+        with pytest.raises(ChannelUnavailable):
+            channels.delivered("c", "me", stored)
+        batch = await source.request("d", Request(query={}), identity="me")
+        assert len(batch.events) == 1
+        await channels.channel("c").append(events(4, 4))  # what comes in is kept
+
+        await chain.remove("hide")
+        given = await reader.next_batch()
+        assert [one.event.id for one in given] == ["1", "2", "3", "4"]
+        assert len((await source.request("c", Request(query={}), identity="me")).events) == 4
+        await chain.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_rule_that_can_be_made_again_goes_on_hiding(tmp_path):
+    async def scenario():
+        await with_a_rule_that_cannot_be_made(tmp_path)
+        channels = open_embedded(tmp_path, SystemClock())
+        await channels.interceptors.start()
+        (standing,) = channels.interceptors.chain("c")
+        standing.declared = msgspec.structs.replace(standing.declared, kind="drop")
+        assert (await channels.interceptors.switch_on("hide")).state == "on"
+        reader = await channels.subscribe("c", "reader")
+        assert [one.event.id for one in await reader.next_batch()] == ["1", "2"]
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_plug_in_that_raises_while_it_is_made_does_not_keep_channels_from_opening(tmp_path):
+    def broken(_settings, _workshop):
+        raise ImportError("no module named x")
+
+    async def scenario():
+        await with_a_rule_that_cannot_be_made(tmp_path)
+        channels = open_embedded(tmp_path, SystemClock())
+        await channels.interceptors.start()
+        (shown,) = channels.interceptors.listed()
+        assert (shown.state, "no module named x" in shown.last_error) == ("holds back", True)
+        await channels.interceptors.stop()
+        await channels.close()
+
+    KINDS.add("interceptors", "gone", broken)
+    try:
+        play(scenario)
+    finally:
+        del KINDS._group("interceptors")["gone"]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_readers_wait_while_a_rule_is_missing_and_lose_nothing(tmp_path, guarantee, monkeypatch):
+    monkeypatch.setattr("rapport.channel.intercept.interceptors._HELD_BACK_SECONDS", 0.001)
+    got: list[str] = []
+
+    async def handle(stored, _state):
+        got.append(stored.event.id)
+        return NOTHING
+
+    async def scenario():
+        await with_a_rule_that_cannot_be_made(tmp_path)
+        clock = SystemClock()
+        channels = open_embedded(tmp_path, clock)
+        await channels.interceptors.start()
+        serving = asyncio.create_task(serve_with(guarantee, channels, "c", "r", handle, clock))
+        await clock.sleep(50)
+        assert got == []
+        await channels.interceptors.remove("hide")
+        while len(got) < 3:
+            assert not serving.done()
+            await clock.sleep(1)
+        assert got == ["1", "2", "3"]
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        await channels.interceptors.stop()
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_dead_letter_comes_back_as_its_reader_is_given_it(channels_of):
+    """Not as it is stored: an interceptor may have changed it for this reader."""
+    got: list[bytes] = []
+
+    async def handle(batch):
+        got.append(batch[0].event.data)
+        if len(got) <= 3:
+            raise ValueError("not yet")
+
+    async def scenario():
+        channels, clock = channels_of(), SystemClock()
+        channels.interceptors.add("c", Marks("x"), at="delivery")
+        await channels.channel("c").append(events(1, 1))
+        serving = asyncio.create_task(serve(channels, "c", "r", handle, clock))
+        await until_last(channels, "dead_letters", 1)
+        office = DeadLetterOffice(channels, clock)
+        await office.replay(Wanted(reader="r"))
+        while len(got) < 4:
+            await clock.sleep(1)
+        assert got == [b'{"n":1}<r'] * 4
+        while (await office.letters(Wanted(reader="r", state="")))[0].state != "replayed":
+            await clock.sleep(1)
+        await channels.apply([open_again((await office.letters(Wanted(state="")))[0].id)])
+        await office.replay(Wanted(reader="r"), republish=True)
+        stored = await channels.channel("c").read_after(0)
+        assert [one.event.data for one in stored] == [b'{"n":1}'] * 2
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
         await channels.close()
 
     play(scenario)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rapport.channel.agents import direct_marks
+from rapport.channel.agents.direct_sink import MOST_BODY_BYTES
 from rapport.client import DirectSink, Event, Publisher, PublisherSettings
 from rapport.core.errors import InvalidInput, StoreUnavailable
 
@@ -133,3 +134,10 @@ def test_a_sink_open_to_others_needs_a_token_and_a_directory_of_its_own(tmp_path
         port = int(first.url.rpartition(":")[2])
         with pytest.raises(StoreUnavailable, match="cannot listen"):
             DirectSink(tmp_path / "other", print, channel="c", port=port)
+
+
+def test_who_sends_too_much_is_told_so_after_sending(tmp_path):
+    """Closing the connection before would look like a program that is away."""
+    with DirectSink(tmp_path / "sink", Program().handle, channel="c") as sink:
+        status, told = post(sink.url, b"x" * (MOST_BODY_BYTES + 1_000_000))
+        assert (status, told["title"]) == (413, "input.too_large")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -145,5 +146,5 @@ class SegmentsAgainstAList(RuleBasedStateMachine):
         assert bool(self.rotten & kept) <= bool(self.store.problems())
 
 
-TestSegmentsAgainstAList = SegmentsAgainstAList.TestCase
+TestSegmentsAgainstAList = pytest.mark.slow(SegmentsAgainstAList.TestCase)
 TestSegmentsAgainstAList.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -32,6 +32,13 @@ class Delivers(Protocol):
         """What a reader is given of events."""
 
 
+def as_given(
+    channels: Channels, name: str, reader: str, events: Sequence[StoredEvent]
+) -> Sequence[StoredEvent]:
+    """What interceptors leave of events for a reader; all of them where channels have none."""
+    return channels.delivered(name, reader, events) if isinstance(channels, Delivers) else events
+
+
 class DeliveringChannels(Channels, Delivers, Protocol):
     """Channels with interceptors around delivery."""
 

@@ -7,7 +7,7 @@ reader may go on by request where its stream broke, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -19,6 +19,8 @@ from rapport.channel.requesting.selection import Chosen
 from rapport.core.event import StoredEvent
 
 WriteToken = Callable[[Chosen], str]
+GiveOut = Callable[[Chosen], Awaitable[bool]]
+"""Notes durably that messages of a set are given out; False when another reader was faster."""
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class Following:
         *,
         reach: int,
         write_token: WriteToken,
+        give_out: GiveOut,
         first: Followed | None = None,
         handback: str = "",
         has_own_session: bool = True,
@@ -53,7 +56,7 @@ class Following:
         self.has_own_session = has_own_session
         """Whether its tokens differ from those of others that follow the same."""
         self._channel, self._scanner = channel, scanner
-        self._write_token, self._first = write_token, first
+        self._write_token, self._give_out, self._first = write_token, give_out, first
 
     @property
     def is_over(self) -> bool:
@@ -71,6 +74,8 @@ class Following:
             return first
         while not self.is_over:
             chosen = await self._scanner.choose(self.query, self.limits, self.reach)
+            if chosen.events and not await self._give_out(chosen):
+                continue  # then there are fewer to choose from
             self.reach = chosen.reach
             if chosen.events:
                 return Followed(chosen)

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from rapport.channel.channel import Channels, Subscription
-from rapport.channel.delivering import Delivers
+from rapport.channel.delivering import as_given
 from rapport.channel.reading import Care
 from rapport.core.errors import ChannelUnavailable, UnknownName
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
@@ -162,6 +162,13 @@ class _Loosely:
         if effect.state is not None:
             self.state = effect.state
 
+    async def _wait_out(self, error: ChannelUnavailable) -> None:
+        """Pauses as long as the error asks; raises it when the channels are closed."""
+        if error.code == "channel.closed":
+            raise error
+        _log.warning("reader waits", reader=self._reader, error=error.message)
+        await self._clock.sleep(error.retry_after_seconds * 1000)
+
 
 class _BestEffort(_Loosely):
     """No cursor: a new start begins anew; whoever is too slow misses some."""
@@ -175,17 +182,15 @@ class _BestEffort(_Loosely):
             if behind > MOST_BEHIND:
                 position = source.last_position() - min(limit, MOST_BEHIND)
                 _log.warning("reader skips", reader=self._reader, channel=self._channel, of=behind)
-            read = await source.read_after(position, limit=limit)
+            try:
+                read = await source.read_after(position, limit=limit)
+                given = as_given(self._channels, self._channel, self._reader, read)
+            except ChannelUnavailable as error:
+                await self._wait_out(error)
+                continue
             position = read[-1].position if read else position
-            for stored in self._given(read):
+            for stored in given:
                 await self.handle(stored)
-
-    def _given(self, read: Sequence[StoredEvent]) -> Sequence[StoredEvent]:
-        """What interceptors leave of it, as for every other reader."""
-        channels = self._channels
-        if not isinstance(channels, Delivers):
-            return read
-        return channels.delivered(self._channel, self._reader, read)
 
 
 class _AtMostOnce(_Loosely):
@@ -201,7 +206,11 @@ class _AtMostOnce(_Loosely):
     async def run(self, limit: int) -> None:
         """Follows the channel until cancelled; the state is saved with the next commit."""
         while True:
-            batch = await self._subscription.next_batch(limit=limit)
+            try:
+                batch = await self._subscription.next_batch(limit=limit)
+            except ChannelUnavailable as error:
+                await self._wait_out(error)
+                continue
             while not await self._commit(batch[-1].position):
                 continue
             for stored in batch:
@@ -211,8 +220,6 @@ class _AtMostOnce(_Loosely):
         try:
             await self._subscription.commit(position, self.state)
         except ChannelUnavailable as error:
-            if error.code == "channel.closed":
-                raise
-            await self._clock.sleep(error.retry_after_seconds * 1000)
+            await self._wait_out(error)
             return False
         return True

@@ -102,9 +102,10 @@ class LoggedSubscription:
         while await self._source.wait_after(self._handed_out, timeout_ms=timeout_ms):
             batch = await self._source.read_after(self._handed_out, limit=limit)
             if batch:
+                # First, as it may be refused: then the same events are read the next time.
+                given = batch if self._deliver is None else self._deliver(batch)
                 self._note_skipped(batch)
                 self._handed_out = batch[-1].position
-                given = batch if self._deliver is None else self._deliver(batch)
                 if given:
                     self._given = given[-1].position
                     return given

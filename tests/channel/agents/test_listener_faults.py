@@ -41,6 +41,8 @@ class World:
         self.count = 0
         self.dead = False
         self.names: list[str] = []
+        self.changed = threading.Condition()
+        """Told of a death and of every result: who waits for either need not wait for long."""
         self._guard = threading.Lock()
 
     def step(self, name: str) -> bool:
@@ -51,10 +53,12 @@ class World:
             self.count += 1
             self.names.append(name)
             here = self.count == self.at
-            if here and self.fault == "killed":
-                self.dead = True
-                raise Killed("dead")
-            return here
+            if not (here and self.fault == "killed"):
+                return here
+            self.dead = True
+        with self.changed:
+            self.changed.notify_all()
+        raise Killed("dead")
 
     def answer(self, _request: Request, truth: Callable[[], Answer]) -> Answer:
         try:
@@ -73,7 +77,6 @@ class Program:
         self.world, self.source, self.directory = world, source, directory
         self.results: list[int] = []
         self.runs: list[list[int]] = []
-        self.enough = threading.Condition()
 
     def run_until_done(self) -> None:
         while len(set(self.results)) < EVENTS:
@@ -107,8 +110,10 @@ class Program:
             self.world.step("pulled")
 
     def wait_for(self, count: int) -> None:
-        with self.enough:
-            self.enough.wait_for(lambda: self.world.dead or len(set(self.results)) >= count, 10)
+        with self.world.changed:
+            self.world.changed.wait_for(
+                lambda: self.world.dead or len(set(self.results)) >= count, 10
+            )
         if self.world.dead:
             raise Killed("dead")
 
@@ -120,8 +125,8 @@ class Program:
             self.world.step("result written")
             self.done(received)
         finally:
-            with self.enough:
-                self.enough.notify_all()
+            with self.world.changed:
+                self.world.changed.notify_all()
 
     def done(self, received: ReceivedEvent) -> None:
         """What the program does to acknowledge."""

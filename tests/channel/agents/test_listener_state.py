@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -340,5 +341,5 @@ class Interleavings(RuleBasedStateMachine):
             assert self.effect == list(range(1, self.source.last + 1))
 
 
-TestInterleavings = Interleavings.TestCase
+TestInterleavings = pytest.mark.slow(Interleavings.TestCase)
 TestInterleavings.settings = settings(max_examples=120, stateful_step_count=40)

@@ -161,6 +161,7 @@ async def all_batches(
     return batches
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_answers_are_the_same_with_and_without_an_index(

@@ -144,3 +144,99 @@ def test_a_channel_may_give_everything_out_once(open_channels, clock):
         await channels.close()
 
     play(scenario)
+
+
+async def heard(following) -> list[str]:
+    found: list[str] = []
+    while (followed := await following.next_set(wait_ms=0)) is not None:
+        found += [stored.event.id for stored in following.given(followed)]
+    return found
+
+
+async def listen(channels, identity: str, **asked):
+    return await channels.source.follow("c", Request(query={}, **asked), identity=identity)
+
+
+def test_all_who_listen_get_what_is_given_out_once_and_nobody_who_comes_later(open_channels):
+    async def scenario():
+        channels = open_channels()
+        mine, yours = await listen(channels, "me"), await listen(channels, "you")
+        alike = await listen(channels, "me")  # as another page of the same person
+        await channels.channel("c").append([*events(1, 2, ttlms="0"), *events(3, 3)])
+        assert await heard(mine) == await heard(yours) == await heard(alike) == ["1", "2", "3"]
+        late = await listen(channels, "late")
+        assert await heard(late) == ["3"]
+        assert ids(await ask(channels, "late", query={})) == ["3"]
+        await channels.channel("c").append(events(4, 4, ttlms="0"))
+        assert [await heard(one) for one in (late, mine)] == [["4"], ["4"]]
+        await channels.close()
+
+    play(scenario)
+
+
+def test_what_waited_for_somebody_is_given_to_the_first_stream_that_comes(open_channels):
+    async def scenario():
+        channels = open_channels(ttl_ms=0)
+        await channels.channel("c").append(events(1, 5))
+        first, second = await listen(channels, "a", max_messages=2), await listen(channels, "b")
+        followed = await first.next_set()
+        assert [stored.event.id for stored in followed.chosen.events] == ["1", "2"]
+        token, _following = first.tokens(followed)
+        assert await heard(second) == ["3", "4", "5"]
+        assert await heard(first) == []
+        again = await ask(channels, "a", token=token)  # as after a broken connection
+        assert ids(again) == ["1", "2"]
+        await channels.close()
+
+    play(scenario)
+
+
+def test_a_stream_that_begins_with_a_token_gives_its_set_out(open_channels):
+    async def scenario():
+        channels = open_channels(ttl_ms=0)
+        await channels.channel("c").append(events(1, 4))
+        asked = await ask(channels, query={}, max_messages=2)
+        stream = await channels.source.follow("c", Request(token=asked.next_token), identity="me")
+        assert await heard(stream) == ["3", "4"]
+        assert ids(await ask(channels, "you", query={})) == []
+        again = await channels.source.follow("c", Request(token=asked.next_token), identity="me")
+        assert await heard(again) == ["3", "4"]  # the same token, the same messages
+        await channels.close()
+
+    play(scenario)
+
+
+def test_what_a_request_got_is_heard_by_who_listened_and_outlives_a_restart(tmp_path, clock):
+    async def scenario():
+        channels = open_embedded(tmp_path, clock)
+        listening = await listen(channels, "you")
+        await channels.channel("c").append([*events(1, 1, ttlms="0"), *events(2, 2)])
+        assert ids(await ask(channels, query={})) == ["1", "2"]
+        assert await heard(listening) == ["1", "2"]
+        await channels.close()
+        channels = open_embedded(tmp_path, clock)
+        assert await heard(await listen(channels, "you")) == ["2"]
+        stored = await channels.channel("c").read_after(0)
+        left = await channels.source.not_given_out("c", stored)
+        assert [one.event.id for one in left] == ["2"]
+        await channels.close()
+
+    play(scenario)
+
+
+def test_streams_at_the_same_time_share_out_what_waited(open_channels):
+    """Whoever was faster has it: nothing is heard twice by who came later, and nothing is lost."""
+
+    async def scenario():
+        channels = open_channels()
+        sent = [events(n, n, **({"ttlms": "0"} if n % 3 else {}))[0] for n in range(1, 61)]
+        await channels.channel("c").append(sent)
+        streams = [await listen(channels, f"r{n}", max_messages=7) for n in range(4)]
+        found = await asyncio.gather(*(heard(one) for one in streams))
+        once = sorted(int(id) for each in found for id in each if int(id) % 3)
+        assert once == [n for n in range(1, 61) if n % 3]
+        for each in found:
+            assert [id for id in each if not int(id) % 3] == [str(n) for n in range(3, 61, 3)]
+        await channels.close()
+
+    play(scenario)

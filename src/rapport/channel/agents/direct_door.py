@@ -9,6 +9,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -40,6 +41,11 @@ class Posted(msgspec.Struct, frozen=True):
 
 Answer = Callable[[Posted], bytes]
 """The JSON that answers a request; raises RapportError for a refusal."""
+_MOST_THROWN_AWAY = 128 * 1024 * 1024
+"""Of a body that is too large."""
+_THROW_AWAY_SECONDS = 5.0
+"""How long to wait for the next part of it."""
+_PART_BYTES = 64 * 1024
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -122,7 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             raise InvalidInput("the request has no length", code="http.no_length")
         if int(length[:18]) > self.server.most_bytes:
-            self.close_connection = True  # the body is not read, so nothing may follow it
+            self.close_connection = True  # the body is not taken, so nothing may follow it
+            self._throw_away(int(length[:18]))
             raise TooLarge(
                 f"the request has {length[:18]} bytes; {self.server.most_bytes} are allowed"
             )
@@ -133,6 +140,16 @@ class _Handler(BaseHTTPRequestHandler):
             token=token if scheme.lower() == "bearer" else "",
             from_a_page="Origin" in self.headers,
         )
+
+    def _throw_away(self, length: int) -> None:
+        """Reads a body that is not wanted, as far as it is bearable: who sends it looks for an
+        answer only afterwards, and would see nothing but a broken connection before.
+        """
+        left = min(length, _MOST_THROWN_AWAY)
+        self.connection.settimeout(_THROW_AWAY_SECONDS)
+        with suppress(TimeoutError):  # then it is answered now
+            while left > 0 and (part := self.rfile.read(min(left, _PART_BYTES))):
+                left -= len(part)
 
     def _refuse(self, error: RapportError) -> None:
         headers = {"Content-Type": "application/problem+json"}

@@ -165,7 +165,7 @@ class DeadLetterOffice:
 
     async def _republish(self, letters: Sequence[Letter]) -> None:
         for letter in letters:
-            stored = await event_of(self._channels, _replay(letter, 0))
+            stored = await event_of(self._channels, _replay(letter, 0), as_stored=True)
             if stored is None:
                 raise Conflict(
                     f"the event of the dead letter {letter.id} is in no log any more",

@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.dead.letters import DEAD_LETTERS, buried_event
+from rapport.channel.delivering import as_given
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.store.base import Change, Delete, Put, RecordStore
@@ -101,11 +102,18 @@ def letter_note(
     )
 
 
-async def event_of(channels: Channels, replay: Replay) -> StoredEvent | None:
-    """The event as it stands in its channel, else as it was buried; None when it is nowhere."""
+async def event_of(
+    channels: Channels, replay: Replay, *, as_stored: bool = False
+) -> StoredEvent | None:
+    """The event as its reader is given it from its channel (or as it is stored there), else as it
+    was buried; None when it is nowhere, or hidden from the reader by now.
+    """
     found = await channels.channel(replay.channel).read_after(replay.position - 1, limit=1)
     if found and found[0].position == replay.position:
-        return found[0]
+        if as_stored:
+            return found[0]
+        given = as_given(channels, replay.channel, replay.reader, found)
+        return given[0] if given else None
     letters = await channels.channel(DEAD_LETTERS).read_after(replay.letter_position - 1, limit=1)
     if not letters or letters[0].event.id != replay.letter:
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from rapport.channel.channel import Channel
 from rapport.channel.delivering import Delivery
 from rapport.channel.finding.paging import Pages, fetch
@@ -20,6 +22,20 @@ from rapport.kernel.tasks import first_of
 _PAGE = 1_000
 
 
+class Listening(msgspec.Struct, frozen=True):
+    """What a stream is given though it was given out to others before: whatever is given out once
+    and came while the stream was there.
+    """
+
+    since: int
+    """The last position when it began."""
+    is_once: Callable[[StoredEvent], bool]
+
+    def hears(self, stored: StoredEvent) -> bool:
+        """Whether it was there in time."""
+        return stored.position > self.since and self.is_once(stored)
+
+
 class Scanner:
     """One channel as one request sees it: without what was taken, and through interceptors."""
 
@@ -32,11 +48,14 @@ class Scanner:
         closing: asyncio.Event | None = None,
         delivery: Delivery | None = None,
         refresh: Callable[[], Awaitable[object]] | None = None,
+        listening: Listening | None = None,
     ) -> None:
-        """`refresh` makes known what was taken elsewhere, before each set."""
+        """`refresh` makes known what was taken elsewhere, before each set; `listening` is for who
+        follows.
+        """
         self._channel, self._clock, self._taken = channel, clock, taken
         self.delivery, self._refresh = delivery or Delivery(), refresh
-        self._closing = closing
+        self._closing, self._listening = closing, listening
         self._pages: Pages | None = None
 
     async def choose(
@@ -50,7 +69,7 @@ class Scanner:
         query = self.delivery.seen(query)
         selection = Selection(query, limits, after, self._is_taken())
         last, pages = self._last(query), self._pages_of(query)
-        selection.skip_to(min(self._taken.skip(selection.reach), last))
+        selection.skip_to(min(self._skip(selection.reach), last))
         while not selection.is_full and selection.reach < last:
             page = await pages.after(
                 selection.reach, last, wanted=selection.wanted, reads_ahead=reads_ahead
@@ -91,8 +110,7 @@ class Scanner:
         if limits.time_range_ms or not is_small or after >= last:
             return None
         found = await self._pages_of(query).certain_after(after, last, wanted=limits.messages)
-        is_taken = self._is_taken()
-        if not found or (is_taken is not None and any(is_taken(position) for position in found)):
+        if not found or any(map(self._taken.holds, found)):
             return None
         return Chosen((), found[0] - 1, found[-1], found[-1], at_end=False, unread=len(found))
 
@@ -146,8 +164,20 @@ class Scanner:
         last = self._channel.last_position()
         return last if query.bounds.last is None else min(last, query.bounds.last)
 
+    def _skip(self, reach: int) -> int:
+        """Where to begin to look, past what was taken and is not for this reader either."""
+        skipped = self._taken.skip(reach)
+        if self._listening is None or skipped <= self._listening.since:
+            return skipped
+        return max(reach, self._listening.since)
+
     def _is_taken(self) -> IsTaken | None:
-        return None if self._taken.is_untouched() else self._taken.holds
+        taken, listening = self._taken, self._listening
+        if taken.is_untouched():
+            return None
+        if listening is None:
+            return lambda stored: taken.holds(stored.position)
+        return lambda stored: taken.holds(stored.position) and not listening.hears(stored)
 
     def _is_closing(self) -> bool:
         return self._closing is not None and self._closing.is_set()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ from rapport.core.codec import to_cloudevent
 from rapport.core.errors import ChannelUnavailable
 from rapport.core.event import CAUSE, Event, StoredEvent, cause_text, make_event
 from rapport.core.ids import content_id
+from rapport.kernel.own_thread import in_own_thread
 
 _TIMEOUT_SECONDS = 10
 _SOURCE = "rapport.channel"
@@ -81,7 +82,7 @@ class HttpTarget:
     async def append(self, events: Sequence[Event]) -> object:
         """See Target."""
         body = msgspec.json.encode([to_cloudevent(event) for event in events])
-        status = await asyncio.to_thread(self._post, body)
+        status = await in_own_thread(partial(self._post, body), name="forwarding")
         if not 200 <= status < 300:
             raise self._refused(f"it answered {status}")
         return status

@@ -45,7 +45,8 @@ class FollowingInterceptor(Protocol):
 
 class Missing:
     """Stands for one that is kept and cannot be made: its plug-in is not installed, or what it
-    names is gone. Does nothing, and is off.
+    names is gone. Around append it does nothing, and is off; around delivery nothing is given out
+    until it is made or removed, as nobody knows what it would hide.
     """
 
 
@@ -81,6 +82,11 @@ class Standing(msgspec.Struct):
     is_off: bool = False
     """Switched off after too many faults in a row."""
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether it is a rule of delivery that cannot be made: nothing passes without it."""
+        return self.declared.at == "delivery" and isinstance(self.interceptor, Missing)
+
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """An interceptor as a door shows it."""
@@ -91,7 +97,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     at: At
     settings: dict[str, Any]
     is_kept: bool
-    state: Literal["on", "off"]
+    state: Literal["on", "off", "holds back"]
+    """`holds back`: it cannot be made, and nothing is delivered without it."""
     seen: int
     changed: int
     dropped: int
@@ -109,7 +116,7 @@ def shown(standing: Standing) -> Shown:
         at=declared.at,
         settings=declared.settings,
         is_kept=standing.is_kept,
-        state="off" if standing.is_off else "on",
+        state="holds back" if standing.holds_back else "off" if standing.is_off else "on",
         seen=standing.seen,
         changed=standing.changed,
         dropped=standing.dropped,

@@ -41,7 +41,13 @@ from rapport.channel.intercept.keeping import (
 )
 from rapport.channel.intercept.kinds import Workshop, make_interceptor
 from rapport.channel.reserved import READER_PREFIX
-from rapport.core.errors import DuplicateName, InvalidInput, RapportError, UnknownName
+from rapport.core.errors import (
+    ChannelUnavailable,
+    DuplicateName,
+    InvalidInput,
+    RapportError,
+    UnknownName,
+)
 from rapport.core.event import Event, StoredEvent
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.clock import Clock
@@ -49,6 +55,9 @@ from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
 
 _log = get_logger(__name__)
+
+_HELD_BACK_SECONDS = 5.0
+"""When to ask again where a rule is missing: somebody has to do something about it first."""
 
 
 class InterceptedChannels(Channels, KeepsRecords, Protocol):
@@ -212,10 +221,16 @@ class Interceptors:
         except RapportError as error:
             # Its place is kept: once what it needs is there again, nothing was lost. It is shown
             # and can be removed, or retention would wait for its place for ever.
-            self._put(
-                Standing(declared, Missing(), is_kept=True, last_error=error.message, is_off=True)
+            standing = Standing(
+                declared, Missing(), is_kept=True, last_error=error.message, is_off=True
             )
-            _log.error("interceptor left out", name=declared.name, error=error.message)
+            self._put(standing)
+            _log.error(
+                "nothing is delivered" if standing.holds_back else "interceptor left out",
+                name=declared.name,
+                channels=declared.channels,
+                error=error.message,
+            )
 
     async def _forget_orphans(self) -> None:
         known = {reader_of(name) for name in self._standing}
@@ -281,10 +296,15 @@ class Interceptors:
     def deliver(
         self, channel: str, reader: str, events: Sequence[StoredEvent]
     ) -> list[StoredEvent]:
-        """What a reader is given of events."""
+        """What a reader is given of events; raises ChannelUnavailable while a rule that may hide
+        some of them cannot be made.
+        """
         chain = self._delivering(channel)
-        if not chain or reader.startswith(READER_PREFIX):
+        if not chain or not events or reader.startswith(READER_PREFIX):
             return list(events)
+        for standing in chain:
+            if standing.holds_back:
+                raise held_back(channel, standing)
         given, switched_off = pass_delivered(chain, channel, reader, events)
         self._tell_all_off(switched_off)
         return given
@@ -293,7 +313,9 @@ class Interceptors:
 
     def _delivering(self, channel: str) -> list[Standing]:
         return [
-            one for one in self.chain(channel) if one.declared.at == "delivery" and not one.is_off
+            one
+            for one in self.chain(channel)
+            if one.declared.at == "delivery" and (not one.is_off or one.holds_back)
         ]
 
     def _make(self, declared: Declared) -> Interceptor:
@@ -382,6 +404,19 @@ class Interceptors:
             await self._channels.channel(INTERCEPTED).append([event])
 
         self._tasks.start(f"intercept.off.{standing.declared.name}", record)
+
+
+def held_back(channel: str, standing: Standing) -> ChannelUnavailable:
+    """Why readers of a channel get nothing, and what to do about it."""
+    name = standing.declared.name
+    return ChannelUnavailable(
+        f"nothing of {channel!r} is delivered: its rule {name!r} cannot be made "
+        f"({standing.last_error})",
+        retry_after_seconds=_HELD_BACK_SECONDS,
+        code="interceptor.missing",
+        hint=f"give it what it lacks, then: rapport channel intercept on {name}; or do without "
+        f"it: rapport channel intercept remove {name}",
+    )
 
 
 def _as_given(groups: Sequence[tuple[Event, ...]], appended: Appended) -> Appended:

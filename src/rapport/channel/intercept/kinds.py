@@ -18,7 +18,7 @@ from rapport.channel.intercept.interceptor import Interceptor
 from rapport.channel.push.addresses import check_address
 from rapport.channel.query.compiler import Matches
 from rapport.channel.query.kinds import sql_query
-from rapport.core.errors import InvalidInput, Unsupported
+from rapport.core.errors import InvalidInput, RapportError, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.plugins import Plugins
@@ -167,9 +167,20 @@ for _name, _make in {
 
 
 def make_interceptor(kind: str, settings: Mapping[str, Any], workshop: Workshop) -> Interceptor:
-    """An interceptor of a kind; raises UnknownName (kind), InvalidInput (settings), Unsupported."""
-    make: MakeInterceptor = KINDS.get("interceptors", kind)
-    return make(settings, workshop)
+    """An interceptor of a kind; raises UnknownName (kind), InvalidInput (settings, or a plug-in
+    that cannot be loaded or fails), Unsupported.
+    """
+    try:
+        make: MakeInterceptor = KINDS.get("interceptors", kind)
+        return make(settings, workshop)
+    except RapportError:
+        raise
+    except Exception as error:  # a plug-in's fault is told like any other
+        raise InvalidInput(
+            f"the interceptor {kind!r} cannot be made: {type(error).__name__}: {error}"[:500],
+            code="interceptor.not_made",
+            hint="it is a plug-in: see whether it is installed whole and takes these settings",
+        ) from error
 
 
 def _condition(kind: str, settings: Mapping[str, Any]) -> Matches:

@@ -2,7 +2,8 @@
 
 MQTT names no message. A packet that is delivered again (its sender did not learn that we have it)
 is told by the broker's DUP flag together with the packet's number, topic and bytes, compared with
-the latest events of the bridge: a broker has a bounded number of packets under way.
+the latest events of the bridge: a broker has a bounded number of packets under way. One that the
+broker retains has no flag when it comes again: it is compared with the last event of its topic.
 """
 
 from __future__ import annotations
@@ -36,10 +37,23 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
     """The last message of its topic, told to a new subscriber."""
 
 
-def to_event(packet: Packet, *, bridge: str, source: str, fresh_id: str, now_ms: int) -> Event:
-    """The event of a message. A retained one is a state, not news: told twice it is stored once."""
+def to_event(
+    packet: Packet,
+    *,
+    bridge: str,
+    source: str,
+    fresh_id: str,
+    now_ms: int,
+    last: Event | None = None,
+) -> Event:
+    """The event of a message; `last` is the last one of its topic, where it is known. A retained
+    one is a state: like the last it is the same event, so that it is stored once; unlike it, it is
+    news.
+    """
     data, kind = _data(packet.payload)
-    if packet.retained:
+    if packet.retained and last is not None:
+        identity = last.id if last.data == data else fresh_id
+    elif packet.retained:
         text = packet.payload.decode("utf-8", "surrogateescape")
         identity = content_id(source, packet.topic, text)
     else:
@@ -71,6 +85,15 @@ def is_redelivery(packet: Packet, recent: Sequence[StoredEvent], bridge: str) ->
         ):
             return stored.event.data == data  # an older packet of the number is another message
     return False
+
+
+def last_of_topics(recent: Sequence[StoredEvent], bridge: str) -> dict[str, Event]:
+    """The last event of each topic among the latest events that came in by the bridge."""
+    return {
+        stored.event.headers.get(TOPIC, ""): stored.event
+        for stored in recent
+        if stored.event.headers.get(BRIDGE) == bridge
+    }
 
 
 def topic_of(event: Event, template: str) -> str:

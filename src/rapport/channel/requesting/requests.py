@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rapport.channel.delivering import Delivery, deliver_to
-from rapport.channel.finding.scanning import Scanner
+from rapport.channel.finding.scanning import Listening, Scanner
 from rapport.channel.following import Followed, Following
 from rapport.channel.query.kinds import Query, make_query
 from rapport.channel.query.own_terms import VIEWS
@@ -31,7 +32,7 @@ from rapport.channel.requesting.selection import Chosen
 from rapport.channel.requesting.sessions import SHARED_SESSION, Asked, Opened, Sessions
 from rapport.channel.requesting.takers import SourceChannels, Taker
 from rapport.channel.requesting.tokens import Place
-from rapport.channel.retention.ttl import batch_ttl, given_once
+from rapport.channel.retention.ttl import batch_ttl, given_once, is_once
 from rapport.core.errors import InvalidInput, Unsupported
 from rapport.core.event import StoredEvent
 
@@ -149,6 +150,7 @@ class MessageSource:
             )
         tokens, channel = await self.sessions.signer(self.taker), self._channels.channel(name)
         taken, delivery = await self.taker.taken(name), self._delivery(name, request, identity)
+        listening = Listening(channel.last_position(), partial(self._is_once, name))
         scanner = Scanner(
             channel,
             self._clock,
@@ -156,6 +158,7 @@ class MessageSource:
             closing=closing,
             delivery=delivery,
             refresh=lambda: self.taker.taken(name),
+            listening=listening,
         )
         if request.token:
             place = tokens.read(request.token, channel=name, identity=identity)
@@ -171,6 +174,7 @@ class MessageSource:
             asked.limits,
             reach=reach,
             write_token=lambda chosen: self._token_of_stream(asked, chosen),
+            give_out=lambda chosen: self._give_out(asked, chosen, listening),
             first=first,
             handback=asked.handback,
             has_own_session=asked.session != SHARED_SESSION,
@@ -198,9 +202,41 @@ class MessageSource:
         )
         if request.seen or place.count == 0:
             return asked, None
-        events = await self._recall(asked, place)
+        events = await self._events_of(asked, place)
         chosen = Chosen(events or (), place.after, place.through, place.reach, at_end=True)
         return asked, Followed(chosen, gone=events is None)
+
+    async def _give_out(self, asked: Asked, chosen: Chosen, listening: Listening) -> bool:
+        """What is given out once leaves with a stream's set, too; see GiveOut. Those who listened
+        when it came all get it.
+        """
+        leaving = self._leaving(asked, chosen.events)
+        if not leaving:
+            return True
+        async with self.taker.alone(asked.name):
+            taken = await self.taker.taken_now(asked.name)
+            left = [stored for stored in leaving if not taken.holds(stored.position)]
+            gone = [stored for stored in leaving if taken.holds(stored.position)]
+            if not all(map(listening.hears, gone)):
+                return False
+            token = self.sessions.token(asked, chosen)
+            return not left or await self.taker.take(asked.name, left, token, asked.lease_minutes)
+
+    async def not_given_out(
+        self, name: str, events: Sequence[StoredEvent]
+    ) -> Sequence[StoredEvent]:
+        """The events without those that are given out once, and were. For who looks by position,
+        which is no delivery.
+        """
+        leaving = given_once(events, self._channels.ttl_of(name))
+        if not leaving:
+            return events
+        taken = await self.taker.taken(name)
+        gone = {stored.position for stored in leaving if taken.holds(stored.position)}
+        return [stored for stored in events if stored.position not in gone]
+
+    def _is_once(self, name: str, stored: StoredEvent) -> bool:
+        return is_once(stored, self._channels.ttl_of(name))
 
     def _token_of_stream(self, asked: Asked, chosen: Chosen) -> str:
         self.sessions.grant(asked.session, asked.lease_minutes)  # a stream keeps its lease alive

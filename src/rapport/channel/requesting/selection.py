@@ -19,7 +19,7 @@ data count as one more: some 200 MB at most.
 """
 _BYTES_AS_ONE = 2_048
 
-IsTaken = Callable[[int], bool]
+IsTaken = Callable[[StoredEvent], bool]
 
 
 def matching(
@@ -36,7 +36,7 @@ def matching(
             f"the query failed: {error!r}", code="query.failed", hint="change the query"
         ) from error
     if is_taken is not None:
-        found = [stored for stored in found if not is_taken(stored.position)]
+        found = [stored for stored in found if not is_taken(stored)]
     if last is not None:
         found = [stored for stored in found if stored.position <= last]
     return found

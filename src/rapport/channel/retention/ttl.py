@@ -2,7 +2,8 @@
 CH-14]
 
 Counted from when the event was received. A publisher says it with the attribute `ttlms`, a channel
-with `ttl`; the shorter one counts. 0 means: until it was given out once.
+with `ttl`; the shorter one counts. 0 means: until it was given out once, to a request or to the
+streams that listened when it came.
 """
 
 from __future__ import annotations
@@ -50,11 +51,16 @@ def living(events: list[StoredEvent], rule_ms: int, now_ms: int) -> list[StoredE
     return [stored for stored in events if not is_over(stored, rule_ms, now_ms)]
 
 
+def is_once(stored: StoredEvent, rule_ms: int) -> bool:
+    """Whether an event leaves the channel when it is given out."""
+    return ttl_of(stored.event, rule_ms) == ONCE
+
+
 def given_once(events: Sequence[StoredEvent], rule_ms: int) -> tuple[StoredEvent, ...]:
     """Those that leave the channel when they are given out."""
     if rule_ms < 0 and not any(TTL in stored.event.headers for stored in events):
         return ()
-    return tuple(stored for stored in events if ttl_of(stored.event, rule_ms) == ONCE)
+    return tuple(stored for stored in events if is_once(stored, rule_ms))
 
 
 def batch_ttl(events: Sequence[StoredEvent], rule_ms: int, now_ms: int) -> int:
