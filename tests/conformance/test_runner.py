@@ -115,7 +115,8 @@ def run_over_files(
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "readings.parquet"
-        pq.write_table(pa.Table.from_batches(batches), path, row_group_size=50)
+        readings = pa.Table.from_batches(batches)
+        pq.write_table(readings, path, row_group_size=max(50, len(readings) // 20))
         found = drive(
             plans,
             pull,
@@ -196,6 +197,7 @@ def test_random_worlds_mean_what_the_evaluator_says(run: Run) -> None:
         assert by_policy(found, name) == detection_lines(judged)
 
 
+@pytest.mark.slow
 def test_every_kind_of_policy_means_what_the_evaluator_says(run: Run) -> None:
     """One site with comparisons, durations, silences, own windows, unsure clocks and doubts."""
     site = varied_site(Chance(3), events=80)

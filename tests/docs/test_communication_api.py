@@ -17,6 +17,7 @@ PROGRAM = re.compile(r"```python\n(.*?)```\n```text\n(.*?)```\n", re.DOTALL)
 PROGRAMS = PROGRAM.findall(PAGE.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "said"), PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_of_the_page_prints_what_the_page_says(
     program: str, said: str, tmp_path: Path

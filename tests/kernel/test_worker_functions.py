@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
+import signal
+
 import pytest
 
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.worker import Functions, Request, answer
 from rapport.kernel.worker_functions import CallFailed, WorkerFunctions
 
 pytestmark = pytest.mark.slow
@@ -55,3 +59,25 @@ def test_after_closing_every_call_fails(functions):
     with pytest.raises(Failed) as failed:
         functions.call_one("own:add", [1, 2], 2_000)
     assert failed.value.code == "rule.unavailable"
+
+
+@pytest.mark.parametrize(
+    "request_made",
+    [
+        Request("posixpath:basename", 60_000),
+        Request("posixpath:no_such", 60_000),
+        Request("posixpath:basename", 60_000, ["/a/b"]),
+        Request("posixpath:basename", 60_000, []),
+    ],
+    ids=["loaded", "cannot be loaded", "called", "raises"],
+)
+def test_no_alarm_is_left_when_a_request_was_answered(request_made):
+    """Else a worker that only loaded a function would end half a minute later, and the first call
+    of it would fail.
+    """
+    functions = Functions(lambda call: getattr(posixpath, call.partition(":")[2]))
+    try:
+        answer(request_made, functions)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -7,6 +7,13 @@ from typing import Any
 
 import msgspec
 
+from rapport.core.codec import (
+    DATA_ENCODING,
+    DATA_TYPE,
+    decode_cloudevent,
+    octets_event_parts,
+    stored_cloudevent,
+)
 from rapport.core.event import Event, StoredEvent
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.formatted import FormattedTransformer
@@ -78,3 +85,29 @@ def test_a_text_below_a_unit_of_the_base_is_a_text() -> None:
     found, rejections = transformer("text", "").apply_many([stored])
     assert rejections == []
     assert [one.payload()["value"] for one in found] == [["warm"]]
+
+
+def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
+    """Data in base64 of which only the header is left could be read by no listener."""
+    said = Interpretation(
+        name="rows",
+        identity=IdentityRule(("device",)),
+        values=(ValueRule("value", ("temp",), "degC"),),
+        format=FormatChoice("csv", {"columns": ["device", "temp"]}),
+    )
+    binding = SourceBinding(
+        source="s",
+        concept="station",
+        attribute="temperature",
+        interpretation="rows",
+        units=("degC",),
+    )
+    data, marks = octets_event_parts(b"d1,21.5\n", "application/octet-stream")
+    stored = StoredEvent(1, 0, Event("s", "e1", "s.raw", "", 9, data, {**marks, "trace": "t"}))
+    (reading,), rejections = build_meaning(binding, InForce({"rows": said})).apply_many([stored])
+    assert rejections == []
+    assert reading.headers["trace"] == "t"
+    assert not {DATA_TYPE, DATA_ENCODING} & reading.headers.keys()
+    told = msgspec.json.encode(stored_cloudevent(StoredEvent(1, 0, reading)))
+    back = decode_cloudevent(told, received_ms=0)
+    assert back.payload() == {"key": "d1", "value": [21.5]}

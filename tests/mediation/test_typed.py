@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.memory import open_memory
+from rapport.core.codec import DATA_TYPE
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
 from rapport.mediation.binding import SourceBinding
@@ -310,3 +311,14 @@ def test_the_unit_in_the_data_counts_before_the_declared_one(format_name, said):
         assert "celsius" in rejections[0].hint
     else:  # the data model says it
         assert found[0].payload()["value"] == [pytest.approx(-3.888888888)]
+
+
+def test_a_reading_does_not_say_of_its_data_what_was_true_of_the_raw_ones() -> None:
+    choice = FormatChoice("csv", {"columns": ["station", "temperature"]})
+    meaning = build_meaning(BINDING, in_force(US, us=choice))
+    headers = {DATA_TYPE: "text/csv", "trace": "t"}
+    (reading,), rejections = meaning.apply_many([raw("s1,50", headers=headers)])
+    assert rejections == []
+    assert reading.payload() == {"key": "s1", "value": [10.0]}
+    assert DATA_TYPE not in reading.headers
+    assert reading.headers["trace"] == "t"

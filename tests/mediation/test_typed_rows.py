@@ -133,6 +133,7 @@ def told(event: Event) -> Any:
     )
 
 
+@pytest.mark.slow
 @given(batches(), st.sampled_from(["", "Warning"]))
 @settings(max_examples=300, deadline=None)
 def test_events_together_mean_what_they_mean_one_by_one(
@@ -144,6 +145,7 @@ def test_events_together_mean_what_they_mean_one_by_one(
     assert rejected == [each for _, found in alone for each in found]
 
 
+@pytest.mark.slow
 @given(batches())
 @settings(max_examples=150, deadline=None)
 def test_a_raw_channel_is_said_together_as_it_is_one_by_one(batch: list[StoredEvent]) -> None:

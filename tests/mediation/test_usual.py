@@ -112,6 +112,7 @@ def in_one_form(said: Said) -> Any:
     return told, said.code, said.message, said.is_made, said.plain
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(TYPES), data), max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_said_from_bytes_to_bytes_or_not_consumers_get_the_same_or_the_same_reason(
@@ -170,6 +171,7 @@ def test_consumers_of_another_format_get_it() -> None:
 rows = st.tuples(st.sampled_from(TYPES), st.lists(data, min_size=6, max_size=20))
 
 
+@pytest.mark.slow
 @given(st.lists(rows, max_size=4))
 @settings(max_examples=150, deadline=None)
 def test_many_said_together_are_what_each_is_by_itself(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from rapport.core.errors import SiteError
 from rapport.core.event import Event, make_event
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
+from rapport.node.wiring import make_node
 from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.testing.running import play
@@ -105,6 +109,42 @@ def test_a_node_starts_with_the_rows_of_before_when_a_server_is_down(
     found = [one for one in load_site(site).problems if one.code.startswith("source.")]
     assert [(one.code, one.severity) for one in found] == [("source.bad_status", "warning")]
     play(site, look)
+
+
+def test_rows_are_kept_in_the_data_directory_that_a_flag_names(
+    site: Path, tmp_path: Path, rows_server: RowsServer
+) -> None:
+    rows_server.body = b'[{"id": "p01", "status": "guest", "badge": "E200-01"}]'
+    change(
+        site, "site.toml", 'csv = "persons.csv"', f'url = "{rows_server.url}"\nlifetime = "10min"'
+    )
+    data = tmp_path / "elsewhere"
+
+    async def life(scenario: Callable[[Node], Awaitable[None]]) -> None:
+        loaded = load_site(site, data_directory=data)
+        node = make_node(loaded, NodeSettings(port=0, data=str(data)), SystemClock())
+        try:
+            await node.start()
+            async with asyncio.timeout(20):
+                await scenario(node)
+        finally:
+            await node.stop()
+
+    async def let_it_keep(node: Node) -> None:
+        while not list((data / "tables").glob("*.rows")):
+            await SystemClock().sleep(20)
+
+    async def look(node: Node) -> None:
+        assert node.site.tables.lookup("persons", "p01", "status") == "guest"
+        await node.reload()
+        await node.policies.reload()
+        await node.meanings.reload()
+        assert node.site.tables.lookup("persons", "p01", "status") == "guest"
+
+    asyncio.run(life(let_it_keep))
+    rows_server.status = 503
+    asyncio.run(life(look))
+    assert not (site / ".rapport").exists()
 
 
 def test_a_reload_brings_new_rows_and_tables_to_policies(site: Path) -> None:

@@ -243,6 +243,7 @@ async def killed_at(moments, after):
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 def test_a_kill_at_some_writes_changes_no_end(after):
     asyncio.run(killed_at(lambda writes: range(3, writes + 1, 9), after))

@@ -111,7 +111,11 @@ WRONG = {
     'listen = "127.0.0.1:7411"\n[context.search]\nhop_limt = 3': ("site.unknown_key", 4),
     'listen = "127.0.0.1:7411"\n[context.search]\nhop_limit = "3"': ("context.bad_settings", 3),
     'listen = "127.0.0.1:7411"\n[context.search]\nstrategy = "wlk"': ("context.bad_settings", 3),
-    'listen = "127.0.0.1:7411"\n[context.search]\nrounds = 0': ("context.bad_settings", 1),
+    'listen = "127.0.0.1:7411"\n[context.search]\nrounds = 0': ("context.bad_settings", 3),
+    'listen = "127.0.0.1:7411"\n[context.search]\nhop_limit = 501': ("context.bad_settings", 1),
+    'listen = "127.0.0.1:7411"\n[context.search]\nfilter_bits = 0': ("context.bad_settings", 3),
+    'listen = "127.0.0.1:7411"\n[context.replication]\ncopies = -1': ("context.bad_settings", 3),
+    'listen = "127.0.0.1:7411"\n[context.membership]\nperiod_ms = 0': ("context.bad_settings", 3),
 }
 
 

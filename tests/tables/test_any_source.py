@@ -1,6 +1,7 @@
 """Whatever a source gives, it is loaded or refused. [PO-2]"""
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ rows = st.dictionaries(st.sampled_from(["id", "status", "age", "armed", "home", 
 documents = st.lists(rows, max_size=5).map(msgspec.json.encode) | st.binary(max_size=50)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(documents)
 def test_any_json_is_loaded_or_refused(data: bytes) -> None:

@@ -14,10 +14,10 @@ from blockbuster import BlockBuster
 from rapport.core.errors import SiteError, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
+from rapport.kernel.own_thread import in_own_thread
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.freshness import TableStatus
 from rapport.tables.held import Changed
-from rapport.tables.own_thread import in_own_thread
 from rapport.tables.refreshing import Refreshing
 from rapport.tables.tables import Tables
 from rapport.testing.servers.rows import RowsServer

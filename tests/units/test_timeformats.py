@@ -139,6 +139,12 @@ def test_the_first_and_last_local_times_do_not_overflow():
                 assert error.code == "time.bad_time"
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_an_offset_does_not_lead_out_of_the_years_that_have_names(text):
+    assert code_of(from_iso, text) == "time.bad_time"
+    assert code_of(from_pattern, text.replace(":59-", "-"), "%Y-%m-%dT%H:%M%z") == "time.bad_time"
+
+
 @given(st.integers(EARLIEST_MS, LATEST_MS))
 def test_iso_text_there_and_back(time_ms):
     assert from_iso(format_time(time_ms)) == time_ms

@@ -7,6 +7,7 @@ on stderr.
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 
@@ -18,6 +19,7 @@ from rapport.core.errors import (
     PolicyError,
     RapportError,
     SiteError,
+    Unavailable,
 )
 
 OK, PROBLEMS, WRONG_USE = 0, 1, 2
@@ -134,6 +136,9 @@ for _name, _path, _help in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `rapport`; always ends by SystemExit."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal of another alphabet, or a file whose name is no text: shown, not failed over.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 
@@ -157,8 +162,34 @@ def run(arguments: list[str] | None = None) -> int:
         # The reader of our output left (| head); not our fault, and nothing more can be said there.
         sys.stdout = None
         return OK
+    except UnicodeEncodeError as error:
+        show_error(_not_text(error))
+        return WRONG_USE
+    except OSError as error:
+        # Only what no command knew better: a full disk below stdout, a place that may not be read.
+        show_error(_refused(error))
+        sys.stdout = None  # what it holds cannot be written either
+        return PROBLEMS
     except KeyboardInterrupt:
         return 130
+
+
+def _not_text(error: UnicodeEncodeError) -> InvalidInput:
+    """Bytes at the terminal that are no UTF-8 reach us as letters that nobody can encode."""
+    return InvalidInput(
+        f"{error.object!r} is not text in UTF-8",
+        code="cli.not_text",
+        hint="is the terminal set to another encoding?",
+    )
+
+
+def _refused(error: OSError) -> Unavailable:
+    where = f"{error.filename}: " if error.filename else ""
+    return Unavailable(
+        f"{where}{error.strerror or error}",
+        code="cli.system",
+        hint="" if error.filename else "is the disk full that the output goes to?",
+    )
 
 
 if __name__ == "__main__":

@@ -21,16 +21,16 @@ _HARMLESS = "\n\u200c\u200d"
 
 def stdout() -> Console:
     """Where data for people goes."""
-    from rich.console import Console
+    from rapport.cli.console import PlainConsole
 
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    return PlainConsole(width=None if sys.stdout.isatty() else 200)
 
 
 def stderr() -> Console:
-    """Where everything that is not data goes."""
-    from rich.console import Console
+    """Where everything that is not data goes; names in brackets are no markup."""
+    from rapport.cli.console import PlainConsole
 
-    return Console(stderr=True, highlight=False)
+    return PlainConsole(stderr=True, markup=False)
 
 
 def write_json(value: Any) -> None:
@@ -80,9 +80,10 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", header_style="bold", title_style="bold")
+    heading = Text(title, style="bold")
+    table = Table(title=heading, title_justify="left", header_style="bold", title_style="bold")
     for column in columns:
-        table.add_column(column)
+        table.add_column(Text(column))
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
     stdout().print(table)

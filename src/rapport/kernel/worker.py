@@ -142,6 +142,15 @@ def _called(
     """What went wrong, or there is to say, and else the result."""
     _end_me_after(request.deadline_ms / 1_000 + GRACE_SECONDS)
     try:
+        return _carried_out(request, values, functions)
+    finally:
+        _end_me_after(0)  # also when it was only loaded: it may be called much later
+
+
+def _carried_out(
+    request: Request, values: list[Any] | None, functions: Functions
+) -> tuple[Reply | None, Any]:
+    try:
         function = functions.find(request.call)
     except Exception as error:
         return Reply("unavailable", message=f"{type(error).__name__}: {error}"[:500]), None
@@ -151,8 +160,6 @@ def _called(
         return None, function(*values, **request.arguments)
     except Exception as error:
         return Reply("raised", message=f"{type(error).__name__}: {error}"[:500]), None
-    finally:
-        _end_me_after(0)
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:

@@ -94,8 +94,11 @@ def _identity(rule: IdentityRule) -> list[str]:
         found = f"find_identity({found})"
     lines = ["# identity", *_read("seen", rule.field)]
     if rule.nobody or rule.otherwise:
-        unknown = "seen is None or " if rule.otherwise else ""
-        lines.append(f"key = None if {unknown}seen in {rule.nobody!r} else {found}")
+        tests = ["seen is None"] if rule.otherwise else []
+        if rule.nobody:  # a number is named by its digits, also one that means nobody
+            seen = "(str(seen) if seen.__class__ is int else seen)"
+            tests.append(f"{seen} in {rule.nobody!r}")
+        lines.append(f"key = None if {' or '.join(tests)} else {found}")
     else:
         lines.append(f"key = {found}")
     if rule.lookup is None and not rule.nobody and not rule.otherwise:
@@ -174,7 +177,7 @@ def _result(resolved: Resolved) -> list[str]:
     parts = ", ".join(f"v_{part}" for part in binding.parts)
     return [
         "headers = {",
-        "    **raw.headers,",
+        "    **kept_headers(raw.headers),",
         "    'cause': cause_text(raw.id),",
         f"    'interpretation': {interpretation.stamp()!r},",
         f"    'rawchannel': {binding.raw_channel!r},",

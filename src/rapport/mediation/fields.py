@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import msgspec
 
+from rapport.core.codec import DATA_ENCODING, DATA_TYPE
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME
 from rapport.core.times import parse_time
@@ -19,6 +21,7 @@ MISSING: Any = msgspec.UNSET
 
 _DECODE = msgspec.json.Decoder().decode
 _SHOWN = 60
+_OF_RAW_DATA = frozenset((DATA_TYPE, DATA_ENCODING))
 
 
 def decode_object(raw: bytes) -> dict[str, Any]:
@@ -99,6 +102,15 @@ def subject(concept_and_slash: str, key: str) -> str:
         fault = "is too long" if len(whole) > MAX_NAME else "has unprintable characters"
         raise Rejected("identity.bad_name", f"the identity {_cut(key)} {fault}")
     return whole
+
+
+def kept_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Of a raw event's headers those that are true of its reading too, whose data are JSON: not
+    that they came as CSV, or as octets in base64.
+    """
+    if DATA_TYPE not in headers and DATA_ENCODING not in headers:
+        return headers
+    return {name: told for name, told in headers.items() if name not in _OF_RAW_DATA}
 
 
 def epoch_time(value: Any, field: str, unit_ms: float, decimal: DecimalMark | None = None) -> int:

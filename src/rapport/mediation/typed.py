@@ -162,7 +162,7 @@ class TypedTransformer:
     def _headers(self, stored: StoredEvent) -> dict[str, str]:
         raw = stored.event
         return {
-            **raw.headers,
+            **fields.kept_headers(raw.headers),
             CAUSE: cause_text(raw.id),
             INTERPRETATION: self.stamp,
             "rawchannel": self._raw_channel,

@@ -15,6 +15,7 @@ from rapport.channel.channel import Channels
 from rapport.core.errors import Problem
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
+from rapport.kernel.own_thread import in_own_thread
 from rapport.kernel.tasks import first_of
 from rapport.kernel.telemetry import get_logger
 from rapport.node.table_record import TableRecord
@@ -27,7 +28,6 @@ from rapport.tables.freshness import TableStatus
 from rapport.tables.held import Changed
 from rapport.tables.kept_rows import KeptRows, comes_from_elsewhere
 from rapport.tables.loaded import LoadedTable
-from rapport.tables.own_thread import in_own_thread
 from rapport.tables.recorded_rows import RowsPlace, RowsVersion
 from rapport.tables.refreshing import Refreshing
 from rapport.tables.rows_recorder import RowsDraft
@@ -54,7 +54,7 @@ class FreshTables:
         self._policy = policy
         self.refreshing = Refreshing(site.tables, clock, chance)
         self._news_for_policies = asyncio.Event()
-        self._kept = KeptRows(kept_rows_directory(site.file, site.directory))
+        self._kept = KeptRows(kept_rows_directory(site.data_directory))
         self._to_keep = asyncio.Event()
         self._to_keep.set()
         self._saved: dict[str, LoadedTable] = {}
@@ -171,6 +171,7 @@ class FreshTables:
         """
         if not draft.pieces and self._given == revision:
             return True
+        await self._policy.come_to_present()
         await self._policy.commit()
         return await self._put(draft, seen, revision, self._policy.ontology)
 

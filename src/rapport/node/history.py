@@ -26,7 +26,7 @@ from rapport.core.errors import Corrupt, InvalidInput, Unavailable, UnknownName
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_duration
 from rapport.kernel.clock import Clock
-from rapport.tables.own_thread import in_own_thread
+from rapport.kernel.own_thread import in_own_thread
 
 T = TypeVar("T")
 

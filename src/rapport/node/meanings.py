@@ -14,7 +14,7 @@ from rapport.core.errors import Problem, SiteError
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.binding import SourceBinding
 from rapport.mediation.changing.on_record import OnRecord, on_record
-from rapport.mediation.changing.updating import Updating
+from rapport.mediation.changing.updating import Former, Updating
 from rapport.mediation.in_force import InForce
 from rapport.node.reload_checks import gone_interpretations
 from rapport.policy.ontology import Ontology
@@ -32,6 +32,15 @@ class Reloaded(msgspec.Struct, frozen=True):
     sources: list[str]
     warnings: list[str] = []
     """Of interpretations that are gone, with who used them."""
+
+
+class FormerMeanings(msgspec.Struct, frozen=True):
+    """What was in force, for who may want to go back to it."""
+
+    spoken: Former
+    bindings: dict[str, SourceBinding]
+    site: Site
+    """With the tables as they were."""
 
 
 def meanings_of(site: Site) -> tuple[dict[str, SourceBinding], InForce]:
@@ -66,6 +75,8 @@ class Meanings:
     def __init__(self, site: Site, updating: Updating) -> None:
         self._site, self.updating = site, updating
         self._bindings = source_bindings(site.ontology, site.file)
+        self._taken = site
+        """That of the last `take_over`."""
         self._begun = False
         self.reload_checks: list[Callable[[Site], list[Problem]]] = []
         """What other rooms have against the site as it is now in its files."""
@@ -103,7 +114,10 @@ class Meanings:
 
         Raises SiteError with every fault; then everything stays as it was.
         """
-        site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
+        before = self._site
+        site = await asyncio.to_thread(
+            load_site, before.directory, policies=[], data_directory=before.data_directory
+        )
         if problems := self.problems_with(site):
             raise SiteError(problems)
         return await self.take_over(site)
@@ -128,10 +142,23 @@ class Meanings:
         changed = await self.updating.take_files(found.files, bindings, site.tables)
         gone = {name for name, stamp in changed.items() if not stamp}
         warnings = gone_interpretations(self._bindings, bindings, gone, reading, told)
-        self._bindings = bindings
+        self._bindings, self._taken = bindings, site
         for take_over in self.reloaded:
             take_over(site)
         return Reloaded(sorted(changed), sorted(sources), warnings)
+
+    def former(self) -> FormerMeanings:
+        """What `take_back` takes; costs nothing."""
+        tables = self._site.tables.same()
+        site = msgspec.structs.replace(self._taken, tables=tables)
+        return FormerMeanings(self.updating.former(), self._bindings, site)
+
+    async def take_back(self, former: FormerMeanings) -> None:
+        """Gives up what was taken over since `former`, whatever came of it."""
+        await self.updating.take_back(former.spoken)
+        self._bindings, self._taken = former.bindings, former.site
+        for take_over in self.reloaded:
+            take_over(former.site)
 
 
 def other_streams(site: Site, running: Ontology) -> list[Problem]:

@@ -17,7 +17,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.changing.standing import Standing
 from rapport.node.fresh_tables import FreshTables
-from rapport.node.meanings import Meanings, other_streams
+from rapport.node.meanings import Meanings, in_site, other_streams
 from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.life.asking import Done
@@ -189,15 +189,21 @@ class Policies:
             _log.info("interpretation changed", policies=[f"{one.name} {one.what}" for one in done])
         self._tell_broken(one.name for one in done)
 
-    async def _spoken(self, site: Site) -> Spoken:
-        """What the interpretations in force say, changes on record among them."""
+    async def _spoken(self, site: Site, *, ahead: bool = False) -> Spoken:
+        """What the interpretations in force say, changes on record among them; `ahead`: those that
+        would be, were the site's files taken over now.
+        """
         if not names_interpretations(site.file):
             return Spoken()
 
         def find(standing: Standing) -> Spoken:
             return spoken_at(site.file, site.ontology, standing.in_force.typed)
 
-        return await self._meanings.updating.look(find)
+        updating = self._meanings.updating
+        if not ahead:
+            return await updating.look(find)
+        files = (await asyncio.to_thread(in_site, site)).files
+        return await updating.look_ahead(files, find)
 
     def _tell_broken(self, names: Iterable[str]) -> None:
         wanted = set(names)
@@ -211,7 +217,10 @@ class Policies:
 
         Raises SiteError or PolicyError with every fault; then everything stays as it was.
         """
-        site = await asyncio.to_thread(load_site, self._site.directory, policies=[])
+        before = self._site
+        site = await asyncio.to_thread(
+            load_site, before.directory, policies=[], data_directory=before.data_directory
+        )
         if problems := self.problems_with(site):
             raise SiteError(problems)
         return await self.take_over(site, self._people)
@@ -222,11 +231,13 @@ class Policies:
         return problems + _other_on_spark(self._site, site)
 
     async def broken_by(self, site: Site, people: Communication) -> list[Problem]:
-        """What is wrong with policies that run, are in none of the site's files, and would not
-        compile any more at the site as it is read anew. Those of files are checked with the site.
+        """What is wrong with policies of files that changed, and with those that run, are in none
+        of the site's files, and would not compile any more: by the site as it is read anew and the
+        interpretations that would be in force then, changes on record among them.
         """
         found = await asyncio.to_thread(texts_in_site, site)
-        compiler = SiteCompiler(site, people, await self._spoken(site))
+        compiler = SiteCompiler(site, people, await self._spoken(site, ahead=True))
+        refused = await self.life.faults_of_files(found.texts, found.unread, compiler.compile)
         others = {
             one.name: self.life.policy(one.name).text
             for one in self.life.policies()
@@ -242,7 +253,7 @@ class Policies:
                     problems += error.problems
             return problems
 
-        return await asyncio.to_thread(compile_all)
+        return refused + await asyncio.to_thread(compile_all)
 
     def streams_read(self) -> dict[str, Collection[str]]:
         """By policy that runs here the streams that it reads."""

@@ -23,7 +23,7 @@ from rapport.communication.history.rows import CLOSED
 from rapport.core.errors import SiteError
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.telemetry import get_logger
-from rapport.node.meanings import Meanings
+from rapport.node.meanings import FormerMeanings, Meanings
 from rapport.node.policies import Policies
 from rapport.node.reload_checks import actions_changed, needs_restart
 from rapport.policy.life.asking import Done
@@ -75,17 +75,19 @@ class SiteReload:
         what only a restart can change is among them (`reload.needs_restart`).
         """
         async with self._turn:
-            site = await asyncio.to_thread(load_site, self.site.directory)
+            site = await asyncio.to_thread(
+                load_site, self.site.directory, data_directory=self.site.data_directory
+            )
             people = await self._checked(site)
             warnings = await self._warnings(people, ledger)
-            before = self._people
+            before, former = self._people, self._meanings.former()
             # Until the old policies have ended, what they ask for is still known.
             changed = await self._use(people, before, by)
             try:
                 meant = await self._meanings.take_over(site)
                 policies = await self._policies.take_over(site, people)
             except BaseException:
-                await asyncio.shield(self._use(before, before, by))
+                await asyncio.shield(self._go_back(before, former, by))
                 raise
             await self._use(people, people, by)
             await self._communication.tell_others()
@@ -132,6 +134,12 @@ class SiteReload:
             self._people = people
 
         return await self._communication.take_over(people, actions, by=by, then=follow)
+
+    async def _go_back(self, before: Communication, former: FormerMeanings, by: str) -> None:
+        try:
+            await self._use(before, before, by)
+        finally:
+            await self._meanings.take_back(former)
 
     async def _warnings(self, people: Communication, ledger: Ledger) -> list[str]:
         warnings: list[str] = []

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.core.event import Event
+from rapport.kernel.own_thread import in_own_thread
 from rapport.tables.loaded import LoadedTable
-from rapport.tables.own_thread import in_own_thread
 from rapport.tables.recorded_rows import ROWS_CHANNEL, RowsFolded, RowsPlace, RowsVersion
 from rapport.tables.rows_recorder import (
     RecordStanding,

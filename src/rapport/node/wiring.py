@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rapport.channel.access.admission import Admission, load_access, open_admission
 from rapport.channel.access.keys import open_keys, open_node_key
 from rapport.channel.access.signatures import SignatureCheck
@@ -86,6 +88,8 @@ def make_node(
     Raises SiteError, StoreUnavailable when another process writes the data directory, or
     Unsupported when an adapter's driver is not installed.
     """
+    # What a flag said counts for all that the node keeps, also when it reads its site again.
+    site = msgspec.structs.replace(site, data_directory=data_directory(site, settings))
     plugins = Plugins()
     people = _people(site, plugins)
     admission = open_admission(load_access(site.file), site.directory)

@@ -17,6 +17,7 @@ from rapport.context.broker.settings import (
     BrokerSettings,
     ReplicationSettings,
     SearchSettings,
+    check_on_sockets,
 )
 from rapport.context.rights import ContextGrant, ContextRights, split_pattern
 from rapport.context.settings import check_sealed
@@ -158,7 +159,9 @@ def _settings(fields: Fields) -> BrokerSettings:
         except (msgspec.ValidationError, InvalidInput) as error:
             fields.fault(name, "context.bad_settings", f"[context.{name}]: {error}")
     try:
-        return BrokerSettings(**given)
+        settings = BrokerSettings(**given)
+        check_on_sockets(settings)
+        return settings
     except InvalidInput as error:
         fields.fault("", error.code, error.message, hint=error.hint)
         return BrokerSettings()

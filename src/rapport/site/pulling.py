@@ -49,9 +49,9 @@ def data_directory_of(file: TomlFile, directory: Path) -> Path:
     return directory / data_in_force(file.section("node"))
 
 
-def kept_rows_directory(file: TomlFile, directory: Path) -> Path:
-    """Where the last rows of sources elsewhere are kept."""
-    return data_directory_of(file, directory) / "tables"
+def kept_rows_directory(data: Path) -> Path:
+    """Where the last rows of sources elsewhere are kept, in the data directory of a node."""
+    return data / "tables"
 
 
 def stale_tables(tables: Tables) -> list[Problem]:

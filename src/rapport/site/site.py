@@ -72,6 +72,7 @@ def load_site(
     policies: Sequence[str] | None = None,
     trusted: bool = True,
     refusing_policies: bool = True,
+    data_directory: Path | None = None,
 ) -> Site:
     """Reads a site; raises SiteError with every error of every file, unless all of them refuse only
     what they are about: then they are in `faults`.
@@ -80,9 +81,10 @@ def load_site(
         policies: only these, others are not even looked at; raises UnknownName for one that does
         not exist. trusted: whether relationship functions the site names
         (`package.module:function`) may be imported. refusing_policies: whether a policy with errors
-        refuses the site; else it refuses itself.
+        refuses the site; else it refuses itself. data_directory: by default as the environment
+        says, or the site.
     """
-    site, problems = _read(Path(directory), policies, trusted)
+    site, problems = _read(Path(directory), policies, trusted, data_directory)
     errors = [problem for problem in problems if problem.severity == "error"]
     if site is not None and not refusing_policies:
         site = _with_broken_policies(site, errors)
@@ -109,9 +111,10 @@ def check_site(directory: Path, *, trusted: bool = True) -> list[Problem]:
 
 
 def _read(
-    directory: Path, chosen: Sequence[str] | None, trusted: bool
+    directory: Path, chosen: Sequence[str] | None, trusted: bool, data: Path | None = None
 ) -> tuple[Site | None, list[Problem]]:
     file = TomlFile.load(directory / SITE_FILE, name=SITE_FILE)
+    data = data or data_directory_of(file, directory)
     problems: list[Problem] = []
     fields = Fields(file.section("site"), problems, known=_SITE_KEYS)
     name = fields.text("name", directory.resolve().name)
@@ -119,7 +122,7 @@ def _read(
     ontology, faults = ontology_from_site(file, trusted=trusted)
     sound = not has_errors(faults)
     problems += faults
-    tables, faults = _tables(file, directory, ontology, sound)
+    tables, faults = _tables(file, directory, data, ontology, sound)
     problems += faults
     policies, texts, window_ms, faults = _policies(
         file, directory, chosen, ontology if sound else None
@@ -152,7 +155,7 @@ def _read(
         policies=policies,
         file=file,
         actions=dict(file.section("actions").values),
-        data_directory=data_directory_of(file, directory),
+        data_directory=data,
         on_spark=on_spark_of(file),
         problems=tuple(problem for problem in problems if problem.severity != "error"),
         faults=tuple(faults),
@@ -172,7 +175,7 @@ def _lateness(fields: Fields) -> int:
 
 
 def _tables(
-    file: TomlFile, directory: Path, ontology: Ontology, sound: bool
+    file: TomlFile, directory: Path, data: Path, ontology: Ontology, sound: bool
 ) -> tuple[Tables | None, list[Problem]]:
     declarations, problems = tables_from_site(file, directory, ontology.concepts)
     if not sound:
@@ -185,7 +188,7 @@ def _tables(
             ontology.concepts,
             needed=needed_of_tables(ontology),
             pairs=looked_up(ontology, {declared.name for declared in declarations}),
-            kept=KeptRows(kept_rows_directory(file, directory)),
+            kept=KeptRows(kept_rows_directory(data)),
         )
         problems = [*problems, *stale_tables(tables)]
         tables.deriving = DerivedColumns(ontology)

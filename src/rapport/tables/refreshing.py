@@ -14,12 +14,12 @@ import msgspec
 from rapport.core.errors import RapportError, UnknownName
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
+from rapport.kernel.own_thread import in_own_thread
 from rapport.kernel.telemetry import get_logger
 from rapport.tables.declaration import TableDeclaration
 from rapport.tables.freshness import Freshness, TableStatus, fresh
 from rapport.tables.held import Changed
 from rapport.tables.loaded import LoadedTable
-from rapport.tables.own_thread import in_own_thread
 from rapport.tables.row_file import RowFile
 from rapport.tables.tables import Tables
 

@@ -291,6 +291,14 @@ class Tables:
             other.switch(other.prepared(read), BEGINNING_OF_TIME)
         return other
 
+    def same(self) -> Tables:
+        """Another object that holds the same until one of them takes something over: for who may
+        want to go back to it, by `take_over`.
+        """
+        other = Tables({}, directory=self._directory, context=self._context)
+        other._held, other.deriving = self._held, self.deriving
+        return other
+
     def _again(self, former: LoadedTable, file: RowFile, tag: str) -> LoadedTable | None:
         if file.digest == former.file.digest:
             return None

@@ -136,7 +136,10 @@ def _to_ms(moment: datetime, text: str, zone: str, fold: Fold) -> int:
         if not fold:
             _refuse_twice(local, text, zone)
     since: timedelta = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    time_ms = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    if not EARLIEST_MS <= time_ms <= LATEST_MS:  # an offset may lead out of them
+        raise _not_a_time(text, "a year from 1 to 9999")
+    return time_ms
 
 
 def _existing(moment: datetime, text: str, zone: str) -> datetime:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,21 @@ def test_rows_go_through_the_node_when_one_runs(
 def _first_source(site: Path) -> str:
     sources: dict[str, Any] = TomlFile.load(site / "site.toml").values["sources"]
     return next(name for name, source in sources.items() if source.get("interpretation"))
+
+
+def test_what_comes_out_of_a_pipe_is_imported_like_a_file(
+    tmp_path: Path, site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`zcat lines.csv.gz | rapport import /dev/stdin`: it can be read only once."""
+    lines = "02.03.2026 10:21:05.210;d1;E200-01;granted\n02.03.2026 10:21:06.210;d1;E200-02;no\n"
+    (tmp_path / "lines.csv").write_text(lines)
+    reading, writing = os.pipe()
+    os.write(writing, lines.encode())
+    os.close(writing)
+    capsys.readouterr()
+    assert run(["import", f"/dev/fd/{reading}", "--source", "doors", "--site", str(site)]) == 0
+    os.close(reading)
+    assert json.loads(capsys.readouterr().out) == {"published": 2, "duplicates": 0}
+    same = ["import", str(tmp_path / "lines.csv"), "--source", "doors", "--site", str(site)]
+    assert run(same) == 0
+    assert json.loads(capsys.readouterr().out) == {"published": 0, "duplicates": 2}

@@ -204,6 +204,7 @@ def canonical(data: bytes) -> str:
     return json.dumps(msgspec.json.decode(data), sort_keys=True)
 
 
+@pytest.mark.slow
 @given(ways(), st.data())
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 def test_bytes_to_bytes_gives_what_the_transformers_give_and_nothing_where_they_refuse(
@@ -352,6 +353,7 @@ def as_batch(held: Interpretations, said: str, root: str, wanted: Bound | None =
     return batch
 
 
+@pytest.mark.slow
 @given(ways(), st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_batch_gives_for_each_event_what_it_would_get_alone(

@@ -289,6 +289,7 @@ def test_who_begins_later_does_not_get_occurrences_of_before() -> None:
         assert of("p1", found) == alone(second, WORLD.readings[:80], since)
 
 
+@pytest.mark.slow
 @every_kind
 def test_it_lives_on_when_the_policy_that_brought_it_is_withdrawn(conditions: str) -> None:
     first, second, third = unlike(conditions)

@@ -188,6 +188,7 @@ elements = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(elements, paths())
 def test_any_path_on_any_document_selects_the_same(inner: str, path: str) -> None:

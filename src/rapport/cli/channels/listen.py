@@ -14,7 +14,7 @@ from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.window import Reason
 from rapport.cli.remote import TokenFileOption, read_token
 from rapport.cli.sites import SiteOption, site_directory
-from rapport.cli.terminal import stderr, write_bytes
+from rapport.cli.terminal import stderr, visible, write_bytes
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_time
@@ -114,7 +114,7 @@ def _line(received: ReceivedEvent, as_json: bool) -> bytes:
 
 
 def _row(cells: tuple[str, ...]) -> bytes:
-    return "\t".join(cells).encode("utf-8", "replace") + b"\n"
+    return "\t".join(visible(cell) for cell in cells).encode("utf-8", "replace") + b"\n"
 
 
 def _where(site: Path | None, url: str | None, token_file: Path | None) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from rapport.cli.importing.file import opened
+from rapport.cli.importing.file import at_rest, opened
 from rapport.cli.importing.format import format_of
 from rapport.cli.importing.proposal import propose_file
 from rapport.cli.importing.target import open_target
@@ -55,16 +55,16 @@ def import_file(
         raise InvalidInput(
             "say the --source, or --guess", code="cli.wrong_use", hint="rapport import FILE --guess"
         )
-    directory = where.directory
-    chosen, options = format_of(file, directory, source, format, options)
-    _check_rows(file, chosen, options)
-    events = _events(file, source, chosen, options)
-    with _progress(file) as told, open_target(where, source) as send:
-        sent = duplicates = 0
-        while batch := list(islice(events, _BATCH)):
-            duplicates += send(batch)
-            sent += len(batch)
-            told(sent)
+    sent = duplicates = 0
+    with at_rest(file) as kept:
+        chosen, options = format_of(kept, where.directory, source, format, options)
+        _check_rows(kept, chosen, options)
+        events = _events(kept, source, chosen, options)
+        with _progress(file) as told, open_target(where, source) as send:
+            while batch := list(islice(events, _BATCH)):
+                duplicates += send(batch)
+                sent += len(batch)
+                told(sent)
     write_json({"published": sent - duplicates, "duplicates": duplicates})
 
 

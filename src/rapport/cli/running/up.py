@@ -39,7 +39,12 @@ def up(
     from rapport.site.site import load_site
 
     configure_logs(json=log_json)
-    loaded = load_site(site_directory(site), refusing_policies=False)
+    directory = site_directory(site)
+    loaded = load_site(
+        directory,
+        refusing_policies=False,
+        data_directory=None if data is None else directory / data,
+    )
     for fault in loaded.faults:
         show_problem(fault)
     flags = {"host": host, "port": port, "data": data}

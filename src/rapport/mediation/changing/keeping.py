@@ -50,6 +50,8 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
     number: _Number
     said: dict[str, str]
+    undoes: int = 0
+    """The number of one that was given up, as if it had never been: no change lost to its files."""
 
 
 class KeptChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +121,11 @@ class Kept:
         taken = self._own_taken()
         return taken[-1].said if taken else {}
 
+    def last_taken(self) -> int:
+        """The number under which the files of this node were last taken in; 0: never."""
+        taken = self._own_taken()
+        return taken[-1].number if taken else 0
+
     def since_files(self, said: Mapping[str, str]) -> dict[str, int]:
         """By name the number since which its file says what it says now; names that no file ever
         had are left out. Changes with a lower number came before the file.
@@ -149,7 +156,12 @@ class Kept:
             self._taken[event.id] = taken
 
     def _own_taken(self) -> list[Taken]:
-        return sorted(self._taken.values(), key=lambda each: each.number)
+        """In their order, without those that were given up."""
+        undone = {each.undoes for each in self._taken.values()}
+        held = [
+            each for each in self._taken.values() if not each.undoes and each.number not in undone
+        ]
+        return sorted(held, key=lambda each: each.number)
 
 
 def change_id(changed: Changed) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.channel.checking import MAX_DATA_BYTES
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -50,6 +50,14 @@ Prepare = Callable[[InForce, Lookups], Callable[[], None]]
 """Called beside the loop with what is to be in force; what it gives is called on the loop when it
 is.
 """
+
+
+class Former(msgspec.Struct, frozen=True):
+    """What was taken in, for who may want to go back to it."""
+
+    files: FromFiles
+    bindings: Mapping[str, SourceBinding]
+    lookups: Lookups
 
 
 class _Next(msgspec.Struct, frozen=True):
@@ -125,6 +133,36 @@ class Updating:
                 self._bindings, self._lookups = former
                 raise
             return differences(before, self._repository.in_force.stamps)
+
+    def former(self) -> Former:
+        """What `take_back` takes."""
+        return Former(self._together().standing.files, self._bindings, self._lookups)
+
+    async def take_back(self, former: Former) -> None:
+        """Gives up what `take_files` took in since `former`, as if that had never been: changes
+        that it overtook are in force again. Also where that cannot be put on record; then only
+        until the next start, which reads the files anew.
+        """
+        async with self._turn:
+            await self._read_on()
+            self._bindings, self._lookups = former.bindings, former.lookups
+            is_kept = await self._keep_undone(former.files)
+            await self._take_in(former.files, record=is_kept)
+
+    async def _keep_undone(self, files: FromFiles) -> bool:
+        said, kept = said_now(files, self._kept), self._kept
+        if said == kept.said_before():
+            return True
+        taken = Taken(number=kept.next_number(), said=said, undoes=kept.last_taken())
+        try:
+            await self._channels.channel(CHANNEL).append(
+                [taken_event(taken, kept.node, self._clock.now_ms())]
+            )
+            await self._read_on()
+        except RapportError as error:
+            _log.warning("going back is not on record", reason=str(error))
+            return False
+        return True
 
     async def _take_in(self, files: FromFiles, *, record: bool = True) -> ProblemsByName:
         before, said = self._kept.said_before(), said_now(files, self._kept)
@@ -234,6 +272,15 @@ class Updating:
         async with self._turn:
             standing = self._together().standing
             return await self._beside(lambda: find(standing))
+
+    async def look_ahead(self, files: FromFiles, find: Callable[[Standing], T]) -> T:
+        """The same of what would be in force if these files were taken in now."""
+        async with self._turn:
+            await self._follow()
+            said, records = said_now(files, self._kept), self._records
+            return await self._beside(
+                lambda: find(put_together_from(files, self._kept, said, records).standing)
+            )
 
     def history(self) -> list[tuple[KeptChange, Outcome]]:
         """All changes in their order, and what became of each."""

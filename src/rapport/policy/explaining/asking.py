@@ -4,7 +4,6 @@ them. [PO-11]
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -14,6 +13,7 @@ from rapport.channel.channel import Channels
 from rapport.core.detection import Detection
 from rapport.core.errors import PolicyError, UnknownName
 from rapport.core.times import format_time
+from rapport.kernel.own_thread import in_own_thread
 from rapport.policy.explaining.attempts import Span
 from rapport.policy.explaining.past import Past, read_past
 from rapport.policy.explaining.periods import BEGIN_OF_TIME, Period, running_near
@@ -121,7 +121,7 @@ class Asking:
             for tables in await self._tables_behind(detection):
                 given = (plan, self._ontology, tables.pull, readings, detection)
                 work = partial(why, *given, began=began)
-                found = msgspec.structs.replace(await asyncio.to_thread(work), text=text)
+                found = msgspec.structs.replace(await in_own_thread(work, name="why"), text=text)
                 if found.held is not None:
                     raws = RawValues(self._channels, past.events, self._may_read)
                     held = completed(await raws.filled(found.held), plan, tables)
@@ -174,7 +174,7 @@ class Asking:
             reported=past.reported,
             began=began,
         )
-        answer = await asyncio.to_thread(work)
+        answer = await in_own_thread(work, name="why-not")
         return answer if then is None else _without_untold(answer, then, past.reported)
 
     async def _past(

@@ -109,13 +109,26 @@ class PolicyLife:
         texts = CompiledTexts(compile)
         await self._prepare(texts, files)  # most of the work, while events flow
         async with self._carrying.caught_up():
-            said = self._registry.from_files(files, unread)
-            changed = [one for one in said if one.what != "deleted"]
-            faults = [fault for one in changed for fault in texts.problems(one.name, one.text)]
-            if faults:
+            if faults := self._faults(texts, files, unread):
                 raise PolicyError(faults)
             drafts = await self._drafts(texts, files, unread)
             return await self._carrying.turn_to(texts, drafts, renew)
+
+    async def faults_of_files(
+        self, files: Mapping[str, str], unread: Collection[str], compile: Compile
+    ) -> list[Problem]:
+        """Why `take_files` would refuse these, with nothing done."""
+        texts = CompiledTexts(compile)
+        await self._prepare(texts, files)
+        return self._faults(texts, files, unread)
+
+    def _faults(
+        self, texts: CompiledTexts, files: Mapping[str, str], unread: Collection[str]
+    ) -> list[Problem]:
+        """Of the files that changed."""
+        said = self._registry.from_files(files, unread)
+        changed = [one for one in said if one.what != "deleted"]
+        return [fault for one in changed for fault in texts.problems(one.name, one.text)]
 
     async def take_meaning(self, compile: Compile) -> list[Done]:
         """Words mean something else from now on. Policies that this breaks are marked, those that

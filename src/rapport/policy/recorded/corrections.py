@@ -8,7 +8,7 @@ line, a column of CSV or Parquet. Files without it are read once, as ever.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,17 @@ def without_corrected(
         yield rows.filter(pc.invert(pc.is_in(rows.column("id"), ids)))
 
 
-def superseded_in(path: Path, id_field: str) -> frozenset[str]:
-    """Ids of the rows that another row of the file stands in for. What cannot be read is passed
-    over: whoever reads the rows tells of it.
+def superseded_in(paths: Path | Sequence[Path], id_field: str) -> frozenset[str]:
+    """Ids of the rows that another row of the file stands in for; of several files of one source,
+    in their order, also a row of a later one. What cannot be read is passed over: whoever reads
+    the rows tells of it.
     """
     corrections = Corrections()
-    pairs = _PAIRS.get(path.suffix.lower())
-    for id, original in pairs(path, id_field) if pairs is not None else ():
-        if id not in (None, "") and original not in (None, ""):
-            corrections.note("", str(id), str(original))
+    for path in [paths] if isinstance(paths, Path) else paths:
+        pairs = _PAIRS.get(path.suffix.lower())
+        for id, original in pairs(path, id_field) if pairs is not None else ():
+            if id not in (None, "") and original not in (None, ""):
+                corrections.note("", str(id), str(original))
     return frozenset(corrections.superseded())
 
 

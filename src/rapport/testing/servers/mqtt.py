@@ -44,10 +44,15 @@ class Device:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def publish(self, topic: str, value: Any, *, retain: bool = False) -> None:
-        """Returns when the broker has it."""
+    def publish(
+        self, topic: str, value: Any, *, retain: bool = False, is_confirmed: bool = True
+    ) -> None:
+        """Returns when the broker has it. Not confirmed (QoS 0) it is on its way only, and no
+        broker keeps it for who is away.
+        """
         payload = value if isinstance(value, bytes) else msgspec.json.encode(value)
-        self._client.publish(topic, payload, qos=1, retain=retain).wait_for_publish(_START_SECONDS)
+        told = self._client.publish(topic, payload, qos=int(is_confirmed), retain=retain)
+        told.wait_for_publish(_START_SECONDS)
 
     def next(self, seconds: float = 15) -> tuple[str, Any]:
         """The next message heard, as topic and JSON."""

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,15 +163,18 @@ class PostgresAddress(msgspec.Struct, frozen=True):
     schema: str
 
 
+@cache
+def _shared_server() -> LocalPostgres:
+    """Made by whoever asks first, removed with the process: several conftests take the fixture."""
+    return LocalPostgres()
+
+
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[LocalPostgres]:
+def postgres_server() -> LocalPostgres:
     """The server of a test run, started by the first test that asks for it."""
-    server = LocalPostgres()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+    server = _shared_server()
+    server.start()
+    return server
 
 
 @pytest.fixture
