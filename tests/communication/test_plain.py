@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData
+from rapport.communication.adapters.outgoing.outcomes import (
+    HandedOutcomes,
+    OutcomeData,
+    outcome_data,
+)
 from rapport.communication.delivering.members import Members
-from rapport.communication.delivering.plain import PlainLane, Recent, plain_line
+from rapport.communication.delivering.plain import (
+    PlainLane,
+    Recent,
+    handed_lines,
+    lines_of_plain,
+    plain_line,
+)
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger
@@ -291,3 +301,31 @@ def test_the_line_made_of_bytes_is_the_line_made_of_its_fields(
     name = event_name(message, peer, state)
     expected = ledger_event(line, state, id=name, now_ms=7, causes=(message,))
     assert plain_line(data, delivery, 7) == expected
+
+
+plain_deliveries = st.builds(
+    Delivery,
+    message=NAMES | st.sampled_from(["m-1", 'm"1', "m\\1", "50%", "m 1", "m" * 250, "m" * 200]),
+    peer=NAMES | st.sampled_from(["ana", "ben"]),
+    address=st.sampled_from(["mail:ana@example.org", "hook:https://u:pw@example.org/x"]),
+    attempt=st.integers(1, 3),
+    text=st.just(""),
+    queued=st.sampled_from([0, 1, 1_772_452_800_000]),
+    case=st.sampled_from(["", "", "", "routed"]),
+    plain=st.just(True),
+    acknowledge=st.sampled_from([False, False, True]),
+)
+
+
+@given(st.lists(plain_deliveries, max_size=6))
+def test_lines_written_together_are_those_written_one_by_one(deliveries):
+    alone = [plain_line(outcome_data(each, Sent()), each, 7) for each in deliveries]
+    assert handed_lines(deliveries, 7) == alone
+
+
+@given(st.lists(plain_deliveries, max_size=6))
+def test_outcomes_that_are_not_made_yet_lead_to_the_same_lines(deliveries):
+    positions = list(range(1, len(deliveries) + 1))
+    made = [outcome_data(each, Sent(), at) for at, each in enumerate(deliveries, 1)]
+    lines, others = lines_of_plain(HandedOutcomes(deliveries, positions), 7)
+    assert (lines, list(others)) == lines_of_plain(made, 7)

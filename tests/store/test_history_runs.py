@@ -13,6 +13,7 @@ from rapport.store.history import MemoryHistory
 from rapport.store.history_runs import (
     LAST_LEVEL,
     key_of,
+    keys_of,
     level_of,
     made_of,
     read_pieces,
@@ -20,8 +21,8 @@ from rapport.store.history_runs import (
 )
 from rapport.store.history_sqlite import SqliteHistory
 
-COLLIDING = ("plumless", "buckeroo")
-"""Two words of one checksum."""
+COLLIDING = ("word-84821", "word-196895")
+"""Two words of one key."""
 
 
 def test_words_of_one_key_are_both_found_at_both_places(tmp_path):
@@ -30,6 +31,16 @@ def test_words_of_one_key_are_both_found_at_both_places(tmp_path):
     history.feed("a", [(1, COLLIDING)], 2)
     assert history.find(COLLIDING[0]) == history.find(COLLIDING[1]) == [("a", 1), ("a", 2)]
     history.close()
+
+
+@given(st.lists(st.text(st.characters(), max_size=40) | st.from_regex(r"[a-c]{0,9}"), max_size=40))
+def test_keys_made_together_are_those_made_one_by_one(ids):
+    assert keys_of(ids).tolist() == [key_of(id) for id in ids]
+
+
+def test_counted_ids_have_few_keys_in_common():
+    keys = keys_of([f"reader/{number}" for number in range(200_000)])
+    assert len(set(keys.tolist())) > 200_000 - 30  # some five of random ones
 
 
 def test_a_run_that_is_cut_and_read_again_is_the_same():

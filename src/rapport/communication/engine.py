@@ -32,7 +32,7 @@ from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
 from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.hops import hops_before
 from rapport.communication.delivering.notifying import Callback, Notifications
-from rapport.communication.delivering.plain import plain_line
+from rapport.communication.delivering.plain import lines_of_plain
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.returned import Returned
 from rapport.communication.delivering.taking import INPUTS, Taking, TakingParts
@@ -188,15 +188,7 @@ class CommunicationEngine:
         returned, and otherwise tells the outcome again. Nothing is doubled: an outcome that comes
         again is no news to its case, and the ledger line of a plain delivery has the same id.
         """
-        now_ms = self._clock.now_ms()
-        lines: list[Event] = []
-        others: list[OutcomeData] = []
-        for data in outcomes:
-            delivery = data.delivery
-            if delivery is None or delivery.acknowledge or data.state == "failed":
-                others.append(data)
-            else:
-                lines.append(plain_line(data, delivery, now_ms))
+        lines, others = lines_of_plain(outcomes, self._clock.now_ms())
         if lines:
             await self._channels.channel("log").append(SoundEvents(lines))
         if others:

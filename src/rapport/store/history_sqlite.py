@@ -26,7 +26,7 @@ from rapport.store.history_runs import (
 )
 from rapport.store.sqlite import SqliteFile
 
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (
   number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,

@@ -7,13 +7,14 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import msgpack
 
 from rapport.channel.backends.memory import open_memory
 from rapport.communication.adapters.base import Delivery, Failed, Sent
 from rapport.communication.adapters.outgoing.dispatch import Dispatch
 from rapport.communication.adapters.outgoing.dispatch_settings import DispatchSettings
 from rapport.communication.adapters.outgoing.lanes import Lanes, Waiting
-from rapport.communication.adapters.outgoing.marks import Begun, Ended, Mark, Marks
+from rapport.communication.adapters.outgoing.marks import Begun, Ended, Mark, Marks, Noted
 from rapport.core.errors import Corrupt
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock, SystemClock
@@ -415,8 +416,8 @@ def test_marks_remember_starts_and_outcomes_and_forget_what_was_committed():
     records = MemoryRecordStore()
     marks = Marks("mail", records)
     assert marks.load(0) == {}
-    marks.note([Begun(1, 1), Begun(2, 3)], [], 0)
-    marks.note([Begun(3, 1)], [Ended(1, "handed", "ok", False)], 0)
+    marks.note(Noted([Begun(2, 3)], first=[1]), 0)
+    marks.note(Noted([], [Ended(1, "handed", "ok", False)], first=[3]), 0)
     fresh = Marks("mail", records)
     assert fresh.load(0) == {
         1: Mark(1, Ended(1, "handed", "ok", False)),
@@ -426,8 +427,22 @@ def test_marks_remember_starts_and_outcomes_and_forget_what_was_committed():
     assert Marks("mai", records).load(0) == {}
     assert fresh.load(2) == {3: Mark(1)}
     assert len(records.find("communication.sending")) == 1
-    fresh.note([], [], 3)
+    fresh.note(Noted(), 3)
     assert records.find("communication.sending") == []
+
+
+def test_marks_of_what_the_medium_just_took_and_of_an_earlier_form_are_read():
+    records = MemoryRecordStore()
+    marks = Marks("mail", records)
+    marks.note(Noted(handed=[4, 5]), 0)
+    earlier = [[[1, 2]], [[3, "failed", "no", True]]]
+    records.put("communication.sending", "mail/00000000000000000007", msgpack.encode(earlier))
+    assert Marks("mail", records).load(0) == {
+        1: Mark(2),
+        3: Mark(1, Ended(3, "failed", "no", True)),
+        4: Mark(1, Ended(4, "handed", "", False)),
+        5: Mark(1, Ended(5, "handed", "", False)),
+    }
 
 
 def test_a_mark_of_another_version_is_refused_with_its_name():

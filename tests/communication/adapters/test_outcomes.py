@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.communication.adapters.base import Confirmed, Delivery, Failed, Sent
-from rapport.communication.adapters.outgoing.outcomes import outcome_data, outcomes_data
+from rapport.communication.adapters.outgoing.outcomes import (
+    HandedOutcomes,
+    outcome_data,
+    outcomes_data,
+)
 
 deliveries = st.builds(
     Delivery,
@@ -29,4 +33,15 @@ outcomes = st.one_of(
 @given(st.lists(st.tuples(deliveries, outcomes, st.integers(0, 9)), max_size=5))
 def test_many_outcomes_are_those_of_each(told):
     together = outcomes_data(*([list(column) for column in zip(*told, strict=True)] or [[]] * 3))
-    assert together == [outcome_data(*each) for each in told]
+    assert list(together) == [outcome_data(*each) for each in told]
+
+
+@given(st.lists(st.lists(st.tuples(deliveries, outcomes, st.integers(0, 9)), max_size=4)))
+def test_outcomes_told_together_are_those_of_all_parts(parts):
+    made = [
+        outcomes_data(*([list(column) for column in zip(*told, strict=True)] or [[]] * 3))
+        for told in parts
+    ]
+    joined = HandedOutcomes.joined([part for part in made if part])
+    assert list(joined) == [outcome_data(*each) for told in parts for each in told]
+    assert list(joined[1:3]) == list(joined)[1:3]

@@ -15,8 +15,8 @@ import msgspec
 
 from rapport.channel.channel import Subscription
 from rapport.communication.adapters.outgoing.gathering import Gathering
-from rapport.communication.adapters.outgoing.marks import Begun, Ended, Mark, Marks
-from rapport.communication.adapters.outgoing.outcomes import OutcomeData, Report
+from rapport.communication.adapters.outgoing.marks import Ended, Mark, Marks, Noted
+from rapport.communication.adapters.outgoing.outcomes import HandedOutcomes, OutcomeData, Report
 from rapport.communication.aside import run_aside
 
 _COMMIT_EVERY = 1_000
@@ -32,8 +32,7 @@ class Told(msgspec.Struct, frozen=True):
 class _Note(msgspec.Struct, frozen=True):
     """What is to be marked: deliveries that begin, or that ended and are to be told."""
 
-    begun: Sequence[Begun] = ()
-    ended: Sequence[Ended] = ()
+    noted: Noted
     told: Told | None = None
 
 
@@ -71,10 +70,10 @@ class Bookkeeping:
         self._open.update(dict.fromkeys(positions, False))
         self._opened_until = positions[-1]
 
-    async def begin(self, begun: Sequence[Begun]) -> None:
+    async def begin(self, begun: Noted) -> None:
         """Returns when it is durable that these are about to be sent."""
         if self._marks is not None and begun:
-            await self._noting.put(_Note(begun=begun))
+            await self._noting.put(_Note(begun))
 
     def end(self, outcomes: Sequence[OutcomeData], positions: Sequence[int]) -> None:
         """These have ended; the outcome is marked, told and the place moved on, soon."""
@@ -82,11 +81,16 @@ class Bookkeeping:
         if self._marks is None:
             self._telling.put(told)
             return
-        ended = [
-            Ended(position, data.state, data.reason, data.retry)
-            for position, data in zip(positions, outcomes, strict=True)
-        ]
-        self._noting.put(_Note(ended=ended, told=told))
+        if isinstance(outcomes, HandedOutcomes):
+            noted = Noted(handed=positions)
+        else:
+            noted = Noted(
+                ended=[
+                    Ended(position, data.state, data.reason, data.retry)
+                    for position, data in zip(positions, outcomes, strict=True)
+                ]
+            )
+        self._noting.put(_Note(noted, told))
 
     async def tell(self, outcomes: Sequence[OutcomeData], ending: Sequence[int] = ()) -> None:
         """Returns when the outcomes are told; they are not marked."""
@@ -112,15 +116,14 @@ class Bookkeeping:
 
     async def _note(self, notes: list[_Note]) -> None:
         assert self._marks is not None, "without marks nothing is noted"
-        begun = [entry for note in notes for entry in note.begun]
-        ended = [entry for note in notes for entry in note.ended]
-        await run_aside(partial(self._marks.note, begun, ended, self._committed))
+        noted = Noted.joined([note.noted for note in notes])
+        await run_aside(partial(self._marks.note, noted, self._committed))
         for note in notes:
             if note.told is not None:
                 self._telling.put(note.told)
 
     async def _tell(self, told: list[Told]) -> None:
-        outcomes = [data for entry in told for data in entry.outcomes]
+        outcomes = HandedOutcomes.joined([entry.outcomes for entry in told if entry.outcomes])
         if outcomes:
             await self._report(outcomes)
         for entry in told:

@@ -23,7 +23,7 @@ from rapport.communication.adapters.outgoing.dispatch_settings import (
     DispatchSettings,
 )
 from rapport.communication.adapters.outgoing.lanes import Lanes, Waiting
-from rapport.communication.adapters.outgoing.marks import Begun, Mark, Marks
+from rapport.communication.adapters.outgoing.marks import Begun, Mark, Marks, Noted
 from rapport.communication.adapters.outgoing.outcomes import (
     OutcomeData,
     Report,
@@ -249,7 +249,7 @@ class Dispatch:
             self._book.end(list(unwanted.values()), list(unwanted))
         if not wanted:
             return
-        await self._book.begin([Begun(entry.position, entry.starts + 1) for entry in wanted])
+        await self._book.begin(_begun(wanted))
         deliveries, positions = [e.delivery for e in wanted], [e.position for e in wanted]
         outcomes = await self._sending.send(deliveries)
         self._book.end(outcomes_data(deliveries, outcomes, positions), positions)
@@ -340,6 +340,12 @@ class Dispatch:
             data = [outcome_data(entry.delivery, outcome, entry.position)]
         await self._report(data)
         return ""
+
+
+def _begun(wanted: Sequence[Waiting]) -> Noted:
+    """What is written down before these are sent."""
+    again = [Begun(entry.position, entry.starts + 1) for entry in wanted if entry.starts]
+    return Noted(again, first=[entry.position for entry in wanted if not entry.starts])
 
 
 def _fault(entry: Waiting, now_ms: int) -> Failed | None:

@@ -44,16 +44,36 @@ class Mark(msgspec.Struct, frozen=True):
     outcome: Ended | None = None
 
 
-class _Group(msgspec.Struct, frozen=True, array_like=True):
-    """One record: what began and what ended at the same moment."""
+class Noted(msgspec.Struct, frozen=True, array_like=True):
+    """One record: what began and what ended at the same moment. Most begin for the first time and
+    are simply handed over; of these the position says all.
+    """
 
-    begun: list[Begun]
-    ended: list[Ended]
+    begun: Sequence[Begun] = ()
+    ended: Sequence[Ended] = ()
+    first: Sequence[int] = ()
+    """Positions of those that begin for the first time."""
+    handed: Sequence[int] = ()
+    """Positions of those that the medium took without a word."""
+
+    @staticmethod
+    def joined(notes: Sequence[Noted]) -> Noted:
+        """All of them as one."""
+        return Noted(
+            [entry for note in notes for entry in note.begun],
+            [entry for note in notes for entry in note.ended],
+            [position for note in notes for position in note.first],
+            [position for note in notes for position in note.handed],
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.begun or self.ended or self.first or self.handed)
 
     def highest(self) -> int:
         """The last position that it speaks of."""
         begun = [entry.position for entry in self.begun]
-        return max([*begun, *(entry.position for entry in self.ended)])
+        ended = [entry.position for entry in self.ended]
+        return max(max(part) for part in (begun, ended, self.first, self.handed) if part)
 
 
 class Marks:
@@ -76,37 +96,39 @@ class Marks:
             for key, value in page:
                 self._take(key, _decode(key, value), marks)
             after = page[-1][0]
-        self.note([], [], committed)
+        self.note(Noted(), committed)
         return {position: mark for position, mark in marks.items() if position > committed}
 
-    def note(self, begun: Sequence[Begun], ended: Sequence[Ended], committed: int) -> None:
+    def note(self, noted: Noted, committed: int) -> None:
         """Writes what begins and what ended, and lets go of what the committed position has passed:
         all or nothing, one write, durable when it returns.
         """
         changes: list[Change] = []
         while self._groups and self._groups[0][0] <= committed:
             changes.append(Delete(_TABLE, heapq.heappop(self._groups)[1]))
-        if begun or ended:
-            group = _Group(list(begun), list(ended))
+        if noted:
             key = f"{self._prefix}{self._next:020d}"
-            changes.append(Put(_TABLE, key, msgspec.msgpack.encode(group)))
-            heapq.heappush(self._groups, (group.highest(), key))
+            changes.append(Put(_TABLE, key, msgspec.msgpack.encode(noted)))
+            heapq.heappush(self._groups, (noted.highest(), key))
             self._next += 1
         if changes:
             self._records.apply(changes)
 
-    def _take(self, key: str, group: _Group, marks: dict[int, Mark]) -> None:
+    def _take(self, key: str, group: Noted, marks: dict[int, Mark]) -> None:
         heapq.heappush(self._groups, (group.highest(), key))
         self._next = int(key.removeprefix(self._prefix)) + 1
         for begun in group.begun:
             marks[begun.position] = Mark(begun.starts)
+        marks.update(dict.fromkeys(group.first, Mark(1)))
         for ended in group.ended:
             marks[ended.position] = Mark(1, ended)
+        for position in group.handed:
+            marks[position] = Mark(1, Ended(position, "handed", "", False))
 
 
-def _decode(key: str, value: bytes) -> _Group:
+def _decode(key: str, value: bytes) -> Noted:
     try:
-        return msgspec.msgpack.decode(value, type=_Group)
+        return msgspec.msgpack.decode(value, type=Noted)
     except msgspec.DecodeError as error:
         raise Corrupt(
             f"the mark {key!r} of deliveries under way cannot be read: {error}",

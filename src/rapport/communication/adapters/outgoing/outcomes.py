@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
+from typing import overload
 
 import msgspec
 
@@ -19,7 +20,6 @@ OUTCOME = "rapport.control.outcome"
 DECIDED = "decided meanwhile: nobody needs it any more"
 _UNKNOWN = "the node stopped while it was being sent; sending again"
 _shown = lru_cache(maxsize=16_384)(shown_address)
-_adapter_of = lru_cache(maxsize=16_384)(adapter_of)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -58,29 +58,54 @@ def outcome_data(
     return _data(delivery, state, outcome.reference, False, position, starts)
 
 
+class HandedOutcomes(Sequence[OutcomeData]):
+    """The outcomes of plain deliveries that the medium just took, of which there are most by far:
+    made when somebody looks at one. Who wants the deliveries themselves takes these.
+    """
+
+    __slots__ = ("deliveries", "positions")
+
+    def __init__(self, deliveries: Sequence[Delivery], positions: Sequence[int]) -> None:
+        self.deliveries, self.positions = deliveries, positions
+
+    def __len__(self) -> int:
+        return len(self.deliveries)
+
+    @overload
+    def __getitem__(self, place: int) -> OutcomeData: ...
+    @overload
+    def __getitem__(self, place: slice) -> HandedOutcomes: ...
+    def __getitem__(self, place: int | slice) -> OutcomeData | HandedOutcomes:
+        if isinstance(place, slice):
+            return HandedOutcomes(self.deliveries[place], self.positions[place])
+        return _data(self.deliveries[place], "handed", "", False, self.positions[place], 0)
+
+    @staticmethod
+    def joined(parts: Sequence[Sequence[OutcomeData]]) -> Sequence[OutcomeData]:
+        """The outcomes of all parts, in order."""
+        handed = [part for part in parts if isinstance(part, HandedOutcomes)]
+        if len(handed) < len(parts):
+            return [data for part in parts for data in part]
+        if len(handed) == 1:
+            return handed[0]
+        return HandedOutcomes(
+            [delivery for part in handed for delivery in part.deliveries],
+            [position for part in handed for position in part.positions],
+        )
+
+
 def outcomes_data(
     deliveries: Sequence[Delivery], outcomes: Sequence[Outcome], positions: Sequence[int]
-) -> list[OutcomeData]:
-    """As `outcome_data` of each; of one that the medium just took at half the cost."""
-    found: list[OutcomeData] = []
-    for delivery, outcome, position in zip(deliveries, outcomes, positions, strict=True):
-        if type(outcome) is not Sent or outcome.reference or not delivery.plain or delivery.case:
-            found.append(outcome_data(delivery, outcome, position))
-            continue
-        address = delivery.address
-        found.append(
-            OutcomeData(
-                message=delivery.message,
-                peer=delivery.peer,
-                address=_shown(address),
-                attempt=delivery.attempt,
-                state="handed",
-                id=f"{_adapter_of(address)}.{position}.handed.0" if position else "",
-                share=delivery.share,
-                delivery=delivery,
-            )
-        )
-    return found
+) -> Sequence[OutcomeData]:
+    """As `outcome_data` of each."""
+    if all([type(outcome) is Sent and not outcome.reference for outcome in outcomes]) and all(
+        [delivery.plain and not delivery.case for delivery in deliveries]
+    ):
+        return HandedOutcomes(deliveries, positions)
+    return [
+        outcome_data(delivery, outcome, position)
+        for delivery, outcome, position in zip(deliveries, outcomes, positions, strict=True)
+    ]
 
 
 def unknown_data(delivery: Delivery, position: int = 0, starts: int = 0) -> OutcomeData:

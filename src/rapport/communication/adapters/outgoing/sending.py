@@ -66,7 +66,11 @@ class Sending:
             return [checked(answer)] * len(deliveries)
         if not isinstance(answer, Sequence):
             return [_nonsense(answer)] * len(deliveries)
-        outcomes = [checked(outcome) for outcome in answer]
+        outcomes = [
+            # What most media say needs no second look.
+            outcome if type(outcome) is Sent and outcome.reference == "" else checked(outcome)
+            for outcome in answer
+        ]
         if len(outcomes) == len(deliveries):
             return outcomes
         _log.error("adapter miscounted", adapter=self._adapter.name, outcomes=len(outcomes))
@@ -104,8 +108,6 @@ class Sending:
 
 def checked(outcome: object) -> Outcome:
     """The outcome as it can be written down and read again; a failure when it is none."""
-    if type(outcome) is Sent and outcome.reference == "":
-        return outcome  # what most media say
     match outcome:
         case Sent(reference):
             return outcome if _is_text(reference) else Sent(_text(reference))
