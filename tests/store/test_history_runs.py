@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from rapport.store.history import MemoryHistory
 from rapport.store.history_runs import (
     LAST_LEVEL,
-    key_of,
-    keys_of,
     level_of,
     made_of,
     read_pieces,
     stretches,
 )
 from rapport.store.history_sqlite import SqliteHistory
+from rapport.store.id_keys import KeyedIds, key_of, keys_of
 
 COLLIDING = ("word-84821", "word-196895")
 """Two words of one key."""
@@ -36,6 +35,16 @@ def test_words_of_one_key_are_both_found_at_both_places(tmp_path):
 @given(st.lists(st.text(st.characters(), max_size=40) | st.from_regex(r"[a-c]{0,9}"), max_size=40))
 def test_keys_made_together_are_those_made_one_by_one(ids):
     assert keys_of(ids).tolist() == [key_of(id) for id in ids]
+
+
+def test_ids_that_bring_their_keys_are_indexed_as_those_that_do_not():
+    ids = [f"id-{number}" for number in range(50)]
+    keyed = KeyedIds(ids, keys_of(ids))
+    assert list(keyed) == ids
+    for after in (0, 7):
+        runs = [made_of(3, [(1, given)], after) for given in (ids, keyed)]
+        assert runs[0].keys.tolist() == runs[1].keys.tolist()
+        assert runs[0].places.tolist() == runs[1].places.tolist()
 
 
 def test_counted_ids_have_few_keys_in_common():

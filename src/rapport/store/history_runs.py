@@ -1,9 +1,8 @@
 """Sorted runs of (key of an id, place): what the history index keeps instead of the ids. Pure.
 [CH-4]
 
-A key is a checksum of 32 bits, so a run says where an id *may* stand, and whoever asks looks
-there; twelve bytes per event, and a sort instead of a walk down a tree for each of them. Keys of
-many ids are made together, word by word, in a fifth of the time that a checksum of each takes.
+A key is a checksum of 32 bits (`id_keys.py`), so a run says where an id *may* stand, and whoever
+asks looks there; twelve bytes per event, and a sort instead of a walk down a tree for each of them.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-KEY_BITS = 32
-_KEY = (1 << KEY_BITS) - 1
-_WORD = 4
-_MULTIPLIER, _SHIFT = 0x9E3779B1, 15
-"""Odd, so that no two words become one; the shift brings high bits down again."""
+from rapport.store.id_keys import KEY_BITS, Keys, keys_of
+
+_NUMBER = (1 << KEY_BITS) - 1
 _POSITION_BITS = 44
 _POSITION = (1 << _POSITION_BITS) - 1
 _ENTRY_BYTES = 12
@@ -32,50 +29,7 @@ LAST_LEVEL = 6
 _MERGED_ENTRIES = 65_536
 """Sorted at a time in merging, so that it takes little memory."""
 
-Keys = np.ndarray
 Places = np.ndarray
-
-
-def key_of(id: str) -> int:
-    """The key of any text: its bytes in words of four, multiplied and mixed one after the other."""
-    body = id.encode("utf-8", "surrogatepass")
-    key = len(body)
-    for at in range(0, len(body), _WORD):
-        key = _mixed(key ^ int.from_bytes(body[at : at + _WORD], "little"))
-    return _mixed(key)
-
-
-def keys_of(ids: Sequence[str]) -> Keys:
-    """The keys of many: those of one length at once, since most ids of a log are alike."""
-    if not "".join(ids).isascii():
-        return np.fromiter(map(key_of, ids), np.uint32, len(ids))
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    keys = np.empty(len(ids), np.uint32)
-    for length in np.unique(lengths).tolist():
-        here = np.flatnonzero(lengths == length)
-        alike = ids if len(here) == len(ids) else [ids[at] for at in here.tolist()]
-        keys[here] = _keys_of_length("".join(alike).encode(), len(alike), length)
-    return keys
-
-
-def _keys_of_length(together: bytes, count: int, length: int) -> Keys:
-    words = np.zeros((count, -(-length // _WORD) * _WORD), np.uint8)
-    words[:, :length] = np.frombuffer(together, np.uint8).reshape(count, length)
-    keys = np.full(count, length, np.uint32)
-    for column in np.ascontiguousarray(words.view("<u4").T):
-        keys = _all_mixed(keys ^ column)
-    return _all_mixed(keys)
-
-
-def _mixed(key: int) -> int:
-    key = key * _MULTIPLIER & _KEY
-    return key ^ key >> _SHIFT
-
-
-def _all_mixed(keys: Keys) -> Keys:
-    keys = keys * np.uint32(_MULTIPLIER)
-    mixed: Keys = keys ^ keys >> np.uint32(_SHIFT)
-    return mixed
 
 
 def level_of(size: int) -> int:
@@ -94,7 +48,7 @@ class Run:
             len(keys), dtype=np.uint64
         )
         numbered.sort()
-        order = (numbered & np.uint64(_KEY)).astype(np.int64)
+        order = (numbered & np.uint64(_NUMBER)).astype(np.int64)
         self.keys, self.places = keys[order], places[order]
 
     def __len__(self) -> int:
@@ -146,17 +100,16 @@ def stretches(entries: int) -> list[tuple[int, int]]:
 
 def made_of(log: int, blocks: Sequence[tuple[int, Sequence[str]]], after: int) -> Run:
     """The entries of blocks of (first position, ids) that stand after a position."""
-    asked: list[str] = []
-    places: list[np.ndarray] = []
+    keys: list[Keys] = [np.empty(0, np.uint32)]
+    places: list[Places] = [np.empty(0, np.int64)]
     for first, ids in blocks:
         known = max(after - first + 1, 0)
         fresh = ids[known:]
         if fresh:
-            asked += fresh
+            keys.append(keys_of(fresh))
             start = (log << _POSITION_BITS) + first + known
             places.append(np.arange(start, start + len(fresh), dtype=np.int64))
-    together = np.concatenate(places) if places else np.empty(0, np.int64)
-    return Run(keys_of(asked), together)
+    return Run(np.concatenate(keys), np.concatenate(places))
 
 
 def read_pieces(bodies: Sequence[bytes]) -> Run:

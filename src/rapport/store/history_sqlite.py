@@ -13,17 +13,16 @@ from pathlib import Path
 
 from rapport.core.errors import RapportError
 from rapport.store.history_runs import (
-    KEY_BITS,
     LAST_LEVEL,
     MERGED_AT_ONCE,
     Marks,
     Run,
-    key_of,
     level_of,
     made_of,
     read_pieces,
     stretches,
 )
+from rapport.store.id_keys import KEY_BITS, key_of
 from rapport.store.sqlite import SqliteFile
 
 _VERSION = 3

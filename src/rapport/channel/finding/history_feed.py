@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -27,7 +28,7 @@ lag.
 """
 
 
-Piece = tuple[int, list[str]]
+Piece = tuple[int, Sequence[str]]
 """First position and ids of a block."""
 
 

@@ -191,7 +191,8 @@ class LoggedChannel:
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
-                decoded = DecodedBlock(block.first, block.received, events, len(body))
+                size, keyed = len(body), self._parts.history.needs_feeding
+                decoded = DecodedBlock(block.first, block.received, events, size, keyed=keyed)
                 self._shared.decoded.put(self.name, decoded)
             self._known = blocks[-1].last
             if draft is not None:

@@ -9,18 +9,28 @@ from collections.abc import Sequence
 
 from rapport.channel.retention.ttl import are_mortal
 from rapport.core.event import Event, StoredEvent
+from rapport.store.id_keys import KeyedIds, keys_of
 
 CACHE_BYTES = 16 * 1024 * 1024
+_MANY = 32
+"""Keys of fewer ids are made when somebody asks: together with those of other blocks."""
 
 
 class DecodedBlock:
     """The events of one block; made into stored events when the first reader asks."""
 
-    __slots__ = ("_events", "_mortal", "_received", "_stored", "first", "last", "size")
+    __slots__ = ("_events", "_ids", "_mortal", "_received", "_stored", "first", "last", "size")
 
-    def __init__(self, first: int, received: int, events: Sequence[Event], size: int) -> None:
+    def __init__(
+        self, first: int, received: int, events: Sequence[Event], size: int, *, keyed: bool = False
+    ) -> None:
+        """`keyed`: somebody will want the keys of the ids, and they are at hand now."""
         self.first, self.last, self.size = first, first + len(events) - 1, size
         self._received, self._events = received, events
+        self._ids: KeyedIds | None = None
+        if keyed and len(events) >= _MANY:
+            ids = [event.id for event in events]
+            self._ids = KeyedIds(ids, keys_of(ids))
         self._stored: list[StoredEvent] | None = None
         self._mortal: bool | None = None
 
@@ -33,9 +43,9 @@ class DecodedBlock:
             self._mortal = are_mortal(self._events)
         return self._mortal
 
-    def ids(self) -> list[str]:
+    def ids(self) -> Sequence[str]:
         """The ids of its events, in order."""
-        return [event.id for event in self._events]
+        return [event.id for event in self._events] if self._ids is None else self._ids
 
     def after(self, position: int, limit: int) -> list[StoredEvent]:
         """Up to `limit` events after a position."""
