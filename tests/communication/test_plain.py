@@ -18,13 +18,8 @@ from rapport.communication.adapters.outgoing.outcomes import (
     outcome_data,
 )
 from rapport.communication.delivering.members import Members
-from rapport.communication.delivering.plain import (
-    PlainLane,
-    Recent,
-    handed_lines,
-    lines_of_plain,
-    plain_line,
-)
+from rapport.communication.delivering.plain import PlainLane, Recent
+from rapport.communication.delivering.plain_lines import handed_lines, lines_of_plain, plain_line
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.history.ledger import Ledger

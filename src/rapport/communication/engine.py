@@ -32,7 +32,7 @@ from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
 from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.hops import hops_before
 from rapport.communication.delivering.notifying import Callback, Notifications
-from rapport.communication.delivering.plain import lines_of_plain
+from rapport.communication.delivering.plain_lines import lines_of_plain
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.returned import Returned
 from rapport.communication.delivering.taking import INPUTS, Taking, TakingParts

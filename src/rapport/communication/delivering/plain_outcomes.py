@@ -8,7 +8,8 @@ from rapport.communication.adapters.base import Delivery
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.case_records import Case, Letter
 from rapport.communication.delivering.cases import Cases
-from rapport.communication.delivering.plain import PlainLane, plain_line
+from rapport.communication.delivering.plain import PlainLane
+from rapport.communication.delivering.plain_lines import plain_line
 from rapport.communication.delivering.telling import tell_sender
 from rapport.communication.delivering.tracking import Member, Retry, Stage, Tracking, Try
 from rapport.communication.delivering.transaction import Transaction

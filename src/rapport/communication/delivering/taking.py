@@ -32,7 +32,8 @@ from rapport.communication.delivering.due import Due
 from rapport.communication.delivering.handling import Route
 from rapport.communication.delivering.judging import Judging
 from rapport.communication.delivering.members import Members
-from rapport.communication.delivering.plain import PlainLane, came_back_line
+from rapport.communication.delivering.plain import PlainLane
+from rapport.communication.delivering.plain_lines import came_back_line
 from rapport.communication.delivering.plain_outcomes import PlainOutcomes
 from rapport.communication.delivering.plain_taking import PlainTaking
 from rapport.communication.delivering.put_off import (

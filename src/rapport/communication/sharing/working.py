@@ -27,7 +27,7 @@ from rapport.communication.delivering.case_records import CASES, MEMBERS, member
 from rapport.communication.delivering.deciding import has_answered, is_closed
 from rapport.communication.delivering.handling import Route, nobody_else
 from rapport.communication.delivering.notifying import Callback, Notifications
-from rapport.communication.delivering.plain import plain_line
+from rapport.communication.delivering.plain_lines import lines_of_plain
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.sharing.handing import Handing
 from rapport.communication.sharing.leases import LEASES, HeldShare, ShareLeases
@@ -36,7 +36,6 @@ from rapport.communication.sharing.reading import ShareChannels, SharedReading
 from rapport.communication.sharing.records import WHERE, ShareRecords, case_key
 from rapport.communication.sharing.sending import Sends, leased
 from rapport.communication.sharing.shares import ShareSettings
-from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import Tasks, first_of
 from rapport.store.base import RecordStore
@@ -239,15 +238,7 @@ class Sharing:
         """Passes outcomes on to the engine of their message, wherever it is: by `control`, or
         straight into the ledger where nothing else is to be changed. Durable when it returns.
         """
-        now_ms = self._clock.now_ms()
-        lines: list[Event] = []
-        others: list[OutcomeData] = []
-        for data in outcomes:
-            delivery = data.delivery
-            if delivery is None or delivery.acknowledge or data.state == "failed":
-                others.append(data)
-            else:
-                lines.append(plain_line(data, delivery, now_ms))
+        lines, others = lines_of_plain(outcomes, self._clock.now_ms())
         if lines:
             await self._channels.channel("log").append(lines)
         if others:
