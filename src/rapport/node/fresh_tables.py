@@ -171,7 +171,6 @@ class FreshTables:
         """
         if not draft.pieces and self._given == revision:
             return True
-        await self._policy.come_to_present()
         await self._policy.commit()
         return await self._put(draft, seen, revision, self._policy.ontology)
 

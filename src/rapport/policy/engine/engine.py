@@ -196,23 +196,8 @@ class PolicyEngine:
         dies and the tables change meanwhile. Costs a snapshot.
         """
         async with self.turn:
-            await self.come_to_present()
             await self.commit()
             self.renew(pull, ontology or self.ontology)
-
-    async def come_to_present(self, plans: Iterable[Plan] = ()) -> None:
-        """Lets the clock move time on to now where silence matters to plans that run, or to these,
-        which are about to: whoever is new counts from now, not from the last event. Nothing while
-        events come or are on their way. Call it while holding `turn`, before the commit.
-        """
-        await self._subscribed()
-        reading, now_ns = self._reading, self._clock.steady_ns()
-        silences = [reading.running.shortest_silence_ms()]
-        silences += [plan.shortest_silence_ms() for plan in plans]
-        if all(one is None for one in silences) or reading.reads_again or self.behind():
-            return
-        if self._pace.quiet_left_ms(now_ns) <= 0 and self._upstream_is_idle():
-            await reading.come_to(self._clock.now_ms())
 
     def renew(self, pull: PullData, ontology: Ontology) -> None:
         """The same from now on. Call it while holding `turn`, after a commit; what the new tables
@@ -297,7 +282,7 @@ class PolicyEngine:
             subscription = await self._channels.subscribe("events", "policy")
             state = decode_state(subscription.state) if subscription.state else None
             last = self._channels.channel("events").last_position()
-            await self._reading.go_to(subscription.position, state, last, self._clock.now_ms())
+            await self._reading.go_to(subscription.position, state, last)
             await self._reading.meet_due()
             self._subscription = subscription
         return self._subscription

@@ -51,8 +51,6 @@ class Reading:
         self._stopped: set[str] = set()
         """Policies that a detection stopped before the place where that is on record."""
         self._whole_left = 0
-        self.unheard_since = 0
-        """By the clock: since when silence counts as long as there was neither reading nor time."""
 
     @property
     def needs_headers(self) -> bool:
@@ -89,16 +87,13 @@ class Reading:
             self._changes_at,
             self.running.shadows.saved(),
             sorted(self._stopped),
-            self.unheard_since if self.running.is_unheard else None,
         )
 
-    async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
+    async def go_to(self, position: int, state: EngineState | None, last: int) -> None:
         """Goes to a commit, or to the beginning, and finds what was decided and changed after it.
 
         `last`: how far `events` goes; what was read before a crash lies before that.
         """
-        known = state.unheard_since if state is not None else None
-        self.unheard_since = now_ms if known is None else known
         self.position = position
         self._changes_at = state.changes if state is not None else 0
         at = await self.source.plans_at(self._changes_at)
@@ -178,8 +173,6 @@ class Reading:
         """
         while self._again:
             await self._meet_again()
-        if self.running.is_unheard and self._is_silent_at(now_ms):
-            await self._begin()
         found: list[Detection] = []
         reached: int | None = None
         while (due := self.running.pending_until()) is not None and due <= now_ms:
@@ -189,35 +182,9 @@ class Reading:
             found += self.running.advance(now_ms)
             reached = now_ms
         if reached is not None:
-            await self._moved(found, reached)
-
-    async def come_to(self, now_ms: int) -> None:
-        """Lets time pass up to the clock, whatever is pending; where nothing was ever heard and
-        nobody waits for that, silence counts from now on.
-        """
-        if not self.running.is_unheard:
-            await self.move_on(now_ms, beating=True)
-        elif self.running.shortest_silence_ms() is None:
-            self.unheard_since = now_ms
-        else:
-            await self._begin()
-            await self.move_on(now_ms, beating=True)
-
-    def _is_silent_at(self, now_ms: int) -> bool:
-        """Whether somebody who was never heard of may have been silent for long enough. Not before
-        is time begun without a reading: who brings old ones is not late by it.
-        """
-        shortest_ms = self.running.shortest_silence_ms()
-        return shortest_ms is not None and now_ms >= self.unheard_since + shortest_ms
-
-    async def _begin(self) -> None:
-        """On record on its own: a second reading begins at the same time."""
-        await self._moved(self.running.advance(self.unheard_since), self.unheard_since)
-
-    async def _moved(self, found: list[Detection], reached: int) -> None:
-        await self._append(found, moved=TimeMoved(reached, self.position))
-        self._pace.is_dirty = True
-        self.output.counts.moved_by_clock += 1
+            await self._append(found, moved=TimeMoved(reached, self.position))
+            self._pace.is_dirty = True
+            self.output.counts.moved_by_clock += 1
 
     async def _append(
         self,

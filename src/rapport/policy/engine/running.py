@@ -147,23 +147,8 @@ class Running:
 
     def advance(self, time_ms: int) -> list[Detection]:
         """Moves time on without a reading."""
-        is_start = self.is_unheard
         self.shadows.advance(time_ms)
-        found = self.runner.advance(time_ms)
-        if is_start:
-            self.began = dict.fromkeys(self.runner.policies(), self.runner.watermark)
-        return found
-
-    @property
-    def is_unheard(self) -> bool:
-        """Whether there was neither a reading nor a time as yet."""
-        return self.runner.latest == -END_OF_TIME
-
-    def shortest_silence_ms(self) -> int | None:
-        """Of the silences that plans look for; None when no plan does."""
-        runners = [self.runner, *self.shadows.runners().values()]
-        found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
-        return min((one for one in found if one is not None), default=None)
+        return self.runner.advance(time_ms)
 
     def pending_until(self) -> int | None:
         """The time that must be reached for something pending to be decided."""
@@ -235,5 +220,4 @@ class Running:
             lateness_ms=self._lateness_ms,
             sources=self._ontology.sources,
             steady_ns=self._steady_ns,
-            begins_by_clock=True,
         )

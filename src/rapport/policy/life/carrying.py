@@ -20,7 +20,6 @@ from rapport.policy.life.changes import Changed, KeptChange, change_id
 from rapport.policy.life.compiled import CompiledTexts
 from rapport.policy.life.drafting import Draft, plan_change
 from rapport.policy.life.record import PolicyRecord
-from rapport.policy.plan import Plan
 
 _LOOK_EVERY_MS, _MOST_LOOKS = 20, 1_500
 Renew = Callable[[], Awaitable[None]]
@@ -59,7 +58,6 @@ class Carrying:
         """Puts changes on record, then carries them out."""
         if not drafts:
             return []
-        await self._engine.come_to_present(self._brought_by(drafts, self._record.texts))
         return await self._carry_out(drafts, self._record.texts, None)
 
     async def turn_to(
@@ -68,20 +66,8 @@ class Carrying:
         """The same with other meanings of all texts. `renew` is called when all is on record and
         nothing runs any more that is to end here.
         """
-        await self._engine.come_to_present(self._brought_by(drafts, texts))
         await self._engine.commit()
         return await self._carry_out(drafts, texts, renew)
-
-    def _brought_by(self, drafts: Sequence[Draft], texts: CompiledTexts) -> list[Plan]:
-        """The plans that will begin anew."""
-        entries, found = self._record.registry.entries, list[Plan]()
-        for draft in drafts:
-            known = entries.get(draft.name)
-            text = draft.text or (known.text if known is not None else "")
-            is_begun = draft.what not in ("deleted", "paused", "dropped", "broken")
-            if is_begun and text and not texts.problems(draft.name, text):
-                found.append(texts.get(draft.name, text).plan)
-        return found
 
     async def _carry_out(
         self, drafts: Sequence[Draft], texts: CompiledTexts, renew: Renew | None

@@ -58,14 +58,10 @@ class LocalRunner:
         sources: Mapping[str, PushSource] | None = None,
         began: int | None = None,
         steady_ns: Callable[[], int] | None = None,
-        begins_by_clock: bool = False,
     ) -> None:
         """`began`: where readings before that time exist but are not fed here; see Silence.
         `steady_ns`: a clock to measure what each policy costs; without it nothing is measured.
-        `begins_by_clock`: `advance` before the first reading is the start of all policies, from
-        which silence counts; else that reading is.
         """
-        self._begins_by_clock = begins_by_clock
         self._steady_ns = steady_ns or _no_clock
         self._pull, self._lateness = pull, lateness_ms
         self._sources = sources or {}
@@ -180,8 +176,6 @@ class LocalRunner:
         """Moves time on without a reading: nothing before `time_ms - lateness` will come any
         more.
         """
-        if self._begins_by_clock and self._latest == _BEGIN_OF_TIME:
-            self._running.begin(time_ms - self._lateness)
         if time_ms > self._latest:
             self._latest = time_ms
         return self._release(self._latest - self._lateness)
