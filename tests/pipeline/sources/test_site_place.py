@@ -158,3 +158,23 @@ def test_a_site_that_is_being_edited_is_taken_as_it_was(
     (other / "site.toml").write_text("[node\n")
     with pytest.raises(RapportError), SitePlace(str(other)).opened():
         pass
+
+
+def test_a_worker_that_finds_a_site_half_written_takes_it_as_the_planner_read_it(
+    fill: Fill, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "edited"
+    site.mkdir()
+    (site / "site.toml").write_text('[node]\ndata = ".."\n')
+    fill(1, 5)
+    place = SitePlace(str(site))
+    with place.opened():
+        said = site_place.said_last(str(site))
+    assert said is not None
+    (site / "site.toml").write_text("[node\n")
+    monkeypatch.setattr(site_place, "_well_formed", {})  # as in a process that has just begun
+    with pytest.raises(RapportError), place.opened():
+        pass
+    site_place.recall(str(site), said)
+    with place.opened() as opened:
+        assert opened.span("events").last == 5

@@ -57,6 +57,7 @@ from rapport.pipeline.sources.planning import (
 )
 from rapport.pipeline.sources.reading import HEADERS, row_batches
 from rapport.pipeline.sources.rows import CHANNEL_ROWS, CHANNEL_SCHEMA
+from rapport.pipeline.sources.site_place import Said, recall, said_last
 from rapport.pipeline.sources.where import read_where
 
 _log = get_logger(__name__)
@@ -134,7 +135,7 @@ class ChannelReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece."""
-        return read_piece(partition.value, self._options, self._schema, self._pushed)
+        return read_piece(partition, self._options, self._schema, self._pushed)
 
 
 class PushingReader(ChannelReader):
@@ -218,7 +219,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece."""
-        return read_piece(partition.value, self._options, self._schema, ())
+        return read_piece(partition, self._options, self._schema, ())
 
     def _spans(self) -> dict[str, Span]:
         with place_of(self._options.place).opened() as opened:
@@ -231,20 +232,37 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return {name: start.get(name, span.first - 1) for name, span in spans.items()}
 
 
+class PlannedPiece(InputPartition):  # type: ignore[misc]
+    """A piece as it travels to a worker, with what the planner read of the site: a worker that was
+    just started may find it half-written.
+    """
+
+    def __init__(self, piece: Piece, said: Said | None) -> None:
+        super().__init__(piece)
+        self.said = said
+
+
 def partitions_of(
     start: Offset, end: Offset, options: SourceOptions, pushed: Sequence[Condition] = ()
 ) -> list[InputPartition]:
     """The range in pieces, without what bounds on positions and channels leave out."""
     conditions = (*read_where(options.where).simple, *pushed)
-    return [InputPartition(piece) for piece in narrowed(plan_pieces(start, end), conditions)]
+    said = said_last(options.place.site) if options.place.site else None
+    return [PlannedPiece(piece, said) for piece in narrowed(plan_pieces(start, end), conditions)]
 
 
 def read_piece(
-    piece: Piece | None, options: SourceOptions, schema: pa.Schema, pushed: Sequence[Condition]
+    partition: InputPartition,
+    options: SourceOptions,
+    schema: pa.Schema,
+    pushed: Sequence[Condition],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a piece that fulfil all conditions; no piece has none."""
+    piece: Piece | None = partition.value
     if piece is None:
         return
+    if isinstance(partition, PlannedPiece) and partition.said is not None:
+        recall(options.place.site, partition.said)
     where = read_where(options.where)
     conditions = (*where.simple, *pushed)
     bare = HEADERS not in schema.names and where.rest is None

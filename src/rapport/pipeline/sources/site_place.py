@@ -92,14 +92,24 @@ def site_parts(directory: Path, *, writing: bool = False) -> SiteParts:
     return SiteParts(site=directory, log=log, settings=settings, declared=declared)
 
 
-_Said = tuple[NodeSettings, ChannelsDeclared]
-_well_formed: dict[Path, _Said] = {}
+Said = tuple[NodeSettings, ChannelsDeclared]
+_well_formed: dict[Path, Said] = {}
 """What the sites that this process has to do with said when they could last be read."""
 _told: dict[Path, str] = {}
 """Why they cannot be read now."""
 
 
-def _said_by(directory: Path) -> _Said:
+def said_last(directory: str) -> Said | None:
+    """What this process last read of a site; None when it has not."""
+    return _well_formed.get(Path(directory).resolve())
+
+
+def recall(directory: str, said: Said) -> None:
+    """What another process read of a site, for one that finds it being edited at its first look."""
+    _well_formed.setdefault(Path(directory).resolve(), said)
+
+
+def _said_by(directory: Path) -> Said:
     """What a site says of its node and channels; what it said before while somebody edits it, so
     that a stream that runs goes on.
     """
