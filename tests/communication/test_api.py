@@ -152,7 +152,8 @@ def test_a_callback_that_takes_its_time_holds_up_neither_messages_nor_others(
         await asked.wait()
         await communication.send(task(ANA, content="door"))
         await communication.send(task(None, content="two"))
-        await until(lambda: heard == ["one", "two"] and len(sent) == 1)
+        # Beside them it hears how the message to Ana went, sooner or later.
+        await until(lambda: {"one", "two"} <= set(heard) and len(sent) == 1)
         answered.set()
 
     on(tmp_path, work, peers=PEERS, outputs=[kind])
