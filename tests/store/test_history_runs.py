@@ -20,7 +20,7 @@ from rapport.store.history_runs import (
 from rapport.store.history_sqlite import SqliteHistory
 from rapport.store.id_keys import KeyedIds, key_of, keys_of
 
-COLLIDING = ("word-84821", "word-196895")
+COLLIDING = ("d486e40b55", "82a4a2d12a")
 """Two words of one key."""
 
 

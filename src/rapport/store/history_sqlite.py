@@ -25,7 +25,7 @@ from rapport.store.history_runs import (
 from rapport.store.id_keys import KEY_BITS, key_of
 from rapport.store.sqlite import SqliteFile
 
-_VERSION = 3
+_VERSION = 4
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (
   number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,

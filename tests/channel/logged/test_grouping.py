@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.channel.logged.grouping import BLOCK_BYTES, cut_blocks, plan_group
+from rapport.channel.logged.seen import identity_keys
 from rapport.core.codec import decode_block
 from rapport.core.event import Event
 
@@ -15,17 +16,17 @@ def event(identity: str, data: bytes = b"{}") -> Event:
 
 
 def nothing_seen(keys):
-    return [0] * len(keys)
+    return {}
 
 
 @given(st.lists(st.lists(st.integers(0, 8), max_size=5), max_size=6), st.sets(st.integers(0, 8)))
 def test_a_group_gives_every_identity_one_position(appends, known):
     known_at = {f"{number}": place for place, number in enumerate(sorted(known), start=1)}
-    keys = {hash(("s", identity)): place for identity, place in known_at.items()}
+    keys = {identity_keys([event(identity)])[0]: place for identity, place in known_at.items()}
     group = plan_group(
         [[event(str(number)) for number in append] for append in appends],
         len(known) + 1,
-        lambda asked: [keys.get(key, 0) for key in asked],
+        lambda asked: {at: keys[key] for at, key in enumerate(asked) if key in keys},
         lambda one, place: known_at.get(one.id) == place,
     )
     places = dict(known_at)
@@ -45,7 +46,7 @@ def test_a_group_gives_every_identity_one_position(appends, known):
 
 def test_two_identities_of_one_key_cost_no_event():
     group = plan_group(
-        [[event("a"), event("b")]], 10, lambda keys: [3, 4], lambda one, place: one.id == "b"
+        [[event("a"), event("b")]], 10, lambda keys: {0: 3, 1: 4}, lambda one, place: one.id == "b"
     )
     assert group.answers[0].positions == (10, 4)
     assert [one.id for one in group.fresh] == ["a"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from rapport.channel.channel import Appended
-from rapport.channel.logged.seen import identity_keys
+from rapport.channel.logged.seen import Keys, are_all_different, identity_keys
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
 
@@ -16,8 +16,8 @@ BLOCK_EVENTS = 1024
 BLOCK_BYTES = 4 * 1024 * 1024
 """Of data; headers may make a block twice as large."""
 
-Find = Callable[[Sequence[int]], Sequence[int]]
-"""Keys -> positions at which they may have been seen, 0 = surely not."""
+Find = Callable[[Keys], Mapping[int, int]]
+"""Of the keys that may have been seen, each by its number among these: the position."""
 IsSame = Callable[[Event, int], bool]
 """Whether the event at a position is the same as this one."""
 
@@ -36,7 +36,7 @@ class Group(msgspec.Struct):
     """What a set of appends comes to: new events with their keys, and an answer for each append."""
 
     fresh: list[Event]
-    keys: list[int]
+    keys: Keys
     answers: list[Appended]
 
 
@@ -53,7 +53,7 @@ def plan_group(
     events = [event for append in appends for event in append]
     keys = identity_keys(events)
     suspected = find(keys)
-    if numbered is None and not any(suspected) and len(set(keys)) == len(keys):
+    if numbered is None and not suspected and are_all_different(keys):
         return Group(events, keys, _consecutive(appends, next_position))
     return _plan_with_repetitions(appends, keys, suspected, next_position, is_same, numbered)
 
@@ -68,13 +68,15 @@ def _consecutive(appends: Sequence[Sequence[Event]], next_position: int) -> list
 
 def _plan_with_repetitions(
     appends: Sequence[Sequence[Event]],
-    keys: Sequence[int],
-    suspected: Sequence[int],
+    keys: Keys,
+    suspected: Mapping[int, int],
     next_position: int,
     is_same: IsSame,
     numbered: Numbered | None,
 ) -> Group:
-    group = Group([], [], [])
+    fresh: list[Event] = []
+    chosen: list[int] = []
+    answers: list[Appended] = []
     placed: dict[tuple[str, str], int] = {}
     number = 0
     for append in appends:
@@ -82,21 +84,22 @@ def _plan_with_repetitions(
         for event in append:
             identity = (event.source, event.id)
             position = placed.get(identity, 0)
-            if not position and suspected[number] and is_same(event, suspected[number]):
-                position = suspected[number]
+            before = suspected.get(number, 0)
+            if not position and before and is_same(event, before):
+                position = before
             if numbered is not None and numbered.is_old(event):
                 duplicates += 1
                 position = position or numbered.position_of(event)
             elif position:
                 duplicates += 1
             else:
-                position = placed[identity] = next_position + len(group.fresh)
-                group.fresh.append(event)
-                group.keys.append(keys[number])
+                position = placed[identity] = next_position + len(fresh)
+                fresh.append(event)
+                chosen.append(number)
             positions.append(position)
             number += 1
-        group.answers.append(Appended(tuple(positions), duplicates))
-    return group
+        answers.append(Appended(tuple(positions), duplicates))
+    return Group(fresh, keys[chosen], answers)
 
 
 def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:

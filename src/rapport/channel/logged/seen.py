@@ -12,15 +12,17 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from rapport.channel.logged.seen_marks import SeenMarks
 from rapport.core.event import Event
 
 DEDUPE_WINDOW = 1_000_000
 """Events per channel among which a repetition is recognised."""
 
-_FEW_KEYS = 8
-"""Up to this many keys, asking one by one is cheaper than asking with arrays."""
-_MARKS_PER_KEY = 32
-"""Bits of the rough picture for each event of the window."""
+_FEW = 16
+"""Up to this many keys, looking for each is cheaper than sorting the newest ones."""
+
+Keys = np.ndarray
+"""Of 64 bits, without a sign."""
 
 
 class SeenIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,9 +40,20 @@ def decode_identities(block: bytes) -> list[SeenIdentity]:
     return _IDENTITIES.decode(block)
 
 
-def identity_keys(events: Sequence[Event | SeenIdentity]) -> list[int]:
+def identity_keys(events: Sequence[Event | SeenIdentity]) -> Keys:
     """A 64-bit key per event."""
-    return [hash((event.source, event.id)) for event in events]
+    identities = [(event.source, event.id) for event in events]
+    return np.fromiter(map(hash, identities), np.int64, len(identities)).view(np.uint64)
+
+
+def are_all_different(keys: Keys) -> bool:
+    """Whether no key occurs twice."""
+    in_order = np.sort(keys)
+    return not (in_order[1:] == in_order[:-1]).any()
+
+
+Hits = list[tuple[int, int]]
+"""(number of the key among those asked for, position) of keys that are there."""
 
 
 class _Run:
@@ -48,179 +61,115 @@ class _Run:
 
     __slots__ = ("keys", "last", "positions")
 
-    def __init__(self, keys: np.ndarray, positions: np.ndarray) -> None:
+    def __init__(self, keys: Keys, positions: np.ndarray) -> None:
         order = np.argsort(keys)  # a stable sort takes five times as long, and equals are rare
         self.keys, self.positions = keys[order], positions[order]
         self.last = int(positions.max())
 
     @staticmethod
-    def merged(older: _Run, newer: _Run) -> _Run:
-        return _Run(
-            np.concatenate((older.keys, newer.keys)),
-            np.concatenate((older.positions, newer.positions)),
-        )
+    def merged(runs: Sequence[_Run]) -> _Run:
+        keys = np.concatenate([run.keys for run in runs])
+        return _Run(keys, np.concatenate([run.positions for run in runs]))
 
-    def hits(self, asked: np.ndarray) -> list[tuple[int, int]]:
-        """(number of the key among those asked for, position) of the keys that are here."""
+    def hits(self, asked: Keys) -> Hits:
         found = self.keys.searchsorted(asked)
         found[found == len(self.keys)] = 0
         here = np.flatnonzero(self.keys[found] == asked)
         return list(zip(here.tolist(), self.positions[found[here]].tolist(), strict=True))
 
-    def find(self, key: int) -> int:
-        """The position of one key, 0 when it is not here."""
-        place = self.keys.searchsorted(key)
-        is_here = place < len(self.keys) and self.keys[place] == key
-        return int(self.positions[place]) if is_here else 0
 
-
-class _Marks:
-    """A rough picture of all runs: two bits for every key, one by its beginning and one by that of
-    its product. Most keys asked for are strangers, and a look at one bit tells that of nearly all,
-    at two of all but one in a hundred, however many runs there are; a binary search costs ten times
-    as much, all of it waiting for memory.
+class _Recent:
+    """The newest keys as they came, in arrays that grow: sorted when they are many, or when many
+    are asked for.
     """
 
-    def __init__(self, window: int) -> None:
-        bits = max((window * _MARKS_PER_KEY - 1).bit_length(), 3)
-        self._shift = 64 - bits
-        self._bytes = np.zeros(1 << bits - 3, np.uint8)
+    def __init__(self) -> None:
+        self.count = 0
+        self._keys, self._positions = np.empty(_FEW, np.uint64), np.empty(_FEW, np.int64)
+        self._sorted: _Run | None = None
 
-    def add(self, keys: np.ndarray) -> None:
-        """Marks keys."""
-        for places in (self._beginnings(keys), self._beginnings(keys * _SPREAD)):
-            bits = np.left_shift(1, places & 7).astype(np.uint8)
-            np.bitwise_or.at(self._bytes, places >> 3, bits)
+    @property
+    def keys(self) -> Keys:
+        return self._keys[: self.count]
 
-    def suspects(self, asked: np.ndarray) -> np.ndarray:
-        """The numbers of those keys that may occur."""
-        found = np.flatnonzero(self._are_marked(self._beginnings(asked)))
-        if not len(found):
-            return found
-        suspects: np.ndarray = found[self._are_marked(self._beginnings(asked[found] * _SPREAD))]
-        return suspects
+    def add(self, keys: Keys, first: int) -> None:
+        count, end = self.count, self.count + len(keys)
+        if end > len(self._keys):
+            self._keys = np.resize(self._keys, 2 * end)
+            self._positions = np.resize(self._positions, 2 * end)
+        if len(keys) == 1:
+            self._keys[count], self._positions[count] = keys[0], first
+        else:
+            self._keys[count:end] = keys
+            self._positions[count:end] = np.arange(first, first + len(keys))
+        self.count, self._sorted = end, None
 
-    def may_hold(self, key: int) -> bool:
-        """False when the key surely does not occur."""
-        return self._is_marked(key) and self._is_marked(key * int(_SPREAD))
+    def as_run(self) -> _Run:
+        """All of them, sorted."""
+        if self._sorted is None:
+            self._sorted = _Run(self.keys, self._positions[: self.count])
+        return self._sorted
 
-    def _are_marked(self, places: np.ndarray) -> np.ndarray:
-        marked: np.ndarray = (self._bytes[places >> 3] >> (places & 7) & 1).astype(np.bool_)
-        return marked
+    def clear(self) -> None:
+        self.count, self._sorted = 0, None
 
-    def _is_marked(self, key: int) -> bool:
-        place = (key & _ALL_BITS) >> self._shift
-        return bool(self._bytes[place >> 3] >> (place & 7) & 1)
-
-    def _beginnings(self, keys: np.ndarray) -> np.ndarray:
-        return (keys.view(np.uint64) >> np.uint64(self._shift)).view(np.int64)
-
-
-_SPREAD = np.int64(0x1E3779B97F4A7C15)
-"""Odd: what begins alike begins otherwise multiplied by it."""
-_ALL_BITS = (1 << 64) - 1
+    def hits(self, asked: Keys) -> Hits:
+        if not self.count:
+            return []
+        if len(asked) > _FEW or self._sorted is not None:
+            return self.as_run().hits(asked)
+        found = ((number, np.flatnonzero(self.keys == key)) for number, key in enumerate(asked))
+        return [(number, int(self._positions[at[0]])) for number, at in found if len(at)]
 
 
 class SeenWindow:
     """Key to position of at least the last `window` events, and at most a third more.
 
-    Newest keys sit in a set, older ones in a few sorted arrays of 16 bytes per event and one
-    picture of them all: about 25 MB for the default window. Asking costs one look at the set and
-    one at a bit, for the whole batch at once; a key that is there costs a binary search.
+    Newest keys stand in the order they came, older ones in a few sorted arrays of 16 bytes per
+    event, and there is one rough picture of them all: about 30 MB for the default window. Asking
+    costs a look at the picture, for the whole batch at once; only a key that may be there is
+    searched for.
     """
 
     def __init__(self, window: int = DEDUPE_WINDOW) -> None:
         self._window = window
         self._recent_limit = max(window // 32, 1)
         self._run_limit = max(window // 4, 1)
-        self._recent: set[int] = set()
-        self._pieces: list[tuple[int, Sequence[int]]] = []
-        """The recent keys again, in order, each piece with its first position."""
-        self._places: dict[int, int] | None = None
-        """The positions of the recent keys, once somebody asked for one of them."""
+        self._recent = _Recent()
+        self._young: list[_Run] = []
+        """Merged once, when together they are as many as a whole run has."""
         self._runs: list[_Run] = []
-        self._marks: _Marks | None = None
-        self._forgotten = 0
-        """Events whose marks still stand though they are forgotten."""
+        self._marks = SeenMarks(window)
 
-    def find(self, keys: Sequence[int]) -> list[int]:
-        """For each key the position it was seen at, 0 when it was not."""
-        # Most batches hold nothing that was seen; asking for all at once is cheaper.
-        if self._recent.isdisjoint(keys):
-            found = [0] * len(keys)
-        else:
-            places = self._recent_places()
-            found = [places.get(key, 0) for key in keys]
-        if self._marks is None:
-            return found
-        if len(keys) <= _FEW_KEYS:
-            return [place or self._find_one(key) for key, place in zip(keys, found, strict=True)]
-        asked = np.fromiter(keys, np.int64, len(keys))
-        suspects = self._marks.suspects(asked)
-        if len(suspects):
-            wanted, numbers = asked[suspects], suspects.tolist()
-            for run in self._runs:
-                for number, position in run.hits(wanted):
-                    found[numbers[number]] = found[numbers[number]] or position
+    def find(self, keys: Keys) -> dict[int, int]:
+        """Of the keys that were seen, each by its number among these: the position."""
+        suspects = self._marks.suspects(keys)
+        if not suspects:
+            return {}
+        wanted = keys[suspects]
+        found: dict[int, int] = {}
+        for piece in (*self._runs, *self._young, self._recent):
+            found |= {suspects[number]: position for number, position in piece.hits(wanted)}
         return found
 
-    def _find_one(self, key: int) -> int:
-        if self._marks is None or not self._marks.may_hold(key):
-            return 0
-        for run in reversed(self._runs):
-            if position := run.find(key):
-                return position
-        return 0
-
-    def _recent_places(self) -> dict[int, int]:
-        if self._places is None:
-            self._places = {}
-            for first, keys in self._pieces:
-                self._places.update(zip(keys, range(first, first + len(keys)), strict=True))
-        return self._places
-
-    def add(self, keys: Sequence[int], first: int) -> None:
-        """Takes in keys of events that stand at consecutive positions from `first`; the caller
-        changes them no more.
-        """
-        self._recent.update(keys)
-        self._pieces.append((first, keys))
-        if self._places is not None:
-            self._places.update(zip(keys, range(first, first + len(keys)), strict=True))
-        if len(self._recent) >= self._recent_limit:
+    def add(self, keys: Keys, first: int) -> None:
+        """Takes in keys of events that stand at consecutive positions from `first`."""
+        self._recent.add(keys, first)
+        self._marks.add(keys)
+        if self._recent.count >= self._recent_limit:
             self._settle()
             self._forget_before(first + len(keys) - self._window)
 
     def __len__(self) -> int:
-        return len(self._recent) + sum(len(run.keys) for run in self._runs)
+        return self._recent.count + sum(len(run.keys) for run in (*self._runs, *self._young))
 
     def _settle(self) -> None:
-        keys = [np.fromiter(keys, np.int64, len(keys)) for _, keys in self._pieces]
-        places = [np.arange(first, first + len(keys)) for first, keys in self._pieces]
-        run = _Run(np.concatenate(keys), np.concatenate(places))
-        self._recent, self._pieces, self._places = set(), [], None
-        if self._marks is None:
-            self._marks = _Marks(self._window)
-        self._marks.add(run.keys)
-        while self._runs and self._may_merge(self._runs[-1], run):
-            run = _Run.merged(self._runs.pop(), run)
-        self._runs.append(run)
-
-    def _may_merge(self, older: _Run, newer: _Run) -> bool:
-        """Merging equals keeps the number of arrays logarithmic; the limit keeps forgetting
-        fine-grained.
-        """
-        together = len(older.keys) + len(newer.keys)
-        return len(older.keys) <= len(newer.keys) * 3 // 2 and together <= self._run_limit
+        self._young.append(self._recent.as_run())
+        self._recent.clear()
+        if sum(len(run.keys) for run in self._young) >= self._run_limit:
+            self._runs.append(_Run.merged(self._young))
+            self._young = []
 
     def _forget_before(self, position: int) -> None:
-        kept = [run for run in self._runs if run.last >= position]
-        self._forgotten += sum(len(run.keys) for run in self._runs) - sum(
-            len(run.keys) for run in kept
-        )
-        self._runs = kept
-        if self._forgotten > self._window // 2:
-            # Marks cannot be taken away one by one: what is left is marked anew.
-            self._marks, self._forgotten = _Marks(self._window), 0
-            for run in kept:
-                self._marks.add(run.keys)
+        self._runs = [run for run in self._runs if run.last >= position]
+        self._young = [run for run in self._young if run.last >= position]

@@ -1,0 +1,101 @@
+"""A rough picture of many keys: says of most strangers that they were never seen. Pure. [CH-6]"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_BITS_PER_KEY = 32
+"""At least, when there are as many keys as there is room for."""
+_WORD_BITS = 64
+_IN_WORD = _WORD_BITS - 1
+_SHIFTS = (0, 6, 12)
+"""Where in a key the three numbers of bits stand; its word is by its beginning."""
+_FIRST_ROOM, _GROWTH = 4_096, 8
+_FEW = 8
+"""Up to this many keys, going one by one is cheaper than with arrays."""
+_ONE = np.uint64(1)
+
+
+class _Picture:
+    """Three bits for every key, all in one word of memory: once in a thousand times a stranger is
+    suspected. `room`: for how many keys it is made; `count`: how many it was given.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.room, self.count = room, 0
+        words = max(-(-room * _BITS_PER_KEY // _WORD_BITS) - 1, 1).bit_length()
+        self._shift = _WORD_BITS - words
+        self._words = np.zeros(1 << words, np.uint64)
+        self._word_of = memoryview(self._words)  # one of them, at a third of the cost
+
+    def add(self, keys: np.ndarray) -> None:
+        self.count += len(keys)
+        if len(keys) <= _FEW:
+            for key in keys.tolist():
+                self._word_of[key >> self._shift] |= _mark(key)
+        else:
+            np.bitwise_or.at(self._words, self._places(keys), _marks(keys))
+
+    def has(self, key: int, mark: int) -> bool:
+        return self._word_of[key >> self._shift] & mark == mark
+
+    def have(self, keys: np.ndarray, marks: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self._words[self._places(keys)] & marks == marks
+        return found
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys >> np.uint64(self._shift)).view(np.int64)
+
+
+class SeenMarks:
+    """Marks at least the last `window` keys, in pictures of which each is larger than the one
+    before, up to the window: since keys cannot be taken off one by one, the oldest picture is
+    dropped when the others hold as many keys as are wanted. To search for a key costs ten times as
+    much as a look here, all of it waiting for memory.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._pictures = [_Picture(_FIRST_ROOM)]
+
+    def add(self, keys: np.ndarray) -> None:
+        """Marks keys."""
+        newest = self._pictures[-1]
+        if newest.count + len(keys) > newest.room and newest.count:
+            while sum(picture.count for picture in self._pictures[1:]) >= self._window:
+                del self._pictures[0]
+            newest = _Picture(min(newest.room * _GROWTH, max(self._window, _FIRST_ROOM)))
+            self._pictures.append(newest)
+        newest.add(keys)
+
+    def suspects(self, keys: np.ndarray) -> list[int]:
+        """The numbers of those keys that may have been added."""
+        if len(keys) <= _FEW:
+            return [number for number, key in enumerate(keys.tolist()) if self._has(key)]
+        marks = _marks(keys)
+        found = self._pictures[0].have(keys, marks)
+        for picture in self._pictures[1:]:
+            found |= picture.have(keys, marks)
+        suspects: list[int] = np.flatnonzero(found).tolist()
+        return suspects
+
+    def _has(self, key: int) -> bool:
+        mark = _mark(key)
+        for picture in self._pictures:
+            if picture.has(key, mark):
+                return True
+        return False
+
+
+def _mark(key: int) -> int:
+    first, second, third = _SHIFTS
+    bits = 1 << (key >> first & _IN_WORD) | 1 << (key >> second & _IN_WORD)
+    return bits | 1 << (key >> third & _IN_WORD)
+
+
+def _marks(keys: np.ndarray) -> np.ndarray:
+    first, second, third = (
+        _ONE << (keys >> np.uint64(shift) & np.uint64(_IN_WORD)) for shift in _SHIFTS
+    )
+    marks: np.ndarray = first | second | third
+    return marks
