@@ -188,6 +188,10 @@ class Scheduler:
             self._today.pop()
 
 
+_MANY_MADE = 100_000
+"""Fewer objects are looked through in some milliseconds."""
+
+
 @contextmanager
 def without_collector() -> Iterator[None]:
     """For long runs that make no cycles: with many machines Python's collector of cycles takes two
@@ -199,7 +203,8 @@ def without_collector() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
+            # How many are frozen is asked last: it is found out by counting them.
+            if gc.get_count()[0] > _MANY_MADE and not gc.get_freeze_count():
                 # What was made meanwhile counts as old: else it would be looked through at once.
                 gc.freeze()
                 gc.unfreeze()

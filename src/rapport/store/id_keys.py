@@ -53,7 +53,8 @@ def key_of(id: str) -> int:
     body = _body(id)
     count = -(-len(body) // _WORD)
     words = struct.unpack(f"<{count}I", body.ljust(count * _WORD, b"\0"))
-    return (sum(map(mul, (len(body), *words), _MULTIPLIERS)) & _SUM) >> _SUM_BITS - KEY_BITS
+    total: int = sum(map(mul, (len(body), *words), _MULTIPLIERS))
+    return (total & _SUM) >> _SUM_BITS - KEY_BITS
 
 
 def keys_of(ids: Sequence[str]) -> Keys:

@@ -148,7 +148,8 @@ class SeenWindow:
             return {}
         wanted = keys[suspects]
         found: dict[int, int] = {}
-        for piece in (*self._runs, *self._young, self._recent):
+        pieces: list[_Run | _Recent] = [*self._runs, *self._young, self._recent]
+        for piece in pieces:
             found |= {suspects[number]: position for number, position in piece.hits(wanted)}
         return found
 
