@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def clock() -> ManualClock:
     """A clock that stands at a fixed Monday morning until it is moved."""
     return ManualClock(1_772_442_000_000)
+
+
+@pytest.fixture
+def building_site(tmp_path: Path) -> Path:
+    """The site of the secure building in `tmp_path/site`, to be changed at will: nobody is at the
+    other end of its mails and phones, and answers may take an hour. Copies a few small files.
+    """
+    # Here, since it imports most of the product, and most tests need nothing of it.
+    from rapport.scenarios.secure_building.play import prepare_site
+
+    return prepare_site(
+        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,10 @@ from rapport.kernel.settings import NodeSettings
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 
 
-def node_with(directory: Path, channels: str) -> Node:
-    site = prepare_site(directory, mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h")
+def node_with(site: Path, channels: str) -> Node:
     file = site / "site.toml"
     file.write_text(file.read_text() + channels)
     return make_node(load_site(site), NodeSettings(port=0), SystemClock())
@@ -38,10 +36,10 @@ async def until_last(node: Node, channel: str, position: int) -> None:
             await SystemClock().sleep(5)
 
 
-def test_rules_and_interceptors_of_the_site_are_in_force(tmp_path):
+def test_rules_and_interceptors_of_the_site_are_in_force(building_site):
     async def scenario():
         node = node_with(
-            tmp_path / "site",
+            building_site,
             """
 [channels."own.*"]
 keep_for = "1 day"
@@ -66,17 +64,19 @@ interceptors = ["count", "drop: type = 'noise'", "forward: copies"]
     asyncio.run(scenario())
 
 
-def test_what_a_following_one_of_the_site_missed_while_the_node_was_down_comes_after_it(tmp_path):
+def test_what_a_following_one_of_the_site_missed_while_the_node_was_down_comes_after_it(
+    building_site,
+):
     table = '\n[channels."own.*"]\ninterceptors = ["forward: copies"]\n'
 
     async def scenario():
-        node = node_with(tmp_path / "site", table)
+        node = node_with(building_site, table)
         await node.append("own.a", plain(1, 2))  # not started yet: from before it was declared
         await node.start()
         await node.append("own.a", plain(3, 4))
         await until_last(node, "copies", 2)
         await node.stop()
-        again = make_node(load_site(tmp_path / "site"), NodeSettings(port=0), SystemClock())
+        again = make_node(load_site(building_site), NodeSettings(port=0), SystemClock())
         await again.append("own.a", plain(5, 6))
         await again.start()
         await until_last(again, "copies", 4)
@@ -87,17 +87,17 @@ def test_what_a_following_one_of_the_site_missed_while_the_node_was_down_comes_a
     asyncio.run(scenario())
 
 
-def test_an_interceptor_of_the_site_that_cannot_be_made_is_refused_with_the_site(tmp_path):
+def test_an_interceptor_of_the_site_that_cannot_be_made_is_refused_with_the_site(building_site):
     with pytest.raises(SiteError) as caught:
-        node_with(tmp_path / "site", '\n[channels]\ninterceptors = ["fliter: a = 1"]\n')
+        node_with(building_site, '\n[channels]\ninterceptors = ["fliter: a = 1"]\n')
     assert [(one.code, one.hint) for one in caught.value.problems] == [
         ("name.unknown", "did you mean 'filter'?")
     ]
 
 
-def test_events_are_given_the_meaning_of_a_source_on_their_way(tmp_path):
+def test_events_are_given_the_meaning_of_a_source_on_their_way(building_site):
     async def scenario():
-        node = node_with(tmp_path / "site", "")
+        node = node_with(building_site, "")
         await node.start()
         try:
             wrong = {"interpretation": "raeders"}

@@ -16,7 +16,6 @@ from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.testing.running import play
 from rapport.testing.servers.rows import RowsServer, rows_server
@@ -27,15 +26,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(building_site: Path) -> Path:
     """The secure building; its guest with tag E200-01 is an employee as yet."""
-    site = prepare_site(
-        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
-    )
-    text = (site / "site.toml").read_text().replace('lateness = "5s"', 'lateness = "200ms"')
-    (site / "site.toml").write_text(text.replace('window = "5s"', 'window = "300ms"'))
-    change(site, "persons.csv", "Grace Hopper,guest", "Grace Hopper,employee")
-    return site
+    change(building_site, "site.toml", 'lateness = "5s"', 'lateness = "200ms"')
+    change(building_site, "site.toml", 'window = "5s"', 'window = "300ms"')
+    change(building_site, "persons.csv", "Grace Hopper,guest", "Grace Hopper,employee")
+    return building_site
 
 
 def change(site: Path, name: str, old: str, new: str) -> None:

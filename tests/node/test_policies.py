@@ -21,7 +21,6 @@ from rapport.mediation.changing.wanting import wanted_in_json
 from rapport.node.node import Node
 from rapport.node.wiring import make_node
 from rapport.policy.plan import Plan
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import load_site
 from rapport.testing import running
 
@@ -63,14 +62,11 @@ Story = Callable[[Node], Awaitable[None]]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(building_site: Path) -> Path:
     """The secure building without its own policy, with a short lateness."""
-    site = prepare_site(
-        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
-    )
-    (site / "secure-building.dpl").unlink()
-    change(site, "site.toml", 'lateness = "5s"', 'lateness = "200ms"')
-    return site
+    (building_site / "secure-building.dpl").unlink()
+    change(building_site, "site.toml", 'lateness = "5s"', 'lateness = "200ms"')
+    return building_site
 
 
 def change(site: Path, name: str, old: str, new: str) -> None:

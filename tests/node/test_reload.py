@@ -17,7 +17,6 @@ from rapport.core.errors import ChannelUnavailable, RapportError
 from rapport.kernel.clock import SystemClock
 from rapport.mediation.changing.wanting import wanted_in_json
 from rapport.node.node import Node
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.testing import running
 
 pytestmark = pytest.mark.slow
@@ -51,15 +50,12 @@ actions
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(building_site: Path) -> Path:
     """The secure building with stations, and a policy in their terms."""
-    site = prepare_site(
-        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
-    )
-    with (site / "site.toml").open("a") as file:
+    with (building_site / "site.toml").open("a") as file:
         file.write(STATIONS)
-    (site / "hot.dpl").write_text(HOT)
-    return site
+    (building_site / "hot.dpl").write_text(HOT)
+    return building_site
 
 
 def change(site: Path, name: str, old: str, new: str) -> None:

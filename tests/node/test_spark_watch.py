@@ -17,16 +17,12 @@ from rapport.node.overview import overview
 from rapport.node.spark_watch import SparkWatch
 from rapport.node.wiring import make_node
 from rapport.policy.engine.on_spark import CHANNEL, SILENT_MS, LiveReport, OnSpark, report_event
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.site.site import check_site, load_site
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    site = prepare_site(
-        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
-    )
-    return on_spark(site, "[policies]", '["*"]')
+def site(building_site: Path) -> Path:
+    return on_spark(building_site, "[policies]", '["*"]')
 
 
 def on_spark(site: Path, before: str, names: str) -> Path:

@@ -15,7 +15,6 @@ import pytest
 
 from rapport.core.errors import Unavailable
 from rapport.scenarios.posting import post_json
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.written_log import WrittenLog
 
@@ -30,15 +29,12 @@ CAMERAS = "[interpretations.cameras]\n"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(building_site: Path) -> Path:
     """The secure building, with cameras whose conversion hangs."""
-    site = prepare_site(
-        tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
-    )
-    file = site / "site.toml"
+    file = building_site / "site.toml"
     file.write_text(file.read_text().replace(CAMERAS, CAMERAS + RULE))
-    (site / "floors.py").write_text(HANGS)
-    return site
+    (building_site / "floors.py").write_text(HANGS)
+    return building_site
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:

@@ -20,7 +20,6 @@ from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.policy.engine.events import ASIDE_TYPE
-from rapport.scenarios.secure_building.play import prepare_site
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.written_log import WrittenLog
@@ -38,13 +37,11 @@ SILENT += 'conditions\n  no position of A for 3 s\nactions\n  look\n    to ana\n
 
 
 @pytest.fixture
-def make_site(tmp_path: Path) -> Callable[..., Path]:
+def make_site(building_site: Path) -> Callable[..., Path]:
     """The secure building with one policy of ours, a short lateness, and two guests."""
 
     def make(policy: str, more: str = "") -> Path:
-        site = prepare_site(
-            tmp_path / "site", mail_port=9, phone_url="http://127.0.0.1:9/", answer_within="1h"
-        )
+        site = building_site
         (site / "secure-building.dpl").write_text(policy)
         (site / "ahead").write_text("0")
         text = (site / "site.toml").read_text().replace('lateness = "5s"', 'lateness = "200ms"')

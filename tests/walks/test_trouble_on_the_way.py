@@ -47,6 +47,8 @@ QUICK: tuple[Change, ...] = (
     ('window = "5s"', 'window = "300ms"'),
 )
 TO_LEA: Change = ('send_to = "collective:guards"', 'send_to = "peer:lea"')
+PATIENCE_SECONDS = 60
+"""So long what is on its way is waited for. A full and slow machine needs some of it."""
 LAB, VAULT = ("r1", "E200-01"), ("r2", "E200-02")
 """A badge reader in a restricted room, and the tag of a guest."""
 
@@ -94,7 +96,7 @@ class Building:
         return [state for line, state in kept if (line.get("peer"), line.get("adapter")) == wanted]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> None:
     """Looks fifty times a second until an async condition holds; fails after the deadline."""
     async with asyncio.timeout(seconds):
         while not await condition():
@@ -173,7 +175,7 @@ def test_a_phone_gateway_that_fails_is_asked_again_with_the_same_key(tmp_path: P
             site = make_site(tmp_path, *QUICK, TO_LEA, phone_url=phone.url)
             async with running(site) as building:
                 await building.post("readers", building.badge())
-                await phone.wait_for(1)
+                await asyncio.wait_for(phone.wait_for(1), PATIENCE_SECONDS)
                 phone.status = 200
                 await until(lambda: _said(building, "lea", "webhook", "confirmed"))
                 said = await building.states("lea", "webhook")
@@ -198,14 +200,16 @@ def raises(bearing, distance):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("function", "reason"), [("hangs", "conversion.timeout"), ("raises", "conversion.raised")]
+    ("function", "reason", "deadline"),
+    # One that raises may take its time on a busy machine: it is not late.
+    [("hangs", "conversion.timeout", "150ms"), ("raises", "conversion.raised", "20s")],
 )
 def test_a_conversion_that_hangs_or_raises_holds_back_its_own_readings_only(
-    tmp_path: Path, function: str, reason: str
+    tmp_path: Path, function: str, reason: str, deadline: str
 ) -> None:
     rule = (
         f'convert = [{{ call = "floors:{function}", take = ["bearing", "distance"], '
-        'give = ["bearing", "distance"], deadline = "150ms" }]\n'
+        f'give = ["bearing", "distance"], deadline = "{deadline}" }}]\n'
     )
     camera = "[interpretations.cameras]\n"
 
@@ -216,7 +220,8 @@ def test_a_conversion_that_hangs_or_raises_holds_back_its_own_readings_only(
             for _ in range(3):
                 await building.post("cameras", building.camera())
                 await building.post("readers", building.badge())
-            await until(lambda: _count(building.held_back(), 3))
+            await until(lambda: _mediated(building.node, "cameras", 3))
+            await until(lambda: _mediated(building.node, "readers", 3))
             await until(lambda: _count(building.alarms(), 1))
             assert {held for held, _hint in await building.held_back()} == {reason}
             assert set(await building.alarms()) == {"lab"}
@@ -230,6 +235,14 @@ def test_a_conversion_that_hangs_or_raises_holds_back_its_own_readings_only(
 
 async def _count(found: Any, least: int) -> bool:
     return len(await found) >= least
+
+
+async def _mediated(node: Node, source: str, least: int) -> bool:
+    """Whether so many of a source's readings are done with, their counts included: what became of
+    one is in the log a moment before it is counted, as the log's answer is on its way.
+    """
+    counts = node.mediation.counts()
+    return source in counts and counts[source].read >= least
 
 
 def test_a_feed_without_a_declared_unit_is_held_back_and_the_hint_names_one(tmp_path: Path) -> None:
@@ -272,6 +285,7 @@ def test_a_reading_ten_seconds_late_is_said_to_be_late_and_raises_nothing(tmp_pa
             await building.post("readers", building.badge(VAULT, ago_ms=10_000))
             await until(lambda: _count(building.events("detections", LATE_TYPE), 1))
             await until(lambda: _count(building.alarms(), 1))
+            await until(lambda: _late(building.node))
             assert await building.alarms() == ["lab"]
             (late,) = await building.events("detections", LATE_TYPE)
             reading = (await building.events("events"))[1]
@@ -281,6 +295,11 @@ def test_a_reading_ten_seconds_late_is_said_to_be_late_and_raises_nothing(tmp_pa
             assert await building.held_back() == []
 
     asyncio.run(scenario())
+
+
+async def _late(node: Node) -> bool:
+    """Whether one was counted as late; that is a moment after the log has it."""
+    return node.policy.counts.late > 0
 
 
 def test_a_source_nobody_bound_is_held_back_with_the_nearest_name(tmp_path: Path) -> None:

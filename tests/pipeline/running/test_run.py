@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
-from rapport.core.errors import InvalidInput
+from rapport.channel.logged.channels import LoggedChannels
+from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
 from rapport.pipeline.lake.locks import working
@@ -39,12 +40,30 @@ def wanted(*, once: bool = True, live: bool = True) -> RunWanted:
 
 
 def append(site: Site, events: list[Event]) -> None:
+    """Appends to `events`, also while a live query writes to the same log now and then."""
+
     async def work() -> None:
-        channels = open_embedded(site.data_directory / "log", SystemClock())
+        channels = await open_when_free(site.data_directory / "log")
         await channels.channel("events").append(events)
         await channels.close()
 
     asyncio.run(work())
+
+
+async def open_when_free(log: Path, seconds: float = 30) -> LoggedChannels:
+    """The log, as soon as nobody else writes it; raises the last refusal after so many seconds.
+
+    One process writes a log at a time: a task of the query holds its lock for a moment.
+    """
+    clock = SystemClock()
+    deadline_ns = clock.steady_ns() + int(seconds * 1e9)
+    while True:
+        try:
+            return open_embedded(log, clock)
+        except StoreUnavailable as error:
+            if error.code != "store.locked" or clock.steady_ns() > deadline_ns:
+                raise
+        await clock.sleep(20)
 
 
 def jobs(told: RunStatus) -> dict[str, tuple[str, int]]:
