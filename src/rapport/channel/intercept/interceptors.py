@@ -7,15 +7,11 @@ are removed finish what was appended by then.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
-from itertools import count
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rapport.channel.access.signing import is_changed
 from rapport.channel.channel import Appended, Channel, Channels
-from rapport.channel.checking import check_reader_name
 from rapport.channel.dead.replay import KeepsRecords
 from rapport.channel.intercept.chain import Drop, pass_appended, pass_delivered
 from rapport.channel.intercept.followers import Followers
@@ -40,14 +36,9 @@ from rapport.channel.intercept.keeping import (
     put_declared,
 )
 from rapport.channel.intercept.kinds import Workshop, make_interceptor
+from rapport.channel.intercept.roster import Roster
 from rapport.channel.reserved import READER_PREFIX
-from rapport.core.errors import (
-    ChannelUnavailable,
-    DuplicateName,
-    InvalidInput,
-    RapportError,
-    UnknownName,
-)
+from rapport.core.errors import ChannelUnavailable, InvalidInput, RapportError
 from rapport.core.event import Event, StoredEvent
 from rapport.core.signature import without_raw_signature
 from rapport.kernel.clock import Clock
@@ -79,17 +70,14 @@ class Interceptors:
         self.workshop = Workshop(channels=channels, clock=clock)
         self.seal: Callable[[Event, Event], Event] = without_raw_signature
         """What is done with (what a chain made, the event it was made of)."""
-        self._standing: dict[str, Standing] = {}
-        self._chains: dict[str, tuple[Standing, ...]] = {}
+        self._roster = Roster()
         self._followers = Followers(channels, clock, self._tell_off)
         self._tasks = Tasks(clock)
-        self._changing: set[str] = set()
-        """Names that are just being added or removed."""
         self._noticed: set[str] = set()
 
     def listed(self, channel: str = "") -> list[Shown]:
         """The interceptors in their order; those that work on a channel when one is named."""
-        chosen = self.chain(channel) if channel else self._in_order()
+        chosen = self.chain(channel) if channel else self._roster.in_order()
         return [shown(standing) for standing in chosen]
 
     def add(
@@ -112,15 +100,15 @@ class Interceptors:
                 code="interceptor.not_declared",
                 hint="register its kind as a plug-in and use declare",
             )
-        chosen = name or self._free_name(type(interceptor).__name__.lower())
+        chosen = name or self._roster.free_name(type(interceptor).__name__.lower())
         declared = Declared(
             name=chosen,
             channels=channels,
             kind=type(interceptor).__name__,
             at=at,
-            order=self._order(before),
+            order=self._roster.order(before),
         )
-        self._check_new(declared)
+        self._roster.check_new(declared)
         self._put(Standing(declared, interceptor, is_kept=False))
         return chosen
 
@@ -145,9 +133,9 @@ class Interceptors:
             kind=kind,
             at=at,
             settings=dict(settings or {}),
-            order=self._order(before),
+            order=self._roster.order(before),
         )
-        self._check_new(declared)
+        self._roster.check_new(declared)
         standing = Standing(declared, self._make(declared), is_kept=keep)
         follows = isinstance(standing.interceptor, FollowingInterceptor)
         if follows and at != "append":
@@ -155,7 +143,7 @@ class Interceptors:
                 f"{kind} follows what is appended, not what is delivered",
                 code="interceptor.bad_place",
             )
-        with self._alone(name):
+        with self._roster.alone(name):
             if follows:
                 # Places before the declaration: a crash in between must not make it begin in the
                 # past.
@@ -171,10 +159,10 @@ class Interceptors:
         """Takes an interceptor out; a following one first finishes what was appended by now, for
         at most five seconds. Raises UnknownName.
         """
-        standing = self._known(name)
-        with self._alone(name):
+        standing = self._roster.known(name)
+        with self._roster.alone(name):
             await self._followers.finish(name)
-            del self._standing[name]
+            self._roster.drop(name)
             self._changed()
             await self._channels.apply(
                 await self._channels.look(
@@ -188,7 +176,7 @@ class Interceptors:
         event at which it stopped. Raises UnknownName, and what `declare` raises for one that could
         not be made at the start and still cannot.
         """
-        standing = self._known(name)
+        standing = self._roster.known(name)
         if isinstance(standing.interceptor, Missing):
             standing.interceptor = self._make(standing.declared)
         if standing.is_off:
@@ -201,7 +189,7 @@ class Interceptors:
         they stood. Raises InvalidInput when one of the site's is wrong.
         """
         for declared in site:
-            self._check_new(declared)
+            self._roster.check_new(declared)
             standing = Standing(declared, self._make(declared), is_kept=False)
             if isinstance(standing.interceptor, FollowingInterceptor):
                 await self._followers.take_places(declared)
@@ -210,11 +198,11 @@ class Interceptors:
             await self._make_again(declared)
         await self._forget_orphans()
         self._followers.start()
-        for standing in self._in_order():
+        for standing in self._roster.in_order():
             self._followers.follow_all(standing)
 
     async def _make_again(self, declared: Declared) -> None:
-        if declared.name in self._standing:
+        if declared.name in self._roster:
             return
         try:
             self._put(Standing(declared, self._make(declared), is_kept=True))
@@ -233,7 +221,7 @@ class Interceptors:
             )
 
     async def _forget_orphans(self) -> None:
-        known = {reader_of(name) for name in self._standing}
+        known = {reader_of(name) for name in self._roster.names()}
         names = self._channels.names()
         changes = await self._channels.look(
             lambda records: orphans(records, names, READER_PREFIX, known)
@@ -249,15 +237,7 @@ class Interceptors:
 
     def chain(self, channel: str) -> tuple[Standing, ...]:
         """The interceptors that work on a channel, in order; looked up once."""
-        found = self._chains.get(channel)
-        if found is None:
-            found = tuple(
-                one
-                for one in self._in_order()
-                if channel != INTERCEPTED and fnmatchcase(channel, one.declared.channels)
-            )
-            self._chains[channel] = found
-        return found
+        return self._roster.chain(channel)
 
     async def append(
         self,
@@ -321,57 +301,13 @@ class Interceptors:
     def _make(self, declared: Declared) -> Interceptor:
         return make_interceptor(declared.kind, declared.settings, self.workshop)
 
-    def _in_order(self) -> list[Standing]:
-        return sorted(
-            self._standing.values(), key=lambda one: (one.declared.order, one.declared.name)
-        )
-
-    def _order(self, before: str) -> float:
-        """A place at the end, or right before another one."""
-        orders = [one.declared.order for one in self._in_order()]
-        if not before:
-            return (orders[-1] if orders else 0.0) + 1.0
-        if before not in self._standing:
-            raise UnknownName("interceptor", before, list(self._standing))
-        place = self._standing[before].declared.order
-        lower = [order for order in orders if order < place]
-        return (lower[-1] + place) / 2 if lower else place - 1.0
-
-    def _check_new(self, declared: Declared) -> None:
-        check_reader_name(reader_of(declared.name))
-        if declared.name in self._standing or declared.name in self._changing:
-            raise DuplicateName(
-                f"there is an interceptor named {declared.name!r}", code="interceptor.duplicate"
-            )
-
-    def _known(self, name: str) -> Standing:
-        """Raises UnknownName, also for one that is just being removed."""
-        standing = self._standing.get(name)
-        if standing is None or name in self._changing:
-            raise UnknownName("interceptor", name, list(self._standing))
-        return standing
-
-    @contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
-        """Nobody else adds or removes this one meanwhile."""
-        self._changing.add(name)
-        try:
-            yield
-        finally:
-            self._changing.discard(name)
-
-    def _free_name(self, kind: str) -> str:
-        taken = self._standing.keys() | self._changing
-        return next(name for n in count(1) if (name := f"{kind}-{n}") not in taken)
-
     def _put(self, standing: Standing) -> None:
-        self._standing[standing.declared.name] = standing
+        self._roster.put(standing)
         self._changed()
 
     def _changed(self) -> None:
-        self._chains.clear()
         self._noticed.clear()
-        self._engage(self if self._standing else None)
+        self._engage(self if len(self._roster) else None)
 
     def _notice(self, channel: str) -> None:
         """A channel that events come into is followed, also when it is new."""
