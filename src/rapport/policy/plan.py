@@ -259,6 +259,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
         return content_id(msgspec.json.encode(known).decode())[:12]
 
+    def shortest_silence_ms(self) -> int | None:
+        """Of the silences that it looks for, how long the shortest is; None when there is none."""
+        durations = [one.duration_ms for one in self.terms if isinstance(one, SilentTerm)]
+        return min(durations, default=None)
+
     def streams(self) -> tuple[str, ...]:
         """The `concept.attribute` streams this plan reads, sorted."""
         return tuple(sorted(self.streams_of(range(len(self.terms)))))

@@ -322,6 +322,23 @@ def test_who_was_never_heard_of_is_silent_from_where_the_policy_began(lateness_m
     play(story, lateness_ms=lateness_ms)
 
 
+@pytest.mark.parametrize("lateness_ms", [0, 5_000])
+def test_a_silence_in_a_stream_that_nothing_was_ever_heard_of_is_explained(
+    lateness_ms: int,
+) -> None:
+    async def story(node: Node) -> None:
+        await node.start(UNHEARD)
+        for _ in range(40):
+            await node.go_on()
+        [detection] = await node.told()
+        assert detection.time == NOW - lateness_ms + 30_000
+        assert (await node.asking.why(detection)).held is not None
+        answer = await node.why_not(detection.time - MARCH, A="guest")
+        assert [one.detection for one in answer.fired] == [detection]
+
+    play(story, lateness_ms=lateness_ms)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_to_have_fired_is_what_was_told(seed: int) -> None:
     """Readings out of order, a clock that has nothing to do with them, changes in between."""

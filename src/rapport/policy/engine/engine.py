@@ -117,6 +117,7 @@ class PolicyEngine:
         """
         self._fixed.plans[plan.policy] = plan
         self._reading.running.deploy(plan)
+        self._reading.count_silence_from(self._clock.now_ms())
         self._pace.is_dirty = True
 
     def withdraw(self, policy: str) -> None:
@@ -168,6 +169,7 @@ class PolicyEngine:
     async def take_change(self, change: PlanChange) -> None:
         """Takes over a change that is on record. Call it while holding `turn`."""
         await self._reading.take_change(change)
+        self._reading.count_silence_from(self._clock.now_ms())
 
     def make_way(self, change: PlanChange) -> None:
         """Ends what a change will end, before other tables are looked at. Call it while holding
@@ -205,6 +207,7 @@ class PolicyEngine:
         """
         self.pull, self.ontology = pull, ontology
         self._reading.running.renew_pull(pull, ontology)
+        self._reading.count_silence_from(self._clock.now_ms())
         self._pace.is_dirty = True
 
     async def run(self) -> None:
@@ -282,7 +285,7 @@ class PolicyEngine:
             subscription = await self._channels.subscribe("events", "policy")
             state = decode_state(subscription.state) if subscription.state else None
             last = self._channels.channel("events").last_position()
-            await self._reading.go_to(subscription.position, state, last)
+            await self._reading.go_to(subscription.position, state, last, self._clock.now_ms())
             await self._reading.meet_due()
             self._subscription = subscription
         return self._subscription

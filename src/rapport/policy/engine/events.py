@@ -20,11 +20,16 @@ TIME_TYPE = "rapport.policy.time"
 ASIDE_TYPE = "rapport.policy.quarantined"
 
 
-class TimeMoved(msgspec.Struct, frozen=True):
+class TimeMoved(msgspec.Struct, frozen=True, omit_defaults=True):
     """The clock moved time on to `time` when the events up to position `after` had been taken."""
 
     time: int
     after: int
+    begins: bool = False
+    """There was no reading as yet: this is the start of all policies, from which silence counts."""
+
+
+_BEGINS = ("begins",)
 
 
 def late_event(source: str, cause: Cause) -> Event:
@@ -44,7 +49,7 @@ def time_event(source: str, moved: TimeMoved) -> Event:
     """Time moved on without a reading."""
     return make_event(
         source=source,
-        id=content_id("time", str(moved.time), str(moved.after)),
+        id=content_id("time", str(moved.time), str(moved.after), *_BEGINS[: moved.begins]),
         type=TIME_TYPE,
         time=moved.time,
         data=moved,

@@ -51,6 +51,9 @@ class Reading:
         self._stopped: set[str] = set()
         """Policies that a detection stopped before the place where that is on record."""
         self._whole_left = 0
+        self._unheard_since: int | None = None
+        """By the clock: since when silence counts without any reading; None once there was one, or
+        time has begun without."""
 
     @property
     def needs_headers(self) -> bool:
@@ -87,9 +90,10 @@ class Reading:
             self._changes_at,
             self.running.shadows.saved(),
             sorted(self._stopped),
+            self._unheard_since,
         )
 
-    async def go_to(self, position: int, state: EngineState | None, last: int) -> None:
+    async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
         """Goes to a commit, or to the beginning, and finds what was decided and changed after it.
 
         `last`: how far `events` goes; what was read before a crash lies before that.
@@ -98,6 +102,9 @@ class Reading:
         self._changes_at = state.changes if state is not None else 0
         at = await self.source.plans_at(self._changes_at)
         self.running.restore(at, state)
+        known = None if state is None else state.unheard_since
+        is_unheard = state is None or self._here().time == -END_OF_TIME
+        self._unheard_since = now_ms if known is None and is_unheard else known
         self._stopped = set(state.stopped) if state is not None else set()
         for policy in self._stopped:
             self.running.stop(policy)
@@ -138,7 +145,7 @@ class Reading:
         """What happened here when this was read for the first time happens again."""
         step = self._again.popleft()
         if isinstance(step, TimeMoved):
-            await self._append(self.running.advance(step.time))
+            await self._append(self._move_to(step))
         else:
             await self._change(step)
 
@@ -162,6 +169,8 @@ class Reading:
             aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
             await self.output.set_aside(aside)
         found = self.running.feed(readings)
+        if len(readings):
+            self._unheard_since = None
         self.position = batch[-1].position
         self._pace.took(len(batch))
         self.output.counts.read += len(batch)
@@ -173,6 +182,9 @@ class Reading:
         """
         while self._again:
             await self._meet_again()
+        if (since := self._begun_at(now_ms)) is not None:
+            begun = TimeMoved(since, self.position, begins=True)
+            await self._tell_moved(self._move_to(begun), begun)
         found: list[Detection] = []
         reached: int | None = None
         while (due := self.running.pending_until()) is not None and due <= now_ms:
@@ -182,9 +194,33 @@ class Reading:
             found += self.running.advance(now_ms)
             reached = now_ms
         if reached is not None:
-            await self._append(found, moved=TimeMoved(reached, self.position))
-            self._pace.is_dirty = True
-            self.output.counts.moved_by_clock += 1
+            await self._tell_moved(found, TimeMoved(reached, self.position))
+
+    def count_silence_from(self, now_ms: int) -> None:
+        """Plans or tables are others: as long as nothing was heard, silence counts from now on."""
+        if self._unheard_since is not None:
+            self._unheard_since = now_ms
+
+    def _begun_at(self, now_ms: int) -> int | None:
+        """When time began without a reading: as soon as somebody who was never heard of may have
+        been silent for long enough. Not before: who brings old readings is not late by it.
+        """
+        since = self._unheard_since
+        if since is None:
+            return None
+        shortest_ms = self.running.shortest_silence_ms()
+        return since if shortest_ms is not None and now_ms >= since + shortest_ms else None
+
+    def _move_to(self, moved: TimeMoved) -> list[Detection]:
+        if not moved.begins:
+            return self.running.advance(moved.time)
+        self._unheard_since = None
+        return self.running.begin(moved.time)
+
+    async def _tell_moved(self, found: list[Detection], moved: TimeMoved) -> None:
+        await self._append(found, moved=moved)
+        self._pace.is_dirty = True
+        self.output.counts.moved_by_clock += 1
 
     async def _append(
         self,

@@ -150,6 +150,19 @@ class Running:
         self.shadows.advance(time_ms)
         return self.runner.advance(time_ms)
 
+    def begin(self, time_ms: int) -> list[Detection]:
+        """The start of all plans was at a time, by the clock, though there was no reading."""
+        self.shadows.begin(time_ms)
+        found = self.runner.begin(time_ms)
+        self.began = dict.fromkeys(self.runner.policies(), time_ms - self._lateness_ms)
+        return found
+
+    def shortest_silence_ms(self) -> int | None:
+        """Of the silences that plans look for; None when no plan does."""
+        runners = [self.runner, *self.shadows.runners().values()]
+        found = [plan.shortest_silence_ms() for each in runners for plan in each.plans()]
+        return min((one for one in found if one is not None), default=None)
+
     def pending_until(self) -> int | None:
         """The time that must be reached for something pending to be decided."""
         due = self.shadows.pending_until()

@@ -56,6 +56,11 @@ class Shadows:
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.advance(time_ms)
 
+    def begin(self, time_ms: int) -> None:
+        """The start of all was at a time, without a reading."""
+        for shadow in self._shadows.values():
+            shadow.found += shadow.runner.begin(time_ms)
+
     def pending_until(self) -> list[int]:
         """The times at which something pending would be decided, or a difference be certain."""
         times = [shadow.runner.pending_until() for shadow in self._shadows.values()]

@@ -48,6 +48,8 @@ class EngineState(msgspec.Struct):
     shadows: dict[str, ShadowSaved] = {}
     stopped: list[str] = []
     """Policies that a detection stopped before the place where that is on record."""
+    unheard_since: int | None = None
+    """By the clock: since when silence counts where nothing was ever heard."""
 
 
 def encode_state(state: EngineState) -> bytes:

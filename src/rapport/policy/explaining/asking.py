@@ -29,6 +29,7 @@ from rapport.policy.explaining.then import (
 from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Note
 from rapport.policy.explaining.versions_then import (
     VersionThen,
+    begun_by_clock,
     changes_on_record,
     periods_on_record,
     version_of,
@@ -139,9 +140,11 @@ class Asking:
     async def _periods(self, policy: str) -> list[Period]:
         changes = await changes_on_record(self._channels)
         self._known = {kept.changed.name for kept in changes}
-        return await periods_on_record(
+        periods = await periods_on_record(
             self._channels, changes, policy, self._ontology.streams(), self._lateness_ms
         )
+        begun = await begun_by_clock(self._channels, self._lateness_ms)
+        return periods if begun is None else [one.begun_at(begun) for one in periods]
 
     def _plan(self, policy: str, then: VersionThen | None) -> tuple[Plan, str]:
         """What is asked, and its text; raises UnknownName."""

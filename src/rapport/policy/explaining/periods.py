@@ -36,6 +36,11 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     change: KeptChange
     """What began it."""
 
+    def begun_at(self, time: int) -> Period:
+        """The same in a stream that began at a time, without a reading."""
+        is_first = self.sees_from == BEGIN_OF_TIME
+        return msgspec.structs.replace(self, sees_from=time) if is_first else self
+
     @property
     def is_running(self) -> bool:
         """Whether it saw the readings and told what it found."""

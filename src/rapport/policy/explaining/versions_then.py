@@ -12,6 +12,7 @@ from rapport.channel.channel import Channel, Channels
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
+from rapport.policy.engine.events import TIME_TYPE, TimeMoved
 from rapport.policy.explaining.periods import (
     BEGIN_OF_TIME,
     Period,
@@ -66,6 +67,19 @@ async def periods_on_record(
             if times:
                 stopped[kept.id] = times[0] + 1
     return periods_of(changes, name, lateness_ms, reached, stopped)
+
+
+async def begun_by_clock(channels: Channels, lateness_ms: int) -> int | None:
+    """From when silence counts in a stream that time began in without a reading; None in others.
+
+    Costs a look at the first events of `detections`: nothing can be told before.
+    """
+    for stored in await channels.channel("detections").read_after(0):
+        if stored.event.type == TIME_TYPE:
+            moved: TimeMoved = stored.event.payload_as(TimeMoved)
+            if moved.begins:
+                return moved.time - lateness_ms
+    return None
 
 
 async def _reached(channel: Channel, position: int, streams: Collection[str]) -> int:

@@ -180,6 +180,15 @@ class LocalRunner:
             self._latest = time_ms
         return self._release(self._latest - self._lateness)
 
+    def begin(self, time_ms: int) -> list[Detection]:
+        """The start of all plans, from which silence counts, was at a time, by the clock: for who
+        has fed no reading as yet. Otherwise it is the first reading.
+        """
+        self._running.begin(time_ms - self._lateness)
+        if time_ms > self._latest:
+            return self.advance(time_ms)
+        return self._running.process(None, self._watermark)
+
     def finish(self) -> list[Detection]:
         """Lets time run on until everything pending is decided (the end of a recorded stream)."""
         self._latest = max(self._latest, END_OF_TIME)

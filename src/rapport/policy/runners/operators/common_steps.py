@@ -82,6 +82,10 @@ class StepReader:
         """See OccurrenceStep."""
         return self._common.step.pending_until()
 
+    def stand_at(self, watermark: int) -> None:
+        """See OccurrenceStep; for all who have it in common."""
+        self._common.step.stand_at(watermark)
+
     def state(self) -> Any:
         """See OccurrenceStep: whole, so that each plan can go on without the others."""
         return self._common.step.state()

@@ -65,6 +65,9 @@ class LastingStep:
         """When the first stretch under way will have lasted."""
         return self._stretches.first_due()
 
+    def stand_at(self, watermark: int) -> None:
+        """See OccurrenceStep; what lasts began with a reading."""
+
     def state(self) -> Any:
         """Last readings and open stretches."""
         last = {stream: values.state() for stream, values in self._timeline.last.items()}

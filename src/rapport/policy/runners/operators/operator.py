@@ -163,6 +163,7 @@ class PlanOperator:
 
     def stand_at(self, watermark: int) -> None:
         """Time went on to the watermark and brought nothing."""
+        self._window.stand_at(watermark)
         if self._watermark is not None:
             self._watermark = max(watermark, self._watermark)
             self._window.done_before(self._horizon(self._watermark))

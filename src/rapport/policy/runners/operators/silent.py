@@ -74,6 +74,11 @@ class SilentStep:
         """When the first one will have been silent long enough."""
         return self._due.first()
 
+    def stand_at(self, watermark: int) -> None:
+        """See OccurrenceStep: whoever is new in the tables then counts from here."""
+        if self._began is not None:
+            self._until = max(self._until, watermark)
+
     def state(self) -> Any:
         """The last readings, and since when there were any."""
         return {"began": self._began, "until": self._until, "heard": self._heard.state()}

@@ -34,6 +34,9 @@ class OccurrenceStep(Protocol):
         must be greater than that. None when nothing is pending.
         """
 
+    def stand_at(self, watermark: int) -> None:
+        """Time went on to the watermark and brought nothing."""
+
     def state(self) -> Any:
         """Plain values and arrays, as `state.py` packs them."""
 

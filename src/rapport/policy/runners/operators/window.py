@@ -269,6 +269,11 @@ class Window:
         self.common.trim(at_once=at_once)
         self.correlations.trim(before, at_once=at_once)
 
+    def stand_at(self, watermark: int) -> None:
+        """Time went on to the watermark and brought nothing."""
+        for step in self._steps.values():
+            step.stand_at(watermark)
+
     def done_before(self, time: int) -> None:
         """What ended before a time is not looked at any more; others may."""
         self.common.done_before(time)

@@ -120,6 +120,12 @@ class RunningPlans:
             self._start(slot, own, watermark)
         self._settle_at = watermark
 
+    def begin(self, watermark: int) -> None:
+        """Starts all plans here; none has seen anything."""
+        self._costs.settle(self._groups)
+        self._groups, self._unbuilt = [], dict(self._known.running)
+        self._build(watermark)
+
     def _start(self, slot: Slot | None, plans: Sequence[Plan], watermark: int) -> None:
         since = watermark if watermark > BEGIN_OF_TIME else self._since
         if slot is not None:
