@@ -74,6 +74,8 @@ async def begun_by_clock(channels: Channels, lateness_ms: int) -> int | None:
 
     Costs a look at the first events of `detections`: nothing can be told before.
     """
+    if "detections" not in channels.names():
+        return None
     for stored in await channels.channel("detections").read_after(0):
         if stored.event.type == TIME_TYPE:
             moved: TimeMoved = stored.event.payload_as(TimeMoved)
