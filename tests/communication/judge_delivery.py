@@ -59,6 +59,7 @@ class Naive:
             return
         if not _is_news(person, address, attempt, state):
             return
+        was_done = self.is_done(person)
         if state == "failed":
             person.failures[address] += 1
             pause = min(1_000 * 2 ** (person.failures[address] - 1), 4_000)
@@ -80,6 +81,9 @@ class Naive:
                 person.failures[address] = 0
         self.look_at(person)
         self.decide()
+        is_undone = was_done and not self.is_done(person)
+        if self.result == "done" and is_undone and not any(map(self.is_met, self.stages)):
+            self.tell("comerror")  # it came back: the sender believes what is not true
 
     def answer(self, name, says_no):
         person = self.find(name)

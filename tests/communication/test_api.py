@@ -189,6 +189,42 @@ def test_a_callback_that_is_removed_hears_nothing_more_and_goes_on_there_later(t
     on(tmp_path, work)
 
 
+def test_a_callback_that_ends_late_does_not_move_back_who_has_its_name_now(tmp_path) -> None:
+    heard: list[str] = []
+
+    async def first(communication: Communication) -> None:
+        asked, answered, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def think(_message: Message) -> None:
+            asked.set()
+            await answered.wait()
+            done.set()
+
+        await communication.send_all([task(None, content=each) for each in ("one", "two")])
+        await communication.add_notification_callback(think, name="app")
+        await asked.wait()
+        await communication.remove_notification_callback("app")
+        await communication.add_notification_callback(
+            lambda message: heard.append(message.content), name="app"
+        )
+        await until(lambda: heard == ["one", "two"])
+        await asyncio.sleep(0.2)  # that it has heard them is durable
+        answered.set()
+        await done.wait()
+        await asyncio.sleep(0.2)
+
+    async def second(communication: Communication) -> None:
+        await communication.add_notification_callback(
+            lambda message: heard.append(message.content), name="app"
+        )
+        await communication.send(task(None, content="three"))
+        await until(lambda: "three" in heard)
+
+    on(tmp_path, first)
+    on(tmp_path, second)
+    assert heard == ["one", "two", "three"]
+
+
 def test_a_named_callback_hears_after_a_restart_what_it_has_not_heard(tmp_path) -> None:
     heard: list[str] = []
 

@@ -394,6 +394,20 @@ def test_held_messages_come_in_order_when_their_peer_logs_in_again_also_after_a_
     run(scenario)
 
 
+def test_what_is_held_keeps_its_order_whatever_the_clock_does():
+    async def scenario():
+        place = Place(on_expired="hold")
+        opened = await place.sessions.begin("ana")
+        for hours, texts in ((3, ["a", "b"]), (3, ["c"]), (2, ["d", "e"])):
+            place.clock.set_ms(NOON + hours * HOUR)
+            told = [hello(content=text, session_token=opened.token) for text in texts]
+            await place.publish(*told)
+        await place.door.log_in("ana", "right")
+        assert [text for text in await place.contents() if len(text) == 1] == list("abcde")
+
+    run(scenario)
+
+
 def test_what_is_held_too_long_or_too_much_is_refused_oldest_first():
     async def scenario():
         place = Place(on_expired="hold", most_held=3, hold_ms=10 * MINUTE)

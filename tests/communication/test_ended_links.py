@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ from rapport.communication.sessions.logins import Logins
 from rapport.communication.sessions.passwords import Passwords
 from rapport.communication.sessions.sessions import Sessions
 from rapport.kernel.clock import ManualClock
+from rapport.store.memory import MemoryRecordStore
 
 DAY = 86_400_000
 SECRET = b"s" * 32
@@ -47,6 +49,34 @@ def test_ending_links_ends_those_that_were_made_before_for_as_long_as_links_last
         assert await links.peers() == []
         assert not records.find("inbox.links")
         assert not await is_good(first)  # it is over
+
+    asyncio.run(scenario())
+
+
+def test_a_link_that_is_made_while_links_end_brings_none_back():
+    class Slow(MemoryRecordStore):
+        looked, ended = threading.Event(), threading.Event()
+
+        def get(self, table, key):
+            found = super().get(table, key)
+            if not self.looked.is_set():
+                self.looked.set()
+                self.ended.wait(10)
+            return found
+
+    async def scenario():
+        clock, records = ManualClock(1_772_452_800_000), Slow()
+        records.looked.set()
+        page, node = EndedLinks(records, clock), EndedLinks(records, clock)
+        before = await page.begin("ana")
+        records.looked.clear()
+        making = asyncio.create_task(page.begin("ana"))
+        await asyncio.to_thread(records.looked.wait, 10)
+        await node.end("ana")
+        records.ended.set()
+        made = await making
+        assert await node.edition("ana") == made != before
+        assert await node.peers() == ["ana"]
 
     asyncio.run(scenario())
 

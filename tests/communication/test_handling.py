@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from rapport.communication.adapters.base import Failed
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_event
 from rapport.communication.delivering.handling import handle
+from rapport.communication.delivering.steps import LATEST_ATTEMPT
 from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer
@@ -159,6 +161,67 @@ def test_a_peer_is_sent_what_became_of_its_message_and_that_causes_nothing_more(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("policy", ["acknowledged", "unreliable"])
+@pytest.mark.parametrize("ttl", [0, 60_000], ids=["plain", "case"])
+def test_the_sender_is_told_when_the_medium_gives_back_what_it_took(room, scripted, policy, ttl):
+    async def scenario():
+        room.adapters["mail"] = scripted("mail")
+        room.peers["ana"] = Peer(name="ana", addresses=("mail:ana@example.org",))
+        await room.start()
+        await put(room, task(ANA, ttl=ttl, delivery_policy=policy))
+        await room.settle()
+        await room.restart()  # nothing is remembered
+        came_back = OutcomeData(
+            message="m1",
+            peer="ana",
+            address="mail:ana@example.org",
+            attempt=LATEST_ATTEMPT,
+            state="failed",
+            reason="no such mailbox",
+        )
+        for number in range(2):  # servers say it more than once
+            event = outcome_event(came_back, now_ms=room.clock.now_ms())
+            event = msgspec.structs.replace(event, id=f"bounce{number}")
+            await room.channels.channel("control").append([event])
+            await room.settle()
+        told = [e for e in await read(room, "control") if "outcome" not in e.type]
+        acks = ["rapport.control.ack"] if policy == "acknowledged" else []
+        assert [e.type for e in told] == [*acks, "rapport.control.comerror"]
+        assert (told[-1].subject, told[-1].payload()["reason"]) == (str(APP), "no such mailbox")
+        assert (await room.ledger()).rows()[0].state == "failed"
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_told_of_what_came_back_from_one_while_others_were_reached(room, scripted):
+    async def scenario():
+        room.adapters["mail"] = scripted("mail")
+        for name in ("ana", "ben"):
+            room.peers[name] = Peer(name=name, addresses=(f"mail:{name}@example.org",))
+        room.collectives["guards"] = Collective(
+            name="guards", members=("ana", "ben"), delivery="to-any"
+        )
+        await room.start()
+        await put(room, task(GUARDS))
+        await room.settle()
+        for name, told in (("ana", 0), ("ben", 1)):
+            came_back = OutcomeData(
+                message="m1",
+                peer=name,
+                address=f"mail:{name}@example.org",
+                attempt=LATEST_ATTEMPT,
+                state="failed",
+                reason="no such mailbox",
+            )
+            event = outcome_event(came_back, now_ms=room.clock.now_ms())
+            await room.channels.channel("control").append([event])
+            await room.settle()
+            types = [e.type for e in await read(room, "control")]
+            assert types.count("rapport.control.comerror") == told
+
+    asyncio.run(scenario())
+
+
 def test_routed_receivers_are_told_but_decide_nothing(room, scripted):
     async def scenario():
         room.adapters["mail"] = scripted("mail", *[Failed("no", retry=False)] * 5)
@@ -190,6 +253,38 @@ def test_a_routed_collective_is_told_without_an_acknowledgement(room):
             "ben",
         ]
         assert [e.type for e in await read(room, "control") if "outcome" not in e.type] == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("receiver", "routed"), [(ANA, GUARDS), (GUARDS, ANA)], ids=["peer", "collective"]
+)
+@pytest.mark.parametrize("ttl", [0, 60_000])
+def test_who_is_reached_in_two_ways_is_told_in_both_and_none_of_them_waits_for_ever(
+    room, scripted, receiver, routed, ttl
+):
+    async def scenario():
+        room.adapters["mail"] = mail = scripted("mail")
+        for name in ("ana", "ben"):
+            room.peers[name] = Peer(name=name, addresses=(f"mail:{name}@example.org",))
+        room.collectives["guards"] = Collective(
+            name="guards", members=("ana", "ben"), delivery="to-all-members"
+        )
+        room.route = lambda message: (routed,) if message.type == "TASK" else ()
+        await room.start()
+        await put(room, task(receiver, ttl=ttl))
+        await room.pass_time(120_000)
+        told = [e.type for e in await read(room, "control") if "outcome" not in e.type]
+        assert told == ["rapport.control.ack"]
+        found = await lines(room)
+        assert [line for line in found if line[2]] == [("closed", "", "done")]
+        states = sorted(line[:2] for line in found if line[1])
+        two = [("handed", "ana")] * 2 + [("handed", "ben")]
+        assert states == two + [("queued", "ana")] * 2 + [("queued", "ben")]
+        of_ana = [one for one in mail.sent if one.peer == "ana"]
+        assert len(of_ana) == 2
+        assert len({one.key for one in of_ana}) == 1  # a medium that honours it drops the second
 
     asyncio.run(scenario())
 
@@ -425,6 +520,46 @@ def test_callbacks_hear_what_is_for_components_or_for_nobody_and_how_it_went(roo
         await put(room, task(None), id="m4")
         await room.settle()
         assert len(heard) == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("name", "is_new"), [("", False), ("app", False), ("app", True)])
+def test_an_engine_that_is_started_again_tells_no_callback_twice_what_it_has_heard(
+    room, name, is_new
+):
+    """After a failure of the store, or of a node that was stopped: only what was interrupted is
+    said again.
+    """
+
+    async def scenario():
+        await room.start()
+        heard, asked, answered, done = [], asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def think(message):
+            heard.append(message.id)
+            if message.id == "m2":
+                asked.set()
+                await answered.wait()
+            elif message.id == "m3":
+                done.set()
+
+        room.engine.add_notification(think, name)
+        for id in ("m1", "m2", "m3"):
+            await put(room, task(None), id=id)
+        running = asyncio.create_task(room.engine.run())
+        await asked.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        answered.set()
+        if is_new:
+            await room.restart()
+            room.engine.add_notification(think, name)
+        running = asyncio.create_task(room.engine.run())
+        await done.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert heard == ["m1", "m2", "m2", "m3"]
 
     asyncio.run(scenario())
 

@@ -31,6 +31,7 @@ from rapport.communication.adapters.web.webhook import WebhookAdapter, webhook_b
 from rapport.communication.arriving.answers import answer_link, answer_token
 from rapport.communication.arriving.limits import ArrivalSettings, shape_fault
 from rapport.communication.history.rows import LedgerRow
+from rapport.communication.peers import adapter_of, shown_address
 from rapport.communication.templates import fill_template
 from rapport.core.detection import Detection
 from rapport.core.message import Identifier, Message
@@ -347,3 +348,20 @@ def test_a_table_shows_what_would_steer_the_terminal(capsys, monkeypatch, is_ter
     out = capsys.readouterr().out
     assert "\x1b]0" not in out
     assert "\\x1b]0;owned\\x07 [bold]x[/bold] \\u202e" in out
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "webhook:https://ana:hush@example.org/hook?key=hush",
+        "webhook:https:/ana:hush@example.org",
+        "webhook://ana:hush@example.org",
+        "webhook:hush",
+        "webhook:http://[hush",
+        "apprise:tgram://hush/chat",
+    ],
+)
+def test_no_address_shows_its_secret_however_it_is_written(address):
+    """An application that is asked who somebody is may say anything."""
+    assert "hush" not in shown_address(address)
+    assert adapter_of(shown_address(address)) == adapter_of(address)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
+from rapport.channel.backends.memory import open_memory
 from rapport.channel.logged.decoded import DecodedBlocks
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.chores import SLICE
@@ -19,6 +20,7 @@ from rapport.communication.privacy.hours import DaySpan
 from rapport.communication.privacy.verdict import PrivacyRule, quiet_rule
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
+from rapport.store.base import Put
 
 NOON = 1_772_452_800_000
 
@@ -66,9 +68,7 @@ async def send(channels, wishes=None, **fields):
         subtype="FLOOD",
         sender=Identifier("component", "app"),
         receiver=Identifier("collective", "town"),
-        id="m1",
-        content="water is rising",
-        **fields,
+        **{"id": "m1", "content": "water is rising"} | fields,
     )
     event = message.to_event(source="test", time=NOON)
     event = msgspec.structs.replace(event, headers={"proof": "application"})
@@ -125,6 +125,81 @@ def test_the_first_deliveries_are_out_after_the_first_slice(tmp_path):
         assert not channels.records.find("communication.chores")
         assert not channels.records.find("communication.spreads")
         await channels.close()
+
+    asyncio.run(scenario())
+
+
+LONG, MOST_AT_ONCE = 1_000_000, 100_000_000
+
+
+@pytest.mark.parametrize("way", ["begun", "held", "in_a_row"])
+def test_long_messages_to_many_become_no_record_that_no_store_can_keep(way):
+    """Written in one piece, what a long message to a thousand people leads to stops the engine for
+    good: no record of SQLite or PostgreSQL has a gigabyte.
+    """
+
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_memory(clock)
+        largest, given = [0], channels.records.apply
+
+        def apply(changes):
+            sizes = [len(change.value) for change in changes if isinstance(change, Put)]
+            largest[0] = max([*largest, *sizes])
+            given(changes)
+
+        channels.records.apply = apply
+        night = quiet_rule([DaySpan(12 * 60, 13 * 60)])
+        members, messages = (15, 10) if way == "in_a_row" else (150, 1)
+        crowd = Crowd(members, privacy=(night,) if way == "held" else ())
+        engine = make_engine(channels, clock, crowd)
+        await engine.open()
+        for number in range(messages):
+            await send(channels, id=f"m{number}", content="x" * LONG)
+        await engine.settle()
+        clock.set_ms(NOON + 3_600_000)
+        await engine.settle()
+        assert channels.channel("output.inbox").last_position() == 150
+        assert (await told_of(channels))["queued"] == 150
+        assert largest[0] < MOST_AT_ONCE
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_came_in_time_counts_behind_long_messages():
+    """What was received before a timer is due is taken before it, also in several pieces."""
+
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_memory(clock)
+        engine = make_engine(channels, clock, Crowd(3))
+        await engine.open()
+        await send(channels, Wishes(done_when="answered", reach="to-any", answer_within=60_000))
+        await engine.settle()
+        clock.set_ms(NOON + 59_000)
+        for number in range(60):
+            await send(channels, id=f"long{number}", content="x" * LONG)
+        reply = Message(
+            type="ALARM",
+            subtype="REPLY",
+            sender=Identifier("peer", "p0000000"),
+            id="reply",
+            refers_to="m1",
+            content="on my way",
+        )
+        event = reply.to_event(source="test", time=clock.now_ms())
+        event = msgspec.structs.replace(event, headers={"proof": "session"})
+        await channels.channel("input").append([event])
+        clock.set_ms(NOON + 61_000)
+        await engine.settle()
+        results = [
+            data.get("result", "")
+            for stored in await channels.channel("log").read_after(0, limit=5_000)
+            if stored.event.subject == "m1"
+            and (data := stored.event.payload())
+            and stored.event.type == "rapport.delivery.closed"
+        ]
+        assert results == ["done"]
 
     asyncio.run(scenario())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from argon2 import extract_parameters
@@ -69,6 +70,41 @@ def test_a_password_is_hashed_anew_when_the_parameters_have_changed():
         assert await dearer.check(ANA, "correct horse")
         assert extract_parameters(record_of(records, "ana")).time_cost == 2
         assert await dearer.check(ANA, "correct horse")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("change", ["set", "removed"])
+def test_hashing_anew_never_brings_back_a_password_that_was_changed_meanwhile(change):
+    """The old one is still being checked when the new one is set."""
+
+    class Slow(MemoryRecordStore):
+        checked, changed = threading.Event(), threading.Event()
+
+        def get(self, table, key):
+            found = super().get(table, key)
+            if not self.checked.is_set():
+                self.checked.set()
+                self.changed.wait(10)
+            return found
+
+    async def scenario():
+        records = Slow()
+        cheap = Passwords(records, CHEAP)
+        records.checked.set()
+        await cheap.set("ana", "correct horse")
+        dearer = Passwords(records, PasswordSettings(memory_kib=128, passes=2, lanes=1))
+        records.checked.clear()
+        checking = asyncio.create_task(dearer.check(ANA, "correct horse"))
+        await asyncio.to_thread(records.checked.wait, 10)
+        if change == "set":
+            await dearer.set("ana", "battery staple")
+        else:
+            await dearer.remove("ana")
+        records.changed.set()
+        await checking
+        assert not await dearer.check(ANA, "correct horse")
+        assert await dearer.has("ana") is (change == "set")
 
     asyncio.run(scenario())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.memory import open_memory
@@ -304,6 +305,38 @@ def test_what_was_queued_in_the_evening_and_not_sent_waits_for_the_morning(
         await room.settle()
         assert len(mail.sent) == 1
         assert await _states(room) == ["handed"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("late_ms", [0, 24 * HOUR, -24 * HOUR], ids=["now", "late", "ahead"])
+def test_what_waits_is_judged_by_when_it_was_sent_not_by_when_the_situation_was(
+    new_room, scripted, late_ms
+):
+    """Readings may come in a day late, and clocks of devices may be ahead."""
+
+    async def scenario():
+        mail, until = scripted("mail"), 8 * 60
+        night = msgspec.structs.replace(NIGHT, until=until)
+        room = room_of_ana(new_room, mail, now_ms=EVENING, privacy=(night,))
+        await room.start()
+        now_ms = room.clock.now_ms()
+        causes, bindings = ((now_ms, "e1"),), {"A": "5", "R": "r1"}
+        found = Detection(
+            policy="secure-building", time=now_ms - late_ms, bindings=bindings, causes=causes
+        )
+        await room.channels.channel("detections").append([found.to_event(source="policy")])
+        await room.engine.settle()
+        room.clock.set_ms(EVENING + HOUR)
+        await room.settle()
+        assert not mail.sent
+        (row,) = (await room.ledger()).rows()
+        assert (row.state, row.until) == ("held", MORNING + HOUR)
+        room.clock.set_ms(MORNING + HOUR)
+        await room.engine.settle()
+        room.clock.set_ms(MORNING + HOUR + 60_000)
+        await room.settle()
+        assert [one.attempt for one in mail.sent] == [2]
 
     asyncio.run(scenario())
 

@@ -10,6 +10,8 @@ import pytest
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.subscriptions import reader_positions
 from rapport.communication.adapters.base import Delivery, Sent
+from rapport.communication.adapters.mail.care import bounce_event
+from rapport.communication.adapters.mail.reply import Bounced
 from rapport.communication.adapters.outgoing.outcomes import outcome_data, outcome_event
 from rapport.communication.arriving.answers import ANSWER
 from rapport.communication.delivering.returned import PartOfChannels
@@ -172,6 +174,23 @@ def test_what_cannot_be_read_and_what_policies_detect_have_a_share_too():
     assert belonging("output.mail", broken, COUNT).share == share_of("e1", COUNT)
     assert is_divided("output.mail")
     assert not is_divided("log")
+
+
+def test_what_a_medium_gives_back_goes_with_the_case_of_its_message():
+    """A notice that a mail came back does not know of shares."""
+
+    async def scenario():
+        parts = Parts()
+        ours = share_of("peer:ana", COUNT)
+        elsewhere = (ours + 1) % COUNT
+        parts.records.put(WHERE, "m1", share_name(elsewhere).encode())
+        for message, share in (("m1", elsewhere), ("m2", ours)):
+            named = {"message": message, "peer": "ana", "recipient": "ana@example.org"}
+            mail = Bounced(id="b1", key="k", reason="no such mailbox", **named)
+            event = bounce_event(mail, "mail:ana@example.org", now_ms=1)
+            assert await parts.reading.share_of("control", event) == share
+
+    asyncio.run(scenario())
 
 
 def test_a_dead_letter_goes_back_to_the_share_of_its_event():

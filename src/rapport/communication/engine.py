@@ -247,7 +247,11 @@ class CommunicationEngine:
             self._limits[name] = _next_limit(batch)
             if self._taking.positions[name] - self._committed[name] >= _COMMIT_EVERY:
                 await self._commit_place(name)
-        self._heard_ms[name] = now_ms if is_all else batch[-1].received
+            position = self._taking.positions[name]
+            # A transaction may end before the batch does.
+            last = next(stored for stored in reversed(batch) if stored.position <= position)
+            is_all = is_all and last is batch[-1]
+        self._heard_ms[name] = now_ms if is_all else last.received
         return bool(batch)
 
     async def _take_batch(

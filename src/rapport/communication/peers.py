@@ -133,9 +133,11 @@ def shown_address(address: str) -> str:
     if adapter == "apprise" and "://" in rest:
         # Where others have the host, its addresses may have a secret.
         return f"apprise:{rest.partition('://')[0]}://#{content_id(address)[:6]}"
-    if "://" not in rest:
+    if "://" not in rest and adapter != "webhook":
         return address
     mark = content_id(address)[:6]
+    if "://" not in rest:
+        return f"{adapter}:#{mark}"  # as below: an application may have said it
     try:
         parts = urlsplit(rest)
     except ValueError:

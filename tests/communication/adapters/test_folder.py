@@ -312,6 +312,21 @@ def test_a_refused_message_goes_to_bad_and_one_too_fast_stays(tmp_path):
     asyncio.run(scenario())
 
 
+def test_one_too_fast_goes_before_those_that_came_after_it(tmp_path):
+    async def scenario():
+        for second, name in enumerate(("a", "b", "c")):
+            (tmp_path / name).write_text(name)
+            os.utime(tmp_path / name, (second, second))
+        source = an_input(tmp_path, sender="peer:ana")
+        found = await source.pull()
+        fast = Arrived(accepted=False, reason="message.too_fast")
+        await source.pulled(found, [Arrived(accepted=True), fast, fast])
+        (tmp_path / "d").write_text("d")
+        assert [message.content for message in await source.pull()] == ["b", "c", "d"]
+
+    asyncio.run(scenario())
+
+
 def test_links_hidden_and_unfinished_files_are_passed_over(tmp_path):
     async def scenario():
         secret = tmp_path.parent / "secret.txt"

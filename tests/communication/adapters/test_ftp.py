@@ -236,6 +236,23 @@ def test_a_file_at_which_the_connection_breaks_keeps_back_no_others(ftp_server, 
     asyncio.run(scenario())
 
 
+def test_one_too_fast_goes_before_those_that_came_after_it(ftp_server):
+    async def scenario():
+        watch = Watch(ftp_server, sender="peer:ana")
+        for second, name in enumerate("abc"):
+            watch.put(name, name.encode())
+            os.utime(watch.folder / name, (second, second))
+        adapter = await watch.opened()
+        found = await adapter.pull()
+        arrivals = taken(found)
+        arrivals[1:] = [SimpleNamespace(accepted=False, reason="message.too_fast", why="")] * 2
+        await adapter.pulled(found, arrivals)
+        watch.put("d", b"d")
+        assert [message.content for message in await adapter.pull()] == ["b", "c", "d"]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("content", [MESSAGE, b"\xff"])
 def test_files_that_may_not_be_taken_away_keep_back_no_others_and_are_told_once(
     ftp_server, monkeypatch, content

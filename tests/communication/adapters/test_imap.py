@@ -288,6 +288,39 @@ def test_a_mail_at_which_the_connection_ends_keeps_back_neither_earlier_nor_late
     asyncio.run(scenario())
 
 
+def test_a_mail_that_trickles_in_keeps_back_later_ones_for_a_while_only(imap_server, monkeypatch):
+    """Each piece comes in time, the mail as a whole never does."""
+    given, interrupt = Mailbox.fetch, Mailbox.interrupt
+    cut = threading.Event()
+
+    def fetch(mailbox, uid):
+        if uid == 1:
+            cut.clear()
+            assert cut.wait(10)
+        return given(mailbox, uid)
+
+    def interrupted(mailbox):
+        interrupt(mailbox)
+        cut.set()
+
+    monkeypatch.setattr(Mailbox, "fetch", fetch)
+    monkeypatch.setattr(Mailbox, "interrupt", interrupted)
+
+    async def scenario():
+        desk = Desk(imap_server, timeout_ms=100)
+        desk.reply("first")
+        desk.reply("second")
+        adapter = await desk.opened()
+        for _look in range(9):
+            with pytest.raises(SourceUnavailable):
+                await adapter.pull()
+        assert await adapter.pull() == []  # what follows comes by the next connection
+        assert contents(await adapter.pull()) == ["second"]
+        assert [letter["code"] for letter in await desk.letters()] == ["mail.refused_by_server"]
+
+    asyncio.run(scenario())
+
+
 def test_a_directory_that_is_away_makes_no_dead_letter_of_a_mail(imap_server, monkeypatch):
     plain = AddressBook.peer_of
     away = [StoreUnavailable("the database is away")]

@@ -90,6 +90,8 @@ class Delivery(
     detection: str = ""
     time: int = 0
     """When the situation was, ms UTC."""
+    sent: int = 0
+    """When the message was sent, ms UTC, where that is another time; 0 = the same."""
     queued: int = 0
     """When this attempt was queued, ms UTC."""
     expires: int = 0
@@ -120,13 +122,17 @@ class Delivery(
     @property
     def id(self) -> str:
         """Names this attempt; the same also when it is written again after a crash. The address is
-        in it as a mark only, as it may hold secrets.
+        in it as a mark only, as it may hold secrets. An additional receiver's case has attempts of
+        its own, perhaps to the same address: none may be taken for a repetition of the other.
         """
         mark = _address_mark(self.address)
         name = f"{self.message}.{self.peer}.{mark}.{self.attempt}"
+        if self.case:
+            name += f".{content_id(self.case)[:16]}"
         if len(name) <= LONGEST_ID and name.isprintable():
             return name
-        return content_id("delivery", self.message, self.peer, self.address, str(self.attempt))
+        parts = (self.message, self.peer, self.address, str(self.attempt))
+        return content_id("delivery", *parts, *filter(None, (self.case,)))
 
     @property
     def key(self) -> str:

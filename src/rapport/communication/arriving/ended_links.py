@@ -17,7 +17,8 @@ from rapport.communication.arriving.inbox_links import LONGEST_DAYS
 from rapport.communication.aside import run_aside
 from rapport.core.ids import content_id
 from rapport.kernel.clock import Clock
-from rapport.store.base import Delete, RecordStore
+from rapport.store.base import Delete, Put, RecordStore
+from rapport.store.guarding import Guard, GuardFailed, as_guarded
 
 _TABLE = "inbox.links"
 _PAGE = 500
@@ -51,7 +52,7 @@ class EndedLinks:
 
     async def end(self, peer: str) -> None:
         """No link that was made before counts any more; durable when it returns."""
-        await run_aside(partial(self._put, peer, secrets.token_hex(8), is_open=False))
+        await run_aside(partial(self._end, peer))
 
     async def peers(self) -> list[str]:
         """Who may have a link that counts, sorted; reads all, and lets go of what is over."""
@@ -60,18 +61,27 @@ class EndedLinks:
     # --- in a worker thread ---
 
     def _edition(self, peer: str) -> str:
-        kept = self._records.get(_TABLE, _key(peer))
-        return msgspec.msgpack.decode(kept, type=_Links).edition if kept else ""
+        return _edition_of(self._records.get(_TABLE, _key(peer)))
 
     def _begin(self, peer: str) -> str:
-        edition = self._edition(peer)
-        self._put(peer, edition, is_open=True)
-        return edition
+        """Who ends links meanwhile is not overwritten: what was ended would count again."""
+        while True:
+            kept = self._records.get(_TABLE, _key(peer))
+            edition = _edition_of(kept)
+            made = self._made(peer, edition, is_open=True)
+            try:
+                as_guarded(self._records).apply_guarded([made], [Guard(_TABLE, made.key, kept)])
+            except GuardFailed:
+                continue
+            return edition
 
-    def _put(self, peer: str, edition: str, *, is_open: bool) -> None:
+    def _end(self, peer: str) -> None:
+        self._records.apply([self._made(peer, secrets.token_hex(8), is_open=False)])
+
+    def _made(self, peer: str, edition: str, *, is_open: bool) -> Put:
         until_ms = self._clock.now_ms() + (LONGEST_DAYS + 1) * _DAY_MS
         links = _Links(peer, edition, is_open, until_ms)
-        self._records.put(_TABLE, _key(peer), msgspec.msgpack.encode(links))
+        return Put(_TABLE, _key(peer), msgspec.msgpack.encode(links))
 
     def _peers(self) -> list[str]:
         now_ms, found, over = self._clock.now_ms(), list[str](), list[str]()
@@ -89,6 +99,10 @@ class EndedLinks:
         while page := self._records.find(_TABLE, after=after, limit=_PAGE):
             for after, value in page:
                 yield after, msgspec.msgpack.decode(value, type=_Links)
+
+
+def _edition_of(kept: bytes | None) -> str:
+    return msgspec.msgpack.decode(kept, type=_Links).edition if kept else ""
 
 
 def _key(peer: str) -> str:

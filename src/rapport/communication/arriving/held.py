@@ -59,9 +59,10 @@ class HeldMessages:
         before = list(self.of_peer(peer))
         known = {one.event.id for one in before}
         until_ms = now_ms + self._settings.hold_ms
+        since_ms, first = _after(before, now_ms)
         new = [
-            Held(peer=peer, since_ms=now_ms, number=number, until_ms=until_ms, event=event)
-            for number, event in enumerate(events)
+            Held(peer=peer, since_ms=since_ms, number=number, until_ms=until_ms, event=event)
+            for number, event in enumerate(events, first)
             if event.id not in known
         ]
         gone = too_many([*before, *new], self._settings)
@@ -94,6 +95,15 @@ class HeldMessages:
         while page := self._records.find(_TABLE, prefix=prefix, after=after, limit=_PAGE):
             yield from (msgspec.msgpack.decode(value, type=Held) for _key, value in page)
             after = page[-1][0]
+
+
+def _after(before: Sequence[Held], now_ms: int) -> tuple[int, int]:
+    """Time and first number of what comes behind those; the clock may have stood still, or been
+    set back.
+    """
+    if not before or before[-1].since_ms < now_ms:
+        return now_ms, 0
+    return before[-1].since_ms, before[-1].number + 1
 
 
 def _of(peer: str) -> str:

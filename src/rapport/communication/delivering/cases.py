@@ -53,6 +53,8 @@ from rapport.core.message import Identifier
 from rapport.kernel.telemetry import get_logger
 
 _NEXT_LOOKUP = Retry(longest_ms=60_000)
+_SLICE_BYTES = 16_000_000
+"""About as much is queued in one slice."""
 _log = get_logger(__name__)
 KEEP_CLOSED_MS = 30 * 86_400_000
 """How long a closed message can still be answered for the record; its ledger lines stay."""
@@ -209,7 +211,7 @@ class Cases:
         case.asking, case.ask_at = None, 0
         try:
             ask = self._members.ask(receiver, following.answer_within)
-            pages = self._pages(receiver)
+            pages = self._pages(course, receiver)
         except SourceUnavailable as error:
             case.failed_asks += 1
             case.asking = following
@@ -236,27 +238,33 @@ class Cases:
             return
         stage = len(course.case.tracking.stages) - 1
         receiver = Identifier.parse(ask.receiver)
-        names, *others = self._pages(receiver) if pages is None else pages
+        names, *others = self._pages(course, receiver) if pages is None else pages
         self._begin_names(course, stage, names)
-        if len(names) < SLICE or receiver.kind != "collective":
-            self._give(course, None, AllBegun(stage, len(names)))
+        found = len(names) + sum(map(len, others))
+        if others:
+            self._keep_names(course.case.key, stage, others, found)
         else:
-            self._keep_names(course.case.key, stage, others)
+            self._give(course, None, AllBegun(stage, found))
 
-    def _pages(self, receiver: Identifier) -> list[list[str]]:
-        """Who is behind a receiver now, in slices; the first may be empty."""
+    def _pages(self, course: Course, receiver: Identifier) -> list[list[str]]:
+        """Who is behind a receiver now, in slices, smaller ones where the message is long; the
+        first may be empty.
+        """
         pages = [self._members.names(receiver, limit=SLICE)]
         while len(pages[-1]) == SLICE and receiver.kind == "collective":
             pages.append(self._members.names(receiver, after=pages[-1][-1], limit=SLICE))
-        return pages
+        size = max(_SLICE_BYTES // (len(course.letter.text) + 1), 1)
+        if size >= SLICE:
+            return pages
+        names = [name for page in pages for name in page]
+        return [names[start : start + size] for start in range(0, len(names), size)] or [[]]
 
-    def _keep_names(self, key: str, stage: int, pages: list[list[str]]) -> None:
+    def _keep_names(self, key: str, stage: int, pages: list[list[str]], found: int) -> None:
         """Keeps who else is in a large collective now, to be begun slice by slice."""
         chore = Chore(case=key, kind="begin", stage=stage, page=1)
         for page, names in enumerate(pages, 1):
             if names:
                 self._chores.put_page(chore, page, names)
-        found = SLICE + sum(map(len, pages))
         self._chores.put(Chore(case=key, kind="begin", stage=stage, page=1, found=found))
 
     def _begin_names(self, course: Course, stage: int, names: list[str]) -> None:

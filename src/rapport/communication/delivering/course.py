@@ -60,6 +60,7 @@ class Course:
             policy=case.policy,
             detection=case.detection,
             time=letter.time,
+            sent=letter.sent if letter.sent != letter.time else 0,
             queued=self.now_ms,
             expires=case.tracking.expires,
             urgent=case.tracking.urgent,

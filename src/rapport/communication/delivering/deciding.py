@@ -48,6 +48,7 @@ class Decided:
     def closed(self, key: str) -> None:
         """A message is decided, or a member of it has answered (by `member_key`); durably."""
         self._closed.add(key)
+        self._open.discard(key)  # remembered longer than the other, it would be taken for true
 
     def has(self, message: str, peer: str = "") -> bool:
         """Whether the message is decided, for everybody or for this peer. A member is looked up

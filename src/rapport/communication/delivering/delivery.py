@@ -68,6 +68,8 @@ class _Turn(MemberTurn):
                 self._take_member(self.member, input)
         self._count(before)
         self._decide()
+        if isinstance(input, Outcome) and before is not None and before[0]:
+            self._take_back(input)
 
     def _take_member(self, member: Member, input: Input) -> None:
         match input:
@@ -207,6 +209,15 @@ class _Turn(MemberTurn):
             self.steps.append(Tell("timeout", reason))
         elif result == "failed":
             self._tell_failure(reason)
+
+    def _take_back(self, failed: Outcome) -> None:
+        """A medium may give back what it took from somebody by whom the message was done: then its
+        sender believes what is not true.
+        """
+        tracking, member = self.tracking, self.member
+        is_back = member is not None and not tracking.is_satisfied(member)
+        if is_back and tracking.result == "done" and not tracking.has_succeeded():
+            self._tell_failure(failed.reason)
 
     def _tell_failure(self, reason: str) -> None:
         if not self.tracking.failure_told:

@@ -143,20 +143,27 @@ class Notifications:
             # What is there is over or cannot be read: it is not to be waited for.
             listener.positions[channel] = max(listener.positions[channel], last)
             return False
-        reached = listener.positions[channel]
-        for position, message in _messages(batch):
-            if listener.gone.is_set():
-                break  # of the rest it hears when it is added again
-            await_it = _call(id, listener.callback, message)
-            if await_it is not None:
-                await _finish(id, await_it, message)
-            reached = position
-        else:
-            reached = batch[-1].position
-        listener.positions[channel] = reached
-        if channel in listener.places:
-            await listener.places[channel].commit(reached)
+        try:
+            await _tell_all(id, listener, channel, batch)
+        finally:  # also when it is cancelled in between: what it has heard it is not told again
+            # Who has the name now has a place of its own, which is not to be moved back.
+            if channel in listener.places and self._named.get(id, listener) is listener:
+                await listener.places[channel].commit(listener.positions[channel])
         return True
+
+
+async def _tell_all(
+    id: str, listener: _Listener, channel: str, batch: Sequence[StoredEvent]
+) -> None:
+    """Calls it with each message, and moves its position on after each."""
+    for position, message in _messages(batch):
+        if listener.gone.is_set():
+            return  # of the rest it hears when it is added again
+        await_it = _call(id, listener.callback, message)
+        if await_it is not None:
+            await _finish(id, await_it, message)
+        listener.positions[channel] = position
+    listener.positions[channel] = batch[-1].position
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -47,7 +47,7 @@ from rapport.communication.delivering.receiving import Receiving, answered_line
 from rapport.communication.delivering.returned import told
 from rapport.communication.delivering.setting_aside import set_aside
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
-from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.telling import PROOF, tell_sender
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
 from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
@@ -146,13 +146,14 @@ class Taking:
         self, channel: str, batch: Sequence[StoredEvent], hops: Mapping[str, int]
     ) -> None:
         """Takes events of one channel, and the place up to which it was read: `wanted` names what
-        has to be looked up before the next and those behind it, empty when all were taken.
+        has to be looked up before the next and those behind it. Otherwise all were taken, or as
+        many as fit into one transaction.
         """
         now_ms, self.wanted = self._clock.now_ms(), []
         self._lane.begin_batch()
         number = self._plain_taking.take_row(batch, 0, now_ms) if channel == "input" else 0
         try:
-            while number < len(batch):
+            while number < len(batch) and not self.transaction.is_full:
                 self._take_one(channel, batch[number], now_ms, hops)
                 number += 1
                 if channel == "input":
@@ -267,7 +268,9 @@ class Taking:
             return
         known = self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
         if not known and data.attempt == LATEST_ATTEMPT:
+            sender, reason = self.told_before.sender(data.message), data.reason
             self.transaction.emit("log", came_back_line(data, cause, now_ms))
+            tell_sender(self.transaction, sender, data.message, "comerror", reason, now_ms=now_ms)
 
     def _take_answer(self, event: Event, now_ms: int) -> None:
         data: AnswerData = event.payload_as(AnswerData)
@@ -345,7 +348,9 @@ class Taking:
         """Takes some of what is due; what was `wanted` for it is to be looked up then."""
         self.wanted = []
         for entry in self._due.take(now_ms, _DUE_AT_ONCE):
-            if is_put_off(entry.key):
+            if self.transaction.is_full:
+                self._due.set(entry.key, entry.due_ms)
+            elif is_put_off(entry.key):
                 self._take_put_off(entry.key)
             else:
                 self._pass_time(entry.key, now_ms)

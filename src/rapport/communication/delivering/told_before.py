@@ -1,9 +1,10 @@
-"""Whom a message of long ago was sent to, when neither a record nor memory tells: the log does.
-[CO-10]
+"""Whom a message of long ago was sent to, and by whom, when neither a record nor memory tells: the
+log does. [CO-7, CO-10]
 
 A plain message leaves no record, and the engine's memory of it ends with the process. Whoever
 replies to it with a session, or through a medium that vouches for them, answered it if the
-message's own event in `log` names them. The engine looks that up between two transactions.
+message's own event in `log` names them. The engine looks that up between two transactions. It also
+says who is to be told when a medium gives back what it took.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rapport.channel.channel import Channels
 from rapport.communication.ledger import SOURCE
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.core.message import MESSAGE
+from rapport.core.message import CONTROL, MESSAGE
 
 _MOST = 10_000
 _PEER = "peer:"
@@ -31,23 +32,39 @@ class HistoryNeeded(Exception):
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """Of a message's event in `log` who it went to."""
+    """Of a message's event in `log` who it went to, and from whom."""
 
     fate: str = ""
     receiver: str = ""
     peer: str = ""
+    sender: str = ""
+    type: str = ""
+
+
+_NOTHING = _Told()
 
 
 class ToldBefore:
     """What was looked up lately: at most ten thousand messages, also those that are in no log."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._told: dict[str, _Told] = {}
 
     def peer(self, message: str) -> str:
         """The only peer whom the message was meant for; empty = there is none. Raises
         HistoryNeeded when it was not looked up.
         """
+        found = self._found(message)
+        if found.fate != "queued" or not found.receiver.startswith(_PEER):
+            return ""
+        return found.peer or found.receiver.removeprefix(_PEER)
+
+    def sender(self, message: str) -> str:
+        """Who is told what became of the message; empty = nobody. Raises HistoryNeeded."""
+        found = self._found(message)
+        return "" if found.type == CONTROL else found.sender
+
+    def _found(self, message: str) -> _Told:
         found = self._told.get(message)
         if found is None:
             raise HistoryNeeded(message)
@@ -63,19 +80,17 @@ class ToldBefore:
             self._told.clear()
         for message in messages:
             found = await channels.find_event(message)
-            peers = [_peer_of(stored) for name, stored in found if name == "log"]
-            self._told[message] = next(filter(None, peers), "")
+            told = [_told_by(stored) for name, stored in found if name == "log"]
+            self._told[message] = next(filter(None, told), _NOTHING)
 
 
-def _peer_of(stored: StoredEvent) -> str:
-    """Whom a message's own event says that it was queued for."""
+def _told_by(stored: StoredEvent) -> _Told | None:
+    """What a message's own event says; None for any other."""
     event = stored.event
     if event.type != MESSAGE or event.source != SOURCE:
-        return ""
+        return None
     try:
         told: _Told = event.payload_as(_Told)
     except InvalidInput:
-        return ""
-    if told.fate != "queued" or not told.receiver.startswith(_PEER):
-        return ""
-    return told.peer or told.receiver.removeprefix(_PEER)
+        return None
+    return told

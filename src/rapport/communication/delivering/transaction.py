@@ -26,6 +26,10 @@ from rapport.store.records import check_changes
 
 TABLE = "communication"
 OUTBOX = "outbox"
+_FULL_BYTES = 32_000_000
+"""With so much to say a transaction is to end: the outbox is one record, and no store keeps one of
+a gigabyte.
+"""
 _ENCODER = msgspec.msgpack.Encoder()
 T = TypeVar("T")
 
@@ -48,6 +52,8 @@ class Transaction:
         `roll_back`."""
         self._outgoing: Outgoing = {}
         self._early: Outgoing = {}
+        self._size = 0
+        """Bytes that were emitted, what was rolled back included."""
 
     # --- values ---
 
@@ -124,6 +130,7 @@ class Transaction:
             events = self._outgoing[channel] = []
         events.append(event)
         self._journal.append(events)
+        self._size += len(event.data)
         return len(events) - 1
 
     def amend(self, channel: str, place: int, event: Event) -> None:
@@ -157,6 +164,11 @@ class Transaction:
         return {name: events for name, events in early.items() if events}
 
     # --- the end of it ---
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is left to do belongs into another transaction."""
+        return self._size >= _FULL_BYTES
 
     def mark(self) -> int:
         """A place to come back to with `roll_back`."""
@@ -208,6 +220,7 @@ class Transaction:
     def forget(self) -> None:
         """Drops everything that was not committed."""
         self._values, self._journal, self._outgoing, self._early = {}, [], {}, {}
+        self._size = 0
 
     def last_outbox(self) -> Outgoing:
         """What the last commit wanted appended; maybe it was, maybe the process died before."""

@@ -20,7 +20,8 @@ from rapport.communication.sessions.turns import Turns
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.ids import content_id
 from rapport.core.message import Identifier
-from rapport.store.base import RecordStore
+from rapport.store.base import Put, RecordStore
+from rapport.store.guarding import Guard, GuardFailed, as_guarded
 
 _TABLE = "passwords"
 LEAST_CHARACTERS = 8
@@ -119,9 +120,18 @@ class Passwords:
         hashed, name = _read(kept)
         if not self._is_it(peer, hashed, password):
             return False
-        if self._hasher.check_needs_rehash(hashed) or not name:
-            self._set(peer, password)
+        if not self._hasher.check_needs_rehash(hashed) and name:
+            return True
+        try:
+            self._keep_instead(kept, peer, password)
+        except GuardFailed:  # set or removed meanwhile: the old one must not come back
+            return self._check(peer, password)
         return True
+
+    def _keep_instead(self, kept: bytes, peer: str, password: str) -> None:
+        """The same password hashed anew; raises GuardFailed when the record is another by then."""
+        made = Put(_TABLE, _key(peer), _record(peer, self._hasher.hash(password)))
+        as_guarded(self._records).apply_guarded([made], [Guard(_TABLE, _key(peer), kept)])
 
     def _is_it(self, peer: str, hashed: str, password: str) -> bool:
         try:

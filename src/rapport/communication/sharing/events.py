@@ -82,7 +82,8 @@ def _belonging(channel: str, event: Event, count: int) -> Belonging:
         told = _TOLD.decode(event.data)
         if told.share.isdigit():
             return Belonging(int(told.share))
-        return Belonging(_of_peer(told.peer, count))
+        # A medium that gives back what it took knows of no shares.
+        return Belonging(_of_peer(told.peer, count), told.message)
     if channel == "control" and event.type == ANSWER:
         told = _TOLD.decode(event.data)
         return Belonging(_of_peer(told.peer, count), told.message)

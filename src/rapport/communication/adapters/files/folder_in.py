@@ -76,6 +76,7 @@ class FolderInput:
         taken, self._taken = self._taken, []
         for file, arrival in zip(taken, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
+                self._order.not_yet(file)
                 continue  # taken with a later look
             folder, why = (DONE, "") if arrival.accepted else (BAD, arrival.why)
             await run_aside(partial(self._move, file, folder, why))

@@ -119,6 +119,7 @@ class FtpInput:
         good, bad = list[SeenFile](), list[SeenFile]()
         for file, message, arrival in zip(taken, messages, arrivals, strict=True):
             if arrival.reason == TOO_FAST:
+                self._order.not_yet(file)
                 continue  # taken with a later look
             if not arrival.accepted:
                 await self._set_aside(not_accepted(message, arrival.why))

@@ -40,6 +40,10 @@ class LookOrder:
         self._tried.pop(file, None)
         self._tried[file] = None
 
+    def not_yet(self, file: SeenFile) -> None:
+        """Nothing is wrong with it, it only came too soon: it keeps its place before later ones."""
+        self._tried.pop(file, None)
+
     def leave(self, files: Iterable[SeenFile]) -> None:
         """They are dealt with and cannot be taken away: as they are, they are left alone."""
         self._left.update(files)

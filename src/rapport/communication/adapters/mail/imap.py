@@ -222,20 +222,25 @@ class ImapSession:
         await self._leave()
 
     async def run(self, work: Callable[[], T], *, longest_ms: int = 0) -> T:
-        """Runs blocking work; when cancelled or too slow the connection is cut, which ends it."""
+        """Runs blocking work; when cancelled or too slow the connection is cut, which ends it. What
+        it gives all the same counts.
+        """
         running = asyncio.get_running_loop().run_in_executor(self._thread, work)
         longest_ms = longest_ms or self._settings.timeout_ms * _PATIENCE
         try:
             done, _ = await asyncio.wait([running], timeout=longest_ms / 1_000)
             if not done:
-                raise SourceUnavailable(
-                    f"the IMAP server {self._settings.host} did not answer in time",
-                    code="imap.unavailable",
-                )
+                self.mailbox.interrupt()
+                await asyncio.wait([running])
         except BaseException:
             self.mailbox.interrupt()
             await asyncio.wait([running])
             raise
+        if not done and running.exception() is not None:
+            raise SourceUnavailable(
+                f"the IMAP server {self._settings.host} did not answer in time",
+                code="imap.unavailable",
+            )
         return running.result()
 
     async def _leave(self) -> None:

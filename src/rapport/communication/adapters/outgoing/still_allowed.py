@@ -40,7 +40,7 @@ class StillAllowed:
             urgent=delivery.urgent,
             now_ms=now_ms,
             peer=peer.name,
-            sent_ms=delivery.time,
+            sent_ms=delivery.sent or delivery.time,
             recent=lambda _count: (),
         )
         return isinstance(verdict(peer.privacy, facts, self._functions), Allowed)
