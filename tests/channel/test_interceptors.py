@@ -162,6 +162,30 @@ def test_one_that_fails_loses_nothing_and_is_switched_off_and_reported(channels_
     play(scenario)
 
 
+@pytest.mark.parametrize("odd", [["x"], [None], "ab", {"a": 1}, None, 5])
+def test_one_that_gives_anything_but_events_has_failed_and_loses_nothing(channels_of, odd):
+    class Odd:
+        def on_append(self, _channel, _event):
+            return odd
+
+        def on_delivery(self, _channel, _reader, _stored):
+            return odd
+
+    async def scenario():
+        channels = channels_of()
+        channels.interceptors.add("c", Odd())
+        channels.interceptors.add("c", Odd(), at="delivery")
+        appended = await channels.channel("c").append(events(1, 3))
+        assert appended.positions == (1, 2, 3)
+        subscription = await channels.subscribe("c", "me")
+        assert [one.position for one in await subscription.next_batch()] == [1, 2, 3]
+        assert [one.faults for one in channels.interceptors.listed()] == [3, 3]
+        assert all("TypeError" in one.last_error for one in channels.interceptors.listed())
+        await channels.close()
+
+    play(scenario)
+
+
 def test_delivery_changes_what_readers_and_requests_are_given_not_what_is_stored(channels_of):
     async def scenario():
         channels = channels_of()
@@ -429,6 +453,36 @@ def test_one_without_a_name_gets_a_free_one(channels_of):
         await chain.remove(names[0])
         assert chain.add("c", Marks("d")) not in names[1:]
         assert len(chain.listed()) == 3
+
+    play(scenario)
+
+
+def test_one_whose_removal_the_disk_refuses_stays_and_can_be_removed_later(
+    channels_of, monkeypatch
+):
+    async def refuse(_changes):
+        raise ChannelUnavailable("the disk is full", code="store.disk_failed")
+
+    async def scenario():
+        channels = channels_of()
+        await channels.interceptors.start()
+        await channels.channel("a").append(events(1, 1))
+        await channels.interceptors.declare("odd", "a", "drop", {"where": "data.n = 3"})
+        await channels.interceptors.declare("copy", "a", "forward", {"to": "b"})
+        for name in ("odd", "copy"):
+            with monkeypatch.context() as broken:
+                broken.setattr(channels, "apply", refuse)
+                with pytest.raises(ChannelUnavailable):
+                    await channels.interceptors.remove(name)
+        assert [one.name for one in channels.interceptors.listed("a")] == ["odd", "copy"]
+        await channels.channel("a").append(events(2, 4))
+        assert channels.channel("a").last_position() == 3
+        await channels.channel("b").wait_after(1)
+        for name in ("odd", "copy"):
+            await channels.interceptors.remove(name)
+        assert channels.interceptors.listed() == []
+        await channels.interceptors.stop()
+        await channels.close()
 
     play(scenario)
 

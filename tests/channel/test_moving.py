@@ -241,6 +241,15 @@ def test_a_log_of_somebody_else_in_the_target_is_not_touched():
         mover.move("d", "nats")
 
 
+def test_a_channel_that_is_nowhere_is_unknown_also_where_it_would_stay():
+    mover, stores, _records = memory_mover()
+    fill(stores["embedded"], 1, 2)
+    with pytest.raises(UnknownName) as caught:
+        mover.move("d", "embedded")
+    assert "c" in caught.value.hint
+    assert mover.move("c", "embedded").last == 2
+
+
 def test_a_copy_that_differs_is_removed_and_nothing_moves():
     mover, stores, records = memory_mover()
     fill(stores["embedded"], 1, 9)

@@ -5,7 +5,7 @@ import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.readonly import open_readonly
-from rapport.core.errors import UnknownName, Unsupported
+from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, make_event
 from rapport.kernel.clock import SystemClock
 
@@ -46,6 +46,23 @@ def test_whatever_would_write_is_refused(tmp_path: Path) -> None:
             await reader.subscribe("mine", "me")
         assert not await reader.channel("mine").wait_after(0, timeout_ms=10)
         await reader.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_place_that_is_none_is_refused_and_not_taken_for_an_empty_channel(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        writer = open_embedded(tmp_path, SystemClock())
+        await writer.channel("mine").append([event(1)])
+        reader = open_readonly(tmp_path, SystemClock())
+        for channel in (writer.channel("mine"), reader.channel("mine")):
+            for position, limit in ((0, 0), (0, -3), (-1, 5)):
+                with pytest.raises(InvalidInput) as caught:
+                    await channel.read_after(position, limit=limit)
+                assert caught.value.code == "channel.bad_position"
+                assert caught.value.hint
+        await reader.close()
+        await writer.close()
 
     asyncio.run(scenario())
 

@@ -33,7 +33,48 @@ def test_wrong_use_exits_with_two_and_says_so_on_stderr(
     assert run(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err
+    assert said.err.startswith("error[")
+    assert "hint: " in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told", "hint"),
+    [
+        (["chek"], '"check"', "rapport --help"),
+        (["channel", "nope"], "intercept", "rapport channel --help"),
+        (["channel", "state"], "--channel", "rapport channel state --help"),
+        (["peers", "--site", "x"], "list", "rapport peers --help"),
+        (["read", "--limit", "[red]many"], '"[red]many"', "rapport read --help"),
+    ],
+)
+def test_wrong_use_has_a_code_and_names_the_help_of_its_command(
+    arguments: list[str], told: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("error[cli.wrong_use] ")
+    assert told in first
+    assert second == f"hint: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["publish", "{folder}/absent", "--channel", "lab"], "cli.no_file"),
+        (["publish", "{folder}/odd", "--channel", "lab"], "event.bad_data"),
+        (["listen", "lab", "--count", "0"], "cli.wrong_use"),
+        (["links", "--token-file", "{folder}/absent"], "cli.no_file"),
+    ],
+)
+def test_what_cannot_be_used_is_told_with_what_to_do(
+    arguments: list[str], code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd").write_text("no json\n")
+    words = [word.format(folder=tmp_path) for word in arguments]
+    assert run([*words, "--url", "http://127.0.0.1:1"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error[{code}] ")
+    assert "\nhint: " in told
 
 
 def test_a_site_that_is_not_there_is_a_problem_with_a_hint(
@@ -121,4 +162,27 @@ def test_output_can_be_cut_short_by_its_reader(checks: Path) -> None:
     )
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code"),
+    [
+        (["check", "--site", "{site}"], ">&-", 0),
+        (["check", "--site", "{site}", "--json"], ">&-", 0),
+        (["publish", "--channel", "lab", "--url", "http://127.0.0.1:1"], "<&-", 0),
+        (["chek"], "2>&-", 2),
+    ],
+)
+def test_a_stream_that_was_closed_is_no_reason_to_fail(
+    words: list[str], closed: str, code: int, tmp_path: Path
+) -> None:
+    site = tmp_path / "mine"
+    run(["init", str(site)])
+    rest = " ".join(words).format(site=site)
+    command = f"{sys.executable} -m rapport.cli.main {rest} {closed}"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == code
     assert "Traceback" not in done.stderr

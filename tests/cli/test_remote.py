@@ -112,3 +112,32 @@ def test_a_node_on_this_machine_is_asked_past_any_proxy(monkeypatch: pytest.Monk
     with pytest.raises(Unavailable) as caught:
         Remote("http://node.example.org").get("/x")
     assert "refused" in caught.value.message  # by the proxy
+
+
+def test_a_node_elsewhere_is_asked_without_a_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAPPORT_SITE", raising=False)
+    assert run(["links", "--url", "http://127.0.0.1:1"]) == 1
+    assert "node.unreachable" in capsys.readouterr().err
+    assert run(["links"]) == 1
+    assert "site.unreadable" in capsys.readouterr().err
+
+
+def test_a_site_that_is_named_and_not_there_is_told_also_with_a_url(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["links", "--site", str(tmp_path), "--url", "http://127.0.0.1:1"]) == 1
+    assert "site.unreadable" in capsys.readouterr().err
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["links", "--url", "http://ana:s3cret@127.0.0.1:1"]) == 2
+    told = capsys.readouterr().err
+    assert "url.bad" in told
+    assert "--token-file" in told
+    assert "s3cret" not in told

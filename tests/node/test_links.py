@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.core.errors import Unavailable
 from rapport.core.event import Event
 from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
 from rapport.node.links.link import parts_of
+from rapport.node.links.neighbour import Neighbour
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 from rapport.testing.running import running
@@ -63,3 +65,15 @@ def test_parts_keep_all_events_in_order_and_fit(sizes: list[int], most: int) -> 
     assert [event for part in parts for event in part] == events
     for part in parts:
         assert len(part) == 1 or sum(len(event.data) for event in part) <= most
+
+
+def test_a_password_in_the_address_of_a_neighbour_is_not_shown() -> None:
+    async def scenario() -> None:
+        neighbour = Neighbour("http://ana:s3cret@127.0.0.1:1", "")
+        with pytest.raises(Unavailable) as caught:
+            await neighbour.hello()
+        assert "http://127.0.0.1:1" in caught.value.message
+        assert "s3cret" not in caught.value.message
+        await neighbour.close()
+
+    asyncio.run(scenario())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,6 +37,49 @@ def test_words_of_one_key_are_both_found_at_both_places(tmp_path):
 @given(st.lists(st.text(st.characters(), max_size=40) | st.from_regex(r"[a-c]{0,9}"), max_size=40))
 def test_keys_made_together_are_those_made_one_by_one(ids):
     assert keys_of(ids).tolist() == [key_of(id) for id in ids]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab\x00é漢\U0001f600"), st.integers(0, 300)), max_size=40)
+)
+def test_keys_of_ids_of_many_lengths_are_those_made_one_by_one(drawn):
+    ids = [letter * length for letter, length in drawn]
+    assert keys_of(ids).tolist() == [key_of(id) for id in ids]
+
+
+def test_keys_of_ids_of_many_lengths_are_made_faster_than_one_by_one():
+    ids = ["x" * (1 + number * 7 % 200) for number in range(5_000)]
+    assert least_ns(lambda: keys_of(ids)) < least_ns(lambda: list(map(key_of, ids)))
+    ids[17] = "ü"
+    assert least_ns(lambda: keys_of(ids)) < least_ns(lambda: list(map(key_of, ids)))
+
+
+def test_blocks_of_one_event_cost_no_more_than_their_keys_one_by_one():
+    blocks = [(number, [f"gate-{number:09d}"]) for number in range(1, 10_001)]
+    singly = least_ns(lambda: [key_of(id) for _first, ids in blocks for id in ids])
+    assert least_ns(lambda: made_of(1, blocks, 0)) < 2 * singly
+
+
+def least_ns(work: Callable[[], object]) -> int:
+    """The least time that work took of some tries: others use the machine, too."""
+    taken = []
+    for _try in range(5):
+        began = time.process_time_ns()
+        work()
+        taken.append(time.process_time_ns() - began)
+    return min(taken)
+
+
+def test_blocks_with_and_without_keys_are_indexed_alike_in_any_order():
+    pieces = [[f"id-{place}-{number}" for number in range(3)] for place in range(6)]
+    plain = [(1 + 3 * place, ids) for place, ids in enumerate(pieces)]
+    mixed = [(first, KeyedIds(ids, keys_of(ids)) if first % 2 else ids) for first, ids in plain]
+    for after in (0, 4, 6, 18):
+        runs = [made_of(3, blocks, after) for blocks in (plain, mixed)]
+        for ids in pieces:
+            for id in ids:
+                assert list(runs[0].find(key_of(id))) == list(runs[1].find(key_of(id)))
+        assert len(runs[0]) == len(runs[1]) == 18 - after
 
 
 def test_ids_that_bring_their_keys_are_indexed_as_those_that_do_not():

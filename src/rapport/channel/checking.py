@@ -41,6 +41,16 @@ def check_reader_name(name: str) -> None:
         )
 
 
+def check_place(position: int, limit: int) -> None:
+    """Raises InvalidInput unless so many events can be read after a position."""
+    if limit < 1 or position < 0:
+        raise InvalidInput(
+            f"cannot read {limit} events after position {position}",
+            code="channel.bad_position",
+            hint="a position is 0 or more, and one event is the least to read",
+        )
+
+
 def as_they_are(events: Sequence[Event]) -> tuple[Event, ...]:
     """The events of now, whatever becomes of the caller's list; checked ones stay checked."""
     return events if type(events) in KNOWN_SOUND else tuple(events)  # type: ignore[return-value]

@@ -6,8 +6,10 @@ on stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
@@ -136,18 +138,35 @@ for _name, _path, _help in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `rapport`; always ends by SystemExit."""
+    _open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal of another alphabet, or a file whose name is no text: shown, not failed over.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 
+def _open_closed_streams() -> None:
+    """Streams that we were started without (`>&-`) lead nowhere: as they are, every look at them
+    fails, and the next file that is opened would take their place.
+    """
+    # Open as long as the process: there is no end to close them at.
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     try:
-        result = app(arguments, exit_on_error=False, print_error=True, result_action="return_value")
+        result = app(
+            arguments, exit_on_error=False, print_error=False, result_action="return_value"
+        )
         return result if isinstance(result, int) else OK
-    except CycloptsError:
+    except CycloptsError as error:
+        show_error(_wrong_use(error))
         return WRONG_USE
     except (SiteError, PolicyError, InterpretationError) as error:
         show_error(error)
@@ -172,6 +191,14 @@ def run(arguments: list[str] | None = None) -> int:
         return PROBLEMS
     except KeyboardInterrupt:
         return 130
+
+
+def _wrong_use(error: CycloptsError) -> InvalidInput:
+    """Words that are no command or option, as any other error: in one piece, not cut to fit a box
+    that a file or another program would get as well.
+    """
+    command = " ".join(("rapport", *(error.command_chain or ())))
+    return InvalidInput(str(error), code="cli.wrong_use", hint=f"{command} --help")
 
 
 def _not_text(error: UnicodeEncodeError) -> InvalidInput:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from cyclopts import Parameter
 
+from rapport.channel.agents.node_line import shown_address
 from rapport.core.errors import (
     InvalidInput,
     Problem,
@@ -45,7 +46,11 @@ def read_token(file: Path | None) -> str:
         return _one_line(file.read_text(encoding="utf-8").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not text"
-        raise InvalidInput(f"cannot read {file}: {why}", code="cli.no_file") from None
+        raise InvalidInput(
+            f"cannot read {file}: {why}",
+            code="cli.no_file",
+            hint=f"name a file that holds a token, or put the token into ${TOKEN_VARIABLE}",
+        ) from None
 
 
 def _one_line(token: str, place: str) -> str:
@@ -86,8 +91,11 @@ class Remote:
     def of_site(directory: Path, url: str | None, token_file: Path | None = None) -> Remote:
         """The node that the site's settings speak of, or the one at `url`.
 
-        The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own.
+        The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own. Who names
+        the node and stands in no site needs none.
         """
+        if url and directory == Path() and not (directory / "site.toml").exists():
+            return Remote(url, read_token(token_file))
         file = TomlFile.load(directory / "site.toml")
         settings = load_settings(file.section("node"), flags={})
         token = read_token(token_file)
@@ -217,6 +225,12 @@ def _check_address(url: str) -> None:
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_good = False
+    if shown_address(url) != url:
+        raise InvalidInput(
+            f"the address {shown_address(url)!r} was given with a name or a password",
+            code="url.bad",
+            hint="say who you are with --token-file or $RAPPORT_TOKEN",
+        )
     if not is_good or not (url.isascii() and url.isprintable() and " " not in url):
         raise InvalidInput(
             f"{url!r} is not an http address", code="url.bad", hint="such as http://127.0.0.1:8484"

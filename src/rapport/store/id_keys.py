@@ -23,6 +23,8 @@ _WORD = 4
 _MOST_WORDS = 256
 """As many as the longest id of an event has."""
 _LONGEST = _MOST_WORDS * _WORD
+_FEW_LENGTHS = 6
+"""Ids of more than these are not sorted out by their length: that takes a look at all for each."""
 
 Keys = np.ndarray
 
@@ -63,8 +65,9 @@ def keys_of(ids: Sequence[str]) -> Keys:
         return ids.keys
     together, lengths = "".join(ids), list(map(len, ids))
     kinds = set(lengths)
-    if not together.isascii() or max(kinds, default=0) > _LONGEST:
-        return np.fromiter(map(key_of, ids), np.uint32, len(ids))
+    is_odd = len(kinds) > _FEW_LENGTHS or max(kinds, default=0) > _LONGEST
+    if is_odd or not together.isascii():
+        return _keys_of_bodies(list(map(_body, ids)))
     if len(kinds) == 1:
         return _keys_of_length(together, len(ids), lengths[0])
     keys = np.empty(len(ids), np.uint32)
@@ -82,6 +85,24 @@ def _keys_of_length(together: str, count: int, length: int) -> Keys:
         letters = padded
     words = letters.view("<u4").astype(np.uint64)
     sums = words @ _COLUMN[1 : words.shape[1] + 1] + np.uint64(_MULTIPLIERS[0] * length & _SUM)
+    return _as_keys(sums)
+
+
+def _keys_of_bodies(bodies: Sequence[bytes]) -> Keys:
+    """Of any lengths: all words in a row, and the sum of a body is a difference of running ones."""
+    lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    counts = -(-lengths // _WORD)
+    ends = counts.cumsum()
+    starts = ends - counts
+    row = b"".join([body + _PADDING[len(body) % _WORD] for body in bodies])
+    words = np.frombuffer(row, "<u4").astype(np.uint64)
+    places = np.arange(1, len(words) + 1) - np.repeat(starts, counts)
+    running = np.zeros(len(words) + 1, np.uint64)
+    np.cumsum(words * _COLUMN[places], out=running[1:])
+    return _as_keys(running[ends] - running[starts] + lengths.astype(np.uint64) * _COLUMN[0])
+
+
+def _as_keys(sums: np.ndarray) -> Keys:
     keys: Keys = (sums >> np.uint64(_SUM_BITS - KEY_BITS)).astype(np.uint32)
     return keys
 
@@ -101,3 +122,5 @@ def _drawn(place: int) -> int:
 _MULTIPLIERS = [_drawn(place) for place in range(1 + _MOST_WORDS)]
 """The first is for the length."""
 _COLUMN = np.array(_MULTIPLIERS, np.uint64)
+_PADDING = (b"", b"\0\0\0", b"\0\0", b"\0")
+"""By how many bytes there are in the last word."""

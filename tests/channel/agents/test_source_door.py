@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rapport.channel.agents.batch_json import read_batch, read_request, write_batch, write_request
 from rapport.channel.agents.listener_state import Expired, Got
-from rapport.channel.agents.node_line import Reply
+from rapport.channel.agents.node_line import NodeLine, Reply
 from rapport.channel.agents.source_door import SourceDoor, read_source_answer
 from rapport.channel.agents.window import Barred, Failed, Reason
 from rapport.channel.requesting.batch import Batch, Request
@@ -127,3 +127,13 @@ def test_nobody_there_is_an_answer_and_after_an_interrupt_nothing_is_tried() -> 
     assert isinstance(door.request(Request(query={})), Failed)
     with pytest.raises(InvalidInput):
         SourceDoor("ftp://x", "c")
+
+
+def test_a_password_in_the_address_is_not_shown() -> None:
+    line = NodeLine("http://ana:s3cret@127.0.0.1:1/x", most_answer_bytes=1_000)
+    answer = line.get("/y", 5.0)
+    assert isinstance(answer, Failed)
+    assert "http://127.0.0.1:1/x" in answer.reason.message
+    with pytest.raises(InvalidInput) as caught:
+        NodeLine("ftp://ana:s3cret@127.0.0.1", most_answer_bytes=1_000)
+    assert "s3cret" not in answer.reason.message + caught.value.message

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,6 +95,29 @@ def test_few_strangers_are_suspected_however_much_passed():
         most = max(most, len(marks.suspects(keys_of(range(start, start + 1_000)))))
         marks.add(keys_of(range(start, start + 1_000)))
     assert most < 20
+
+
+@pytest.mark.parametrize("window", [1, 1_000, 1_000_000])
+@pytest.mark.parametrize("size", [1, 9, 70, 5_000, 100_000])
+def test_few_strangers_are_suspected_however_large_the_batches_are(window, size):
+    marks = SeenMarks(window)
+    for start in range(0, 3 * size, size):
+        marks.add(keys_of(range(start, start + size)))
+        assert set(marks.suspects(keys_of(range(start, start + size)))) == set(range(size))
+    assert len(marks.suspects(keys_of(range(-10_000, 0)))) < 200
+
+
+def test_a_window_of_few_events_takes_little_memory():
+    tracemalloc.start()
+    try:
+        windows = [SeenWindow() for _ in range(20)]
+        for window in windows:
+            for number in range(20):
+                window.add(keys_of([number]), number + 1)
+        size, _most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size / len(windows) < 4_096
 
 
 @given(st.lists(st.integers(0, 20), max_size=30))

@@ -74,6 +74,8 @@ class Mover:
         """
         self._finish_removal(name, told)
         home, digest = self._place_of(name), ""
+        if self._stores[home].last_position(name) == 0:
+            raise UnknownName("channel", name, self._stores[home].logs(), code="channel.unknown")
         if home != target:
             digest = self._bring(name, home, target, keep, told)
             self._finish_removal(name, told)
@@ -92,8 +94,6 @@ class Mover:
 
     def _bring(self, name: str, home: str, target: str, keep: bool, told: Told) -> str:
         source, destination = self._stores[home], self._stores[target]
-        if source.last_position(name) == 0:
-            raise UnknownName("channel", name, source.logs(), code="channel.unknown")
         self._check_free(name, home, target)
         self._records.put(MOVES, name, _encode(MoveNote(home, target, "copying")))
         told("noted")

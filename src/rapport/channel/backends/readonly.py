@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rapport.channel.channel import Appended
-from rapport.channel.checking import check_channel_name
+from rapport.channel.checking import check_channel_name, check_place
 from rapport.channel.finding.history_feed import HistoryFeed
 from rapport.channel.subscriptions import LoggedSubscription
 from rapport.core.codec import decode_block
@@ -92,6 +92,7 @@ class ReadOnlyChannel:
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         """See Channel."""
+        check_place(position, limit)
         return await asyncio.to_thread(self.read_now, position, limit)
 
     def read_now(self, position: int, limit: int) -> list[StoredEvent]:

@@ -92,6 +92,9 @@ def _attempt(standing: Standing, step: Step[T], given: T, passed: Passed) -> Seq
         made = step(given)
         if not isinstance(made, (tuple, list)):
             made = tuple(made)
+        is_changed = len(made) != 1 or made[0] is not given
+        if is_changed and not all(isinstance(one, type(given)) for one in made):
+            raise TypeError(f"it gives something that is no {type(given).__name__}")
     except Exception as error:  # a plug-in's fault must not cost the event
         note_fault(standing, error)
         if standing.is_off:
@@ -100,7 +103,7 @@ def _attempt(standing: Standing, step: Step[T], given: T, passed: Passed) -> Seq
     standing.faults_in_a_row = 0
     if not made:
         standing.dropped += 1
-    elif len(made) > 1 or made[0] is not given:
+    elif is_changed:
         standing.changed += 1
     return made
 

@@ -157,18 +157,24 @@ class Interceptors:
 
     async def remove(self, name: str) -> Shown:
         """Takes an interceptor out; a following one first finishes what was appended by now, for
-        at most five seconds. Raises UnknownName.
+        at most five seconds. Raises UnknownName, and ChannelUnavailable when the disk refuses: then
+        it works on, and does not come back unasked with the next start.
         """
         standing = self._roster.known(name)
         with self._roster.alone(name):
             await self._followers.finish(name)
             self._roster.drop(name)
             self._changed()
-            await self._channels.apply(
-                await self._channels.look(
-                    lambda records: forget_changes(records, name, self._channels.names())
+            try:
+                await self._channels.apply(
+                    await self._channels.look(
+                        lambda records: forget_changes(records, name, self._channels.names())
+                    )
                 )
-            )
+            except RapportError:
+                self._put(standing)
+                self._followers.follow_all(standing)
+                raise
         return shown(standing)
 
     async def switch_on(self, name: str) -> Shown:

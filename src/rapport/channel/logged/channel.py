@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from rapport.channel.channel import Appended
-from rapport.channel.checking import as_they_are, check_events
+from rapport.channel.checking import as_they_are, check_events, check_place
 from rapport.channel.finding.planning import Found
 from rapport.channel.logged.bare_events import bare_events, may_hold
 from rapport.channel.logged.decoded import DecodedBlock
@@ -23,7 +23,7 @@ from rapport.channel.retention.ttl import TTL, living
 from rapport.channel.sequences.keeping import SequenceKeeping
 from rapport.channel.waiting import Bell
 from rapport.core.codec import decode_block
-from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
+from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import Block, Overtaken
@@ -75,10 +75,7 @@ class LoggedChannel:
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
         """See Channel. Recent events come from memory, decoded once for all readers."""
-        if limit < 1 or position < 0:
-            raise InvalidInput(
-                f"cannot read {limit} events after position {position}", code="channel.bad_position"
-            )
+        check_place(position, limit)
         if self._shared.closed:
             raise closed_error()
         start, ttl_ms = position, self._shared.ttl_of(self.name)

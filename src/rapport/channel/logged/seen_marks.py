@@ -11,6 +11,8 @@ _IN_WORD = _WORD_BITS - 1
 _SHIFTS = (0, 6, 12)
 """Where in a key the three numbers of bits stand; its word is by its beginning."""
 _FIRST_ROOM, _GROWTH = 4_096, 8
+_LITTLE_ROOM = 64
+"""As many keys most channels never get: they have a picture of some hundred bytes."""
 _FEW = 8
 """Up to this many keys, going one by one is cheaper than with arrays."""
 _ONE = np.uint64(1)
@@ -56,17 +58,33 @@ class SeenMarks:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._pictures = [_Picture(_FIRST_ROOM)]
+        self._pictures = [_Picture(_LITTLE_ROOM)]
+        self._first: list[int] | None = []
+        """All keys while they are few: then the little picture is made again, as a larger one."""
 
     def add(self, keys: np.ndarray) -> None:
         """Marks keys."""
         newest = self._pictures[-1]
-        if newest.count + len(keys) > newest.room and newest.count:
-            while sum(picture.count for picture in self._pictures[1:]) >= self._window:
-                del self._pictures[0]
-            newest = _Picture(min(newest.room * _GROWTH, max(self._window, _FIRST_ROOM)))
-            self._pictures.append(newest)
+        if newest.count + len(keys) > newest.room:
+            newest = self._begin(len(keys))
         newest.add(keys)
+        if self._first is not None:
+            self._first += keys.tolist()
+
+    def _begin(self, needed: int) -> _Picture:
+        """The next picture, which has room for so many keys at least: in one that is too small for
+        a large batch nearly every bit would be set, and every stranger be suspected.
+        """
+        if self._first is not None:
+            picture = _Picture(max(_FIRST_ROOM, len(self._first) + needed))
+            picture.add(np.array(self._first, np.uint64))
+            self._first, self._pictures = None, [picture]
+            return picture
+        while sum(picture.count for picture in self._pictures[1:]) >= self._window:
+            del self._pictures[0]
+        usual = min(self._pictures[-1].room * _GROWTH, max(self._window, _FIRST_ROOM))
+        self._pictures.append(_Picture(max(usual, needed)))
+        return self._pictures[-1]
 
     def suspects(self, keys: np.ndarray) -> list[int]:
         """The numbers of those keys that may have been added."""

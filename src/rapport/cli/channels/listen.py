@@ -51,7 +51,11 @@ def listen(
 ) -> int:
     """Print what a query finds in a channel: history first, then live, until Ctrl-C."""
     if count is not None and count < 1:
-        raise InvalidInput(f"cannot wait for {count} events", code="cli.wrong_use")
+        raise InvalidInput(
+            f"cannot wait for {count} events",
+            code="cli.wrong_use",
+            hint="--count is 1 or more; without it, events are printed until Ctrl-C",
+        )
     address, token = _where(site, url, token_file)
     listener = Listener(
         address,

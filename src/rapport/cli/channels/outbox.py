@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from rapport.channel.agents.identity import read_identity
+from rapport.channel.agents.node_line import shown_address
 from rapport.channel.agents.outbox_forgetting import forget_rejected
 from rapport.channel.agents.outbox_reading import Inspection, RejectedEvent, inspect_outbox
 from rapport.channel.agents.publisher import Publisher, Status
@@ -41,7 +42,10 @@ def status(
         ["rejected", str(len(found.rejected))],
         ["damaged places", str(found.damaged)],
         ["publisher", identity.publisher if identity else "unknown"],
-        ["delivers to", f"{identity.url} {identity.channel}" if identity else "unknown"],
+        [
+            "delivers to",
+            f"{shown_address(identity.url)} {identity.channel}" if identity else "unknown",
+        ],
         ["last used by process", found.holder or "unknown"],
     ]
     write_table(str(directory), ["what", "value"], rows)
@@ -85,7 +89,7 @@ def drain(
     )
     try:
         waiting = publisher.status().pending
-        stderr().print(f"{waiting} events wait for {target_url}", highlight=False)
+        stderr().print(f"{waiting} events wait for {shown_address(target_url)}", highlight=False)
         publisher.flush(seconds)
         told = publisher.status()
     finally:

@@ -27,7 +27,11 @@ def publish(
 ) -> None:
     """Send events to a running node; each line of the file is one JSON object."""
     if (source is None) == (channel is None):
-        raise InvalidInput("say either --source or --channel", code="cli.wrong_use")
+        raise InvalidInput(
+            "say either --source or --channel",
+            code="cli.wrong_use",
+            hint="--source NAME for what an interpretation reads, --channel NAME for events",
+        )
     lines = _read_lines(file)
     remote = where.remote()
     name = quote(source or channel or "", safe="")
@@ -45,13 +49,19 @@ def _read_lines(file: str) -> list[bytes]:
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror}", code="cli.no_file") from None
+        raise InvalidInput(
+            f"cannot read {file}: {error.strerror}",
+            code="cli.no_file",
+            hint="name a file of one JSON object per line, or - for what is piped in",
+        ) from None
     lines = [line.strip() for line in raw.splitlines()]
     for number, line in enumerate(lines, start=1):
         try:
             msgspec.json.decode(line or b"null")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(
-                f"{file}:{number}: not JSON: {error}", code="event.bad_data"
+                f"{file}:{number}: not JSON: {error}",
+                code="event.bad_data",
+                hint="each line is one JSON object; nothing of the file was sent",
             ) from None
     return [line for line in lines if line]

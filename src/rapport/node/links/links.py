@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rapport.channel.agents.node_line import shown_address
 from rapport.channel.federation.declare import Link
 from rapport.kernel.tasks import Tasks
 from rapport.node.links.link import LinkParts, RunningLink
@@ -46,7 +47,7 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
         rows.append(
             LinkStatus(
                 link=running.link.name,
-                url=running.link.url,
+                url=shown_address(running.link.url),
                 peer=running.peer,
                 way=way,
                 channel=channel,
