@@ -141,3 +141,28 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(
     assert "url.bad" in told
     assert "--token-file" in told
     assert "s3cret" not in told
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        (None, "own"),
+        ("http://localhost:9", "own"),
+        ("http://127.0.0.1:1", "own"),
+        ("http://node.example:80", "own"),
+        ("http://10.1.2.3:8484", "own"),
+        ("http://elsewhere.example:8484", ""),
+        ("https://node.example.net", ""),
+    ],
+)
+def test_the_token_of_the_own_node_is_told_to_no_other_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None, token: str
+) -> None:
+    monkeypatch.delenv("RAPPORT_TOKEN", raising=False)
+    (tmp_path / "token").write_text("own\n")
+    (tmp_path / "token").chmod(0o600)
+    (tmp_path / "site.toml").write_text(
+        '[site]\nname = "s"\n[node]\nhost = "10.1.2.3"\npublic_url = "http://node.example"\n'
+        'token_file = "token"\n'
+    )
+    assert Remote.of_site(tmp_path, url)._token == token

@@ -23,7 +23,7 @@ from rapport.core.errors import (
     RapportError,
     Unavailable,
 )
-from rapport.kernel.settings import load_settings, read_secret
+from rapport.kernel.settings import NodeSettings, load_settings, read_secret
 from rapport.kernel.toml import TomlFile
 
 _TIMEOUT_SECONDS = 70
@@ -91,15 +91,15 @@ class Remote:
     def of_site(directory: Path, url: str | None, token_file: Path | None = None) -> Remote:
         """The node that the site's settings speak of, or the one at `url`.
 
-        The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own. Who names
-        the node and stands in no site needs none.
+        The token is that of `token_file`, else of $RAPPORT_TOKEN, else the node's own, which is
+        told to no other host. Who names the node and stands in no site needs none.
         """
         if url and directory == Path() and not (directory / "site.toml").exists():
             return Remote(url, read_token(token_file))
         file = TomlFile.load(directory / "site.toml")
         settings = load_settings(file.section("node"), flags={})
         token = read_token(token_file)
-        if not token and settings.token_file:
+        if not token and settings.token_file and _is_own_host(url, settings):
             secret = read_secret(f"file:{settings.token_file}", directory)
             token = _one_line(secret, settings.token_file)
         return Remote(url or settings.public_url or settings.local_url(), token)
@@ -215,6 +215,22 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
         is_here = False
     proxies = urllib.request.ProxyHandler({} if is_here else None)
     return urllib.request.build_opener(proxies)
+
+
+def _is_own_host(url: str | None, settings: NodeSettings) -> bool:
+    """Whether the node is at an address of the site's own, or on this machine."""
+    own = [_host(settings.local_url()), _host(settings.public_url), *_THIS_MACHINE]
+    return not url or _host(url) in own
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
 def _check_address(url: str) -> None:
