@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import msgspec
 from cyclopts import Parameter
 
-from rapport.channel.agents.node_line import shown_address
 from rapport.core.errors import (
     InvalidInput,
     Problem,
     RapportError,
     Unavailable,
 )
+from rapport.core.web_addresses import address_parts, without_password
 from rapport.kernel.settings import NodeSettings, load_settings, read_secret
 from rapport.kernel.toml import TomlFile
 
@@ -219,15 +219,8 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
 
 def _is_own_host(url: str | None, settings: NodeSettings) -> bool:
     """Whether the node is at an address of the site's own, or on this machine."""
-    own = [_host(settings.local_url()), _host(settings.public_url), *_THIS_MACHINE]
-    return not url or _host(url) in own
-
-
-def _host(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
+    own = [address_parts(own).hostname for own in (settings.local_url(), settings.public_url)]
+    return not url or address_parts(url).hostname in (*own, *_THIS_MACHINE)
 
 
 _THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
@@ -241,9 +234,9 @@ def _check_address(url: str) -> None:
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_good = False
-    if shown_address(url) != url:
+    if without_password(url) != url:
         raise InvalidInput(
-            f"the address {shown_address(url)!r} was given with a name or a password",
+            f"the address {without_password(url)!r} was given with a name or a password",
             code="url.bad",
             hint="say who you are with --token-file or $RAPPORT_TOKEN",
         )

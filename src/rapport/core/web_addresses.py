@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import SplitResult, urlsplit
 
 _NO_ADDRESS = urlsplit("")
+_USER_INFO = re.compile(r"//[^/?#]*@")
 
 
 def address_parts(text: str) -> SplitResult:
@@ -22,3 +24,12 @@ def address_parts(text: str) -> SplitResult:
     except ValueError:
         return _NO_ADDRESS
     return parts
+
+
+def without_password(url: str) -> str:
+    """An address for people and logs: without the name and the password that may stand in it.
+
+    >>> without_password("https://ana:secret@10.0.0.2/x")
+    'https://10.0.0.2/x'
+    """
+    return _USER_INFO.sub("//", url, count=1)

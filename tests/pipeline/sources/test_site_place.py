@@ -138,12 +138,18 @@ def test_options_say_which_place(tmp_path: Path) -> None:
     assert place_of(PlaceOptions(site=str(tmp_path))) == SitePlace(str(tmp_path))
 
 
+def site_to_edit(beside: Path) -> Path:
+    """A site whose log is in the directory beside it."""
+    site = beside / "edited"
+    site.mkdir()
+    (site / "site.toml").write_text('[node]\ndata = ".."\n')
+    return site
+
+
 def test_a_site_that_is_being_edited_is_taken_as_it_was(
     fill: Fill, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site = tmp_path / "edited"
-    site.mkdir()
-    (site / "site.toml").write_text('[node]\ndata = ".."\n')
+    site = site_to_edit(tmp_path)
     fill(1, 5)
     place = SitePlace(str(site))
     with place.opened() as opened:
@@ -163,9 +169,7 @@ def test_a_site_that_is_being_edited_is_taken_as_it_was(
 def test_a_worker_that_finds_a_site_half_written_takes_it_as_the_planner_read_it(
     fill: Fill, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = tmp_path / "edited"
-    site.mkdir()
-    (site / "site.toml").write_text('[node]\ndata = ".."\n')
+    site = site_to_edit(tmp_path)
     fill(1, 5)
     place = SitePlace(str(site))
     with place.opened():

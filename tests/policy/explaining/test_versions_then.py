@@ -339,6 +339,27 @@ def test_a_silence_in_a_stream_that_nothing_was_ever_heard_of_is_explained(
     play(story, lateness_ms=lateness_ms)
 
 
+def test_a_death_right_after_a_policy_came_makes_nobody_silent_from_before_it() -> None:
+    async def story(node: Node) -> None:
+        await node.start(commit_every_ms=10_000_000)
+        await node.go_on()
+        await node.engine.commit()
+        for _ in range(60):
+            await node.go_on()
+        await node.life.register(NAME, UNHEARD)
+        came = node.clock.now_ms()
+        await node.start()
+        for _ in range(29):
+            await node.go_on()
+        assert await node.told() == []
+        for _ in range(5):
+            await node.go_on()
+        [detection] = await node.told()
+        assert detection.time == came + 30_000
+
+    play(story)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_said_to_have_fired_is_what_was_told(seed: int) -> None:
     """Readings out of order, a clock that has nothing to do with them, changes in between."""

@@ -7,7 +7,6 @@ Standard library only; only outgoing connections.
 from __future__ import annotations
 
 import http.client
-import re
 import socket
 from typing import Any
 
@@ -15,10 +14,9 @@ import msgspec
 
 from rapport.channel.agents.window import Failed, Reason
 from rapport.core.errors import InvalidInput
-from rapport.core.web_addresses import address_parts
+from rapport.core.web_addresses import address_parts, without_password
 
 TIMEOUT_SECONDS = 30.0
-_USER_INFO = re.compile(r"//[^/?#]*@")
 COME_AGAIN = frozenset((408, 425, 429))
 """Refusals that say nothing of the request but its moment."""
 _LONGEST_RETRY_AFTER_MS = 600_000
@@ -39,7 +37,7 @@ class NodeLine:
         parts = address_parts(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput(
-                f"{shown_address(url)!r} is not the address of a node",
+                f"{without_password(url)!r} is not the address of a node",
                 code="url.bad",
                 hint="for example http://127.0.0.1:8484",
             )
@@ -139,15 +137,6 @@ def retry_after_ms(text: str | None) -> int | None:
     return min(int(text.strip()[:9]) * 1_000, _LONGEST_RETRY_AFTER_MS)
 
 
-def shown_address(url: str) -> str:
-    """An address for people and logs: without the password that may stand in it.
-
-    >>> shown_address("https://ana:secret@10.0.0.2/x")
-    'https://10.0.0.2/x'
-    """
-    return _USER_INFO.sub("//", url, count=1)
-
-
 def _unreachable(url: str, error: Exception) -> Failed:
     told = str(error) or type(error).__name__
-    return Failed(Reason("node.unreachable", f"no node answers at {shown_address(url)}: {told}"))
+    return Failed(Reason("node.unreachable", f"no node answers at {without_password(url)}: {told}"))

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from rapport.channel.agents.identity import read_identity
-from rapport.channel.agents.node_line import shown_address
 from rapport.channel.agents.outbox_forgetting import forget_rejected
 from rapport.channel.agents.outbox_reading import Inspection, RejectedEvent, inspect_outbox
 from rapport.channel.agents.publisher import Publisher, Status
@@ -16,6 +15,7 @@ from rapport.cli.remote import TokenFileOption, read_token
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.times import format_time, parse_duration
+from rapport.core.web_addresses import without_password
 from rapport.kernel.clock import SystemClock
 
 app = App(name="outbox", help="Look at what a publisher left behind, and deliver it.")
@@ -44,7 +44,7 @@ def status(
         ["publisher", identity.publisher if identity else "unknown"],
         [
             "delivers to",
-            f"{shown_address(identity.url)} {identity.channel}" if identity else "unknown",
+            f"{without_password(identity.url)} {identity.channel}" if identity else "unknown",
         ],
         ["last used by process", found.holder or "unknown"],
     ]
@@ -89,7 +89,7 @@ def drain(
     )
     try:
         waiting = publisher.status().pending
-        stderr().print(f"{waiting} events wait for {shown_address(target_url)}", highlight=False)
+        stderr().print(f"{waiting} events wait for {without_password(target_url)}", highlight=False)
         publisher.flush(seconds)
         told = publisher.status()
     finally:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rapport.channel.agents.node_line import shown_address
 from rapport.channel.federation.declare import Link
+from rapport.core.web_addresses import without_password
 from rapport.kernel.tasks import Tasks
 from rapport.node.links.link import LinkParts, RunningLink
 from rapport.node.links.status import ChannelStatus, LinkStatus
@@ -47,7 +47,7 @@ def _rows(running: RunningLink) -> list[LinkStatus]:
         rows.append(
             LinkStatus(
                 link=running.link.name,
-                url=shown_address(running.link.url),
+                url=without_password(running.link.url),
                 peer=running.peer,
                 way=way,
                 channel=channel,

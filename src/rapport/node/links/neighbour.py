@@ -9,12 +9,12 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from rapport.channel.agents.node_line import shown_address
 from rapport.channel.federation.hops import check_node_id
 from rapport.channel.federation.place import WAIT_MS, Received
 from rapport.core.codec import decode_cloudevent, to_cloudevent
 from rapport.core.errors import NotAllowed, RapportError, TooLarge, Unavailable
 from rapport.core.event import Event
+from rapport.core.web_addresses import without_password
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Neighbour:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             why = str(error)[:200] or type(error).__name__
             raise Unavailable(
-                f"no node answers at {shown_address(self._url)}: {why}", code="link.unreachable"
+                f"no node answers at {without_password(self._url)}: {why}", code="link.unreachable"
             ) from None
         if status != 200:
             raise _told(status, raw)

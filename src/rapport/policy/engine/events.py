@@ -29,9 +29,6 @@ class TimeMoved(msgspec.Struct, frozen=True, omit_defaults=True):
     """There was no reading as yet: this is the start of all policies, from which silence counts."""
 
 
-_BEGINS = ("begins",)
-
-
 def late_event(source: str, cause: Cause) -> Event:
     """A reading that came after its time had been decided."""
     time, id = cause
@@ -47,9 +44,12 @@ def late_event(source: str, cause: Cause) -> Event:
 
 def time_event(source: str, moved: TimeMoved) -> Event:
     """Time moved on without a reading."""
+    parts = ["time", str(moved.time), str(moved.after)]
+    if moved.begins:  # another one than a beat at the same time
+        parts.append("begins")
     return make_event(
         source=source,
-        id=content_id("time", str(moved.time), str(moved.after), *_BEGINS[: moved.begins]),
+        id=content_id(*parts),
         type=TIME_TYPE,
         time=moved.time,
         data=moved,

@@ -110,6 +110,8 @@ class Reading:
             self.running.stop(policy)
         moved = await self.output.times_after(state.detections if state is not None else 0)
         changes = await self.source.changes_after(self._changes_at)
+        if changes:  # when they were made by the clock is not on record: no earlier than they were
+            self.count_silence_from(now_ms)
         self._again = in_order(moved, changes)
         is_second = state is not None or bool(changes)
         self._read_before = last if is_second else 0
