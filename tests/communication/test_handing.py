@@ -180,6 +180,31 @@ def test_the_next_holder_goes_on_with_what_waits_and_doubles_nothing():
     asyncio.run(scenario())
 
 
+def test_the_next_holder_lets_nothing_go_before_it_knows_who_is_to_be_waited_for():
+    """It hears how far its share had come, and has not seen the messages before that."""
+
+    async def scenario():
+        world = World()
+        await world.send(f"collective:{CREW}", f"peer:{PEER}")
+        async with world.share(THEIRS) as theirs:
+            await theirs.read()
+            await theirs.decide("m2")
+            await theirs.read()
+            async with asyncio.timeout(10):
+                while world.records.get(REACHED, f"{THEIRS:03d}") is None:
+                    await world.clock.sleep(10)
+        async with world.share(THEIRS, epoch=2), world.share(OTHER) as other:
+            await world.clock.sleep(100)
+            assert await world.told() == []
+            await other.read()
+            await other.decide("m1")
+            await other.read()
+            await world.until_told("m1", "m2")
+        await world.channels.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_share_that_never_goes_on_does_not_keep_everybody_silent(monkeypatch):
     monkeypatch.setattr(handing_file, "_PATIENCE_MS", 50)
     monkeypatch.setattr(handing_file, "_PATIENCE_LEASES", 0)

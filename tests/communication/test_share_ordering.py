@@ -55,20 +55,22 @@ class Kept(msgspec.Struct):
 
 class Process:
     def __init__(self, world):
-        self.crossings, self.covered = Crossings(), min(k.reached.position for k in world.kept)
+        self.crossings = Crossings()
         self.shares = {}
         self.world = world
-        self.look()
 
     def look(self):
         for share, kept in enumerate(self.world.kept):
             self.crossings.hear(share, kept.reached)
 
     def cover(self, position):
-        for message in self.world.input[self.covered : position]:
+        if self.crossings.covered < 0:
+            self.look()
+            self.crossings.cover(min(kept.reached.position for kept in self.world.kept))
+        for message in self.world.input[self.crossings.covered : position]:
             if message.crosses:
                 self.crossings.see(message.position, message.share)
-        self.covered = max(self.covered, position)
+        self.crossings.cover(position)
 
 
 class Share:
@@ -231,6 +233,7 @@ def test_every_peer_is_told_once_and_in_the_order_of_input_whoever_dies(seed, co
 
 def test_a_share_alone_waits_for_nobody():
     crossings = Crossings()
+    crossings.cover(49)
     crossings.hear(2, Reached(40, 0))
     assert crossings.bound(2) == 41
     assert crossings.is_clear(2, 50, settled=0, handed=0)
@@ -240,6 +243,7 @@ def test_what_crosses_holds_up_the_others_until_it_is_handled():
     crossings = Crossings()
     crossings.see(7, 1)
     crossings.see(9, 3)
+    crossings.cover(40)
     crossings.hear(2, Reached(40, 0))
     assert crossings.bound(2) == 7
     assert crossings.hear(1, Reached(8, 25)) is True
@@ -251,6 +255,18 @@ def test_what_crosses_holds_up_the_others_until_it_is_handled():
     assert not crossings.is_clear(2, 41, settled=29, handed=0)
     assert not crossings.is_clear(2, 41, settled=30, handed=31)
     assert crossings.is_clear(2, 41, settled=30, handed=30)
+
+
+def test_what_nobody_has_looked_at_is_waited_for():
+    crossings = Crossings()
+    crossings.hear(2, Reached(40, 0))
+    assert crossings.bound(2) == 0
+    crossings.cover(12)
+    assert crossings.bound(2) == 13
+    assert crossings.is_clear(2, 13, settled=0, handed=0)
+    assert not crossings.is_clear(2, 14, settled=0, handed=0)
+    crossings.cover(5)
+    assert crossings.covered == 12
 
 
 def test_what_was_handled_before_it_was_seen_holds_up_nobody():

@@ -67,8 +67,8 @@ class Handing:
         self._opened = 0
         self._queue = HandedQueue()
         self._read_until = self._settled = -1
-        self._bound = self._given_up = self._since_ns = 0
-        self._beat_ns = 0
+        self._bound = self._given_up = -1
+        self._since_ns = self._beat_ns = 0
         self._woken = asyncio.Event()
 
     # --- what the share's engine decides ---

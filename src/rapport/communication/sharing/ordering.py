@@ -41,9 +41,16 @@ class Crossings:
         self._crossed: dict[int, int] = {}
         self.through = 0
         """Somebody's deliveries stand in `handed` up to here."""
+        self.covered = -1
+        """Of every message up to here it is known whether it crosses, or it was handled; -1 = not
+        even where to begin is known. What is not covered is waited for as if it crossed."""
+
+    def cover(self, position: int) -> None:
+        """The messages up to a position that cross have been seen, or were handled."""
+        self.covered = max(self.covered, position)
 
     def see(self, position: int, share: int) -> None:
-        """A message of a share crosses; told in the order of positions."""
+        """A message of a share crosses; told in the order of positions, before it is covered."""
         if position > self.reached(share).position:
             self._open.setdefault(share, deque()).append(position)
         else:
@@ -80,7 +87,8 @@ class Crossings:
 
     def bound(self, share: int) -> int:
         """Nothing that stands in `input` before this brings anything more for the share's peers."""
-        own = self.reached(share).position + 1
+        # Of our own share we may have heard from its last holder: farther than we have looked.
+        own = min(self.reached(share).position, self.covered) + 1
         return min(self.first_open(share) or own, own)
 
     def is_clear(self, share: int, place: int, *, settled: int, handed: int) -> bool:
@@ -89,7 +97,8 @@ class Crossings:
         up to here has gone; `handed`: the share itself put something there up to here.
         """
         first = self.first_open(share)
-        return (not first or first >= place) and settled >= max(self.through, handed)
+        is_next = self.covered >= place - 1 and (not first or first >= place)
+        return is_next and settled >= max(self.through, handed)
 
 
 class HandedQueue:

@@ -34,7 +34,6 @@ class Progress:
     ) -> None:
         self.crossings = Crossings()
         self._reading, self._records, self._clock, self._count = reading, records, clock, count
-        self._covered = -1
         self._turn = asyncio.Lock()
         self._written: dict[int, int] = {}
         self._looked_ns = 0
@@ -61,20 +60,21 @@ class Progress:
         """Knows of all messages up to a position of `input` whether they cross. Costs nothing for
         what a share of this process has read just now.
         """
-        if 0 <= self._covered >= position:
+        crossings = self.crossings
+        if 0 <= crossings.covered >= position:
             return
         async with self._turn:
-            if self._covered < 0:
-                self._covered = await run_aside(self._look)
+            if crossings.covered < 0:
+                crossings.cover(await run_aside(self._look))
             source = self._reading.channels.channel("input")
-            while self._covered < position:
-                if source.last_position() <= self._covered:
-                    await source.wait_after(self._covered)  # another process has seen more
-                page = await self._reading.page("input", self._covered)
+            while (covered := crossings.covered) < position:
+                if source.last_position() <= covered:
+                    await source.wait_after(covered)  # another process has seen more
+                page = await self._reading.page("input", covered)
                 for place, share in page.crossings:
-                    if place > self._covered:
-                        self.crossings.see(place, share)
-                self._covered = page.through
+                    if place > covered:
+                        crossings.see(place, share)
+                crossings.cover(page.through)
 
     async def look(self) -> None:
         """Hears how far the shares of other processes have come."""
