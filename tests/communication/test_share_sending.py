@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from rapport.communication.adapters.base import BatchAdapter, Delivery, Failed, Sent, is_repeatable
+import pytest
+
+from rapport.communication.adapters.base import (
+    BatchAdapter,
+    BrokenOff,
+    Delivery,
+    Sent,
+    is_repeatable,
+)
 from rapport.communication.sharing.leases import HeldShare
 from rapport.communication.sharing.sending import Sends, leased
 from rapport.communication.sharing.shares import Lease
@@ -44,8 +52,25 @@ def test_a_call_ends_when_the_share_runs_out_and_goes_on_when_it_is_renewed():
         await holding.clock.advance(5_000)
         assert not sending.done()
         await holding.clock.advance(1_100)
-        assert (await sending) == Failed("the share was lost while it was being sent", retry=True)
+        with pytest.raises(BrokenOff):
+            await sending
         assert medium.ended == []
+
+    asyncio.run(scenario())
+
+
+def test_what_comes_to_a_share_in_doubt_waits_at_the_gate_and_is_not_begun():
+    async def scenario():
+        holding, medium = Holding(2_000), ScriptedAdapter("mail")
+        waiting = asyncio.ensure_future(holding.sends.gate())
+        await holding.clock.advance(60_000)
+        assert not waiting.done()
+        with pytest.raises(BrokenOff):
+            await leased(medium, holding.sends).send(DELIVERY)
+        assert medium.sent == []
+        holding.until_ms = 70_000
+        await holding.clock.advance(100)
+        assert waiting.done()
 
     asyncio.run(scenario())
 

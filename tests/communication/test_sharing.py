@@ -19,9 +19,10 @@ from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.sharing.shares import ShareSettings
 from rapport.communication.sharing.working import Sharing
 from rapport.core.detection import Detection
+from rapport.core.errors import StoreUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import SystemClock
-from rapport.testing.adapters import ScriptedAdapter
+from rapport.testing.adapters import GatedAdapter, ScriptedAdapter
 
 PEERS = {name: Peer(name=name, addresses=("mail:",)) for name in ("ana", "ben", "lea", "tom")}
 GUARDS = Collective(name="guards", members=("ana", "ben"), delivery="to-all-members")
@@ -52,7 +53,7 @@ class Room:
         self.medium = ScriptedAdapter("mail")
         self.tasks = {}
 
-    def start(self, instance):
+    def start(self, instance, lease_records=None):
         sharing = Sharing(
             self.channels,
             self.channels.records,
@@ -61,6 +62,7 @@ class Room:
             make_engine=self.make_engine,
             adapters=lambda: [self.medium],
             settings=SETTINGS,
+            lease_records=lease_records,
             acts=True,
             route=route,
         )
@@ -99,6 +101,18 @@ class Room:
         ledger = Ledger(self.channels)
         await ledger.refresh()
         return ledger
+
+
+class Absent:
+    """Records that cannot be reached for a while."""
+
+    def __init__(self, records):
+        self._records, self.is_away = records, False
+
+    def __getattr__(self, name):
+        if self.is_away:
+            raise StoreUnavailable("gone for lunch", code="store.unreachable")
+        return getattr(self._records, name)
 
 
 def message(number, receiver, **more):
@@ -172,6 +186,39 @@ def test_an_alarm_is_answered_or_escalated_wherever_its_case_is_kept():
         for name in answered:
             row = ledger.message(name)
             assert (row.result, row.answered_by, row.answer) == ("done", "ana", "yes")
+        await room.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_is_broken_off_while_the_share_is_in_doubt_is_made_again_in_its_place():
+    """The share was nobody else's meanwhile: what was broken off has not failed."""
+
+    async def scenario():
+        room = Room()
+        medium = room.medium = GatedAdapter()
+        leases = Absent(room.channels.records)
+        one = room.start("one", lease_records=leases)
+        await room.until(lambda: len(one.held) == 5)
+        await room.send(message(1, "peer:ana"), message(2, "peer:ana"))
+        await medium.has_begun(1)
+        leases.is_away = True
+        await room.until(lambda: medium.at_once == 0)
+        medium.gate("ana").set()
+        await room.clock.sleep(2 * SETTINGS.lease_ms)
+        assert medium.ended == []
+        leases.is_away = False
+        await room.until(lambda: len(medium.ended) == 2)
+        assert [delivery.message for delivery in medium.ended] == ["m1", "m2"]
+        await room.clock.sleep(100)
+        ledger = await room.ledger()
+        assert ledger.message("m1").result == "done"
+        (row,) = [row for row in ledger.rows(message="m1") if row.address]
+        assert (row.state, row.attempt) == ("handed", 1)
+        lines = await room.channels.channel("log").read_after(0)
+        said = [line.event.type.rpartition(".")[2] for line in lines if line.event.subject == "m1"]
+        assert "unknown" in said
+        assert "failed" not in said
         await room.stop()
 
     asyncio.run(scenario())

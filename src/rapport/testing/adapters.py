@@ -40,7 +40,7 @@ class GatedAdapter:
         self.gates: dict[str, asyncio.Event] = {}
         self.begun: list[Delivery] = []
         self.ended: list[Delivery] = []
-        self.most_at_once = self._at_once = 0
+        self.most_at_once = self.at_once = 0
         self.closed = 0
         self._news = asyncio.Event()
 
@@ -59,12 +59,12 @@ class GatedAdapter:
         """Waits for the peer's gate."""
         self.begun.append(delivery)
         self._news.set()
-        self._at_once += 1
-        self.most_at_once = max(self.most_at_once, self._at_once)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             await self.gate(delivery.peer).wait()
         finally:
-            self._at_once -= 1
+            self.at_once -= 1
         self.ended.append(delivery)
         return Sent()
 

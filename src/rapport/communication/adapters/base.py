@@ -209,6 +209,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 Outcome = Sent | Confirmed | Failed
 
 
+class BrokenOff(Exception):
+    """Raised in place of an outcome where a call had to end and nothing may be said of it: the
+    dispatch then begins anew at its durable place, as after a crash. For who stands between
+    dispatch and medium; an adapter tells a failure.
+    """
+
+
 class OutputAdapter(Protocol):
     """A medium. Stateless: one instance serves all peers, several sends may run at once.
 

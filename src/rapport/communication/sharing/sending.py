@@ -3,7 +3,8 @@ is over. [CO-17]
 
 So two processes do not send to one peer at the same time. A process that was frozen in the middle
 of a call may still finish it when it wakes: then the idempotency key tells the medium, which is the
-same for both.
+same for both. A call that ends so has no outcome: a failure would be tried again later, behind what
+was sent after it. Whoever has the share then makes it again, in its place.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, TypeVar
 
 from rapport.communication.adapters.base import (
     BatchAdapter,
+    BrokenOff,
     Delivery,
-    Failed,
     Outcome,
     OutputAdapter,
     is_repeatable,
@@ -29,7 +30,6 @@ T = TypeVar("T")
 _LOOK_MS = 50
 _FLUSH_MS = 200
 _NS_PER_MS = 1_000_000
-_LOST = Failed("the share was lost while it was being sent", retry=True)
 
 
 class Sends:
@@ -42,10 +42,22 @@ class Sends:
         self._under_way = 0
         self._ended_ns = -_FLUSH_MS * _NS_PER_MS
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T | Failed:
-        """What the work gives; waits before it begins, and gives up when the share is lost."""
+    async def gate(self) -> None:
+        """Returns when a call may begin; how long that takes nobody knows."""
+        while not self._may_begin():
+            await self._clock.sleep(_LOOK_MS)
+
+    def _may_begin(self) -> bool:
+        return not self._closed and self._held.valid_for_ms() >= self._least_ms
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives; waits before it begins, raises BrokenOff when the share is not
+        certainly ours any more.
+        """
         try:
-            while self._closed or self._held.valid_for_ms() < self._least_ms:
+            while not self._may_begin():
+                if not self._held.valid_for_ms():
+                    raise BrokenOff
                 await self._clock.sleep(_LOOK_MS)
         except BaseException:
             work.close()
@@ -56,7 +68,9 @@ class Sends:
         watching = asyncio.ensure_future(self._until_lost())
         try:
             await asyncio.wait({sending, watching}, return_when=asyncio.FIRST_COMPLETED)
-            return sending.result() if sending.done() else _LOST
+            if not sending.done():
+                raise BrokenOff
+            return sending.result()
         finally:
             self._under_way -= 1
             self._ended_ns = self._clock.steady_ns()
@@ -105,8 +119,7 @@ class LeasedBatchAdapter(LeasedAdapter):
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """See BatchAdapter."""
-        outcomes = await self._sends.run(_all(self._batch, deliveries))
-        return [outcomes] * len(deliveries) if isinstance(outcomes, Failed) else outcomes
+        return await self._sends.run(_all(self._batch, deliveries))
 
 
 async def _all(adapter: BatchAdapter, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:

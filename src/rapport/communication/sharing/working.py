@@ -16,7 +16,7 @@ import msgspec
 
 from rapport.channel.channel import Channels
 from rapport.communication.actions import Action
-from rapport.communication.adapters.base import OutputAdapter
+from rapport.communication.adapters.base import BrokenOff, OutputAdapter
 from rapport.communication.adapters.outgoing.dispatch import Dispatch, MayGo, always
 from rapport.communication.adapters.outgoing.dispatch_settings import (
     DEFAULT_SETTINGS,
@@ -186,6 +186,7 @@ class Sharing:
             report=self.report,
             is_decided=self.is_decided,
             may_go=self._may_go,
+            gate=working.sends.gate,
         )
         working.carried[adapter.name] = adapter
         working.dispatches[adapter.name] = dispatch
@@ -269,14 +270,14 @@ def _of_a_share(whole: DispatchSettings) -> DispatchSettings:
 
 
 async def _while_ours(work: Callable[[], Awaitable[None]]) -> None:
-    """Does work until it ends or the share is lost. When another share changed what it had read, it
-    begins again at once.
+    """Does work until it ends or the share is lost. When another share changed what it had read, or
+    the share was in doubt for a while, it begins again at once.
     """
     is_over = False
     while not is_over:
         try:
             await work()
-        except* GuardFailed as failed:
+        except* (GuardFailed, BrokenOff) as failed:
             # A group of tasks that failed hides that it was cancelled at the same time.
             is_over = failed.subgroup(_is_of_the_lease) is not None or _is_cancelled()
         else:

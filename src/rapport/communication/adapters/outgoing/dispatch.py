@@ -9,7 +9,7 @@ never blocks the queue.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -56,6 +56,8 @@ _FIRST_READ = 100
 
 _ASKED_AGAIN_MS = 10_000
 """What was queued longer ago is not sent before its receiver's wishes are looked at again."""
+Gate = Callable[[], Awaitable[None]]
+"""Returns when a call may begin."""
 MayGo = Callable[[Delivery, int], bool]
 """Whether a delivery may be sent at this time, by the receiver's privacy policies of now; may
 block.
@@ -72,6 +74,10 @@ def always(_delivery: Delivery, _now_ms: int) -> bool:
     return True
 
 
+async def at_once() -> None:
+    """Calls may begin at any time."""
+
+
 class Dispatch:
     """Holds one adapter's place in its channel and what it has read ahead."""
 
@@ -86,15 +92,18 @@ class Dispatch:
         report: Report | None = None,
         is_decided: Callable[[str, str], bool] = never_decided,
         may_go: MayGo = always,
+        gate: Gate = at_once,
     ) -> None:
         """`report` takes outcomes; None = append them to `control`. `is_decided(message, peer)`
         says that nothing more is to be sent of it to the peer; asked right before sending. `may_go`
-        is asked of what had to wait, behind a slow medium or while nothing ran.
+        is asked of what had to wait, behind a slow medium or while nothing ran. `gate` is passed
+        before every call, and before it is marked as begun.
         """
         self.adapter = adapter
         self.channel, self.reader = f"output.{adapter.name}", f"adapter.{adapter.name}"
         self._channels, self._records, self._clock = channels, records, clock
         self._settings, self._is_decided, self._may_go = settings, is_decided, may_go
+        self._gate = gate
         self._report = report or report_to_control(channels, clock)
         self._sending = Sending(adapter, clock, deadline_ms=settings.deadline_ms)
         self._returned = Returned(channels, records, self.reader, (self.channel,))
@@ -111,7 +120,7 @@ class Dispatch:
 
     async def run(self) -> None:
         """Works until cancelled or drained; started again it goes on where the last commit
-        stood.
+        stood. Raises BrokenOff, in a group, when it is to be started again at once.
         """
         async with self._turn:
             await self.open()
@@ -243,6 +252,7 @@ class Dispatch:
         """Sends what is still wanted and passes on what became of it; the outcomes are marked and
         told while the next ones are sent.
         """
+        await self._gate()
         await self._say_unknown(taken)
         wanted, unwanted = self._sort_out(taken, await self._put_off(taken))
         if unwanted:
@@ -333,6 +343,7 @@ class Dispatch:
             entry = Waiting(stored.position, Delivery.from_event(stored.event))
         except InvalidInput as error:
             return error.message
+        await self._gate()
         _, unwanted = self._sort_out([entry], await self._put_off([entry]))
         data = list(unwanted.values())
         if not unwanted:

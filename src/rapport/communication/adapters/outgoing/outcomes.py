@@ -18,7 +18,7 @@ from rapport.kernel.clock import Clock
 
 OUTCOME = "rapport.control.outcome"
 DECIDED = "decided meanwhile: nobody needs it any more"
-_UNKNOWN = "the node stopped while it was being sent; sending again"
+_UNKNOWN = "broken off while it was being sent; sending again"
 _shown = lru_cache(maxsize=16_384)(shown_address)
 _ENCODER = msgspec.json.Encoder()
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from rapport.communication.adapters.base import (
     BatchAdapter,
+    BrokenOff,
     Confirmed,
     Delivery,
     Failed,
@@ -50,7 +51,9 @@ class Sending:
         return self._batch is None or not self._batch.keeps_order
 
     async def send(self, deliveries: Sequence[Delivery]) -> list[Outcome]:
-        """One outcome for each, in their order; takes no longer than the deadline."""
+        """One outcome for each, in their order; takes no longer than the deadline. Raises
+        BrokenOff.
+        """
         if self._batch is not None:
             return await self._send_many(self._batch, deliveries)
         return [await self._send_one(delivery) for delivery in deliveries]
@@ -90,6 +93,8 @@ class Sending:
                 return sending.result()
         except asyncio.CancelledError:
             await end_contained(sending, held)
+            raise
+        except BrokenOff:
             raise
         except Exception as error:
             _log.error("adapter failed", adapter=self._adapter.name, error=repr(error))
