@@ -9,6 +9,7 @@ import pytest
 
 from rapport.kernel.chance import Chance
 from rapport.kernel.simulation import Scheduler
+from rapport.testing.servers.ports import free_port
 from rapport.testing.suites.transport import EndpointSuite
 from rapport.transport.memory import MemoryMedium
 from rapport.transport.simulated import Link, SimulatedMedium
@@ -74,12 +75,6 @@ class Simulated(Opening):
         self._scheduler.run()
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]
-
-
 def has_ipv6() -> bool:
     with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as opened:
         try:
@@ -98,9 +93,11 @@ def medium(request):
 
     mediums = {
         "memory": InMemory,
-        "udp": lambda: OverUdp(group=Group("239.255.74.11", free_port()), host="127.0.0.1"),
+        "udp": lambda: OverUdp(
+            group=Group("239.255.74.11", free_port(is_udp=True)), host="127.0.0.1"
+        ),
         "udp-broadcast": lambda: OverUdp(
-            group=Group("127.255.255.255", free_port()), host="127.0.0.1"
+            group=Group("127.255.255.255", free_port(is_udp=True)), host="127.0.0.1"
         ),
         "udp6": over_udp6,
         "simulated": Simulated,

@@ -14,7 +14,7 @@ from rapport.core.context_record import EntityRef
 from rapport.kernel.toml import TomlFile
 from rapport.testing.pages import follow_page
 from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.servers.nats import free_port
+from rapport.testing.servers.ports import free_port
 from rapport.transport.addresses import format_address
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/context-network.md"

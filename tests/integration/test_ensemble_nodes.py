@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from rapport.testing.processes.ensemble_nodes import (
     knows,
     node_process,
 )
+from rapport.testing.servers.ports import free_port
 from rapport.transport.key_files import add_key, load_keys
 from rapport.transport.keys import make_key
 
@@ -42,16 +42,10 @@ def keys(tmp_path: Path) -> Path:
     return file
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def test_sealed_processes_bear_that_one_is_killed_and_one_stopped(
     program: Path, keys: Path
 ) -> None:
-    first = ("127.0.0.1", free_port())
+    first = ("127.0.0.1", free_port(is_udp=True))
     processes = {"a": node_process(program, "a", listen=first, keys=keys)} | {
         name: node_process(program, name, keys=keys, join=(first,)) for name in "bc"
     }
@@ -77,7 +71,7 @@ def test_sealed_processes_bear_that_one_is_killed_and_one_stopped(
 
 
 def test_processes_of_a_multicast_group_find_each_other(program: Path) -> None:
-    options = ("--group", f"239.77.4.11:{free_port()}")
+    options = ("--group", f"239.77.4.11:{free_port(is_udp=True)}")
     processes = {name: node_process(program, name, options=options) for name in "ab"}
 
     with NodeProcesses(processes) as nodes:

@@ -18,7 +18,7 @@ from rapport.core.errors import InvalidInput, NotAllowed, Unavailable
 from rapport.kernel.clock import SystemClock
 from rapport.node.node import Node
 from rapport.testing.running import play
-from rapport.testing.servers.nats import free_port
+from rapport.testing.servers.ports import free_port
 from rapport.transport.base import Address
 from rapport.transport.key_files import add_key, load_keys, share_keys
 from rapport.transport.keys import make_key

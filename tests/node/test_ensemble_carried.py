@@ -5,7 +5,6 @@ stopped in between; each is published once, and policies look again when it was 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from rapport.overlay.swim_settings import SwimSettings
 from rapport.site.ensemble_ties import CarriedTie, Chosen
 from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.testing.running import running
+from rapport.testing.servers.ports import free_port
 from rapport.transport.base import Address, Endpoint
 from rapport.transport.udp_broadcast import Group
 
@@ -84,15 +84,9 @@ QUICK = RuntimeSettings(
 )
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return free_port(is_udp=True)
 
 
 @pytest.fixture
@@ -110,7 +104,7 @@ class Radio:
 
     def __init__(self, node: Address, loss: float) -> None:
         self._node, self._loss = node, loss
-        self._group = Group("239.77.4.11", free_port())
+        self._group = Group("239.77.4.11", free_port(is_udp=True))
 
     async def device(self, reader: Reader) -> EnsembleNode:
         return await self._open("device", [reader], join=[])

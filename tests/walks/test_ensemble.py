@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -31,6 +30,7 @@ from rapport.testing.processes.context import BrokerProcess
 from rapport.testing.processes.ensemble_nodes import node_process
 from rapport.testing.processes.node import NodeProcess
 from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -48,19 +48,13 @@ source = "readers"
 """
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Gallery:
     """The reader in the gallery, its radio, and whoever carries what it says."""
 
     def __init__(self, folder: Path, node_port: int) -> None:
         self.lines, self.backlog = folder / "lines", folder / "backlog"
         self.lines.touch()
-        self._node, self._group = f"127.0.0.1:{node_port}", free_port()
+        self._node, self._group = f"127.0.0.1:{node_port}", free_port(is_udp=True)
         self.seen: list[tuple[str, int]] = []
 
     def badge(self, reader: str, tag: str) -> int:
@@ -166,7 +160,7 @@ def test_a_reader_without_a_link_is_heard_late_but_once_and_the_alarm_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        port = free_port()
+        port = free_port(is_udp=True)
         gallery = Gallery(tmp_path, port)
         monkeypatch.setenv("BADGE_LINES", str(gallery.lines))
         monkeypatch.setenv("BADGE_BACKLOG", str(gallery.backlog))

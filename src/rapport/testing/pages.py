@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rapport.testing.servers.nats import free_port
+from rapport.testing.servers.ports import free_port
 
 _BLOCK = re.compile(r"```sh\n(.*?)```\n(?:```text\n(.*?)```\n)?", re.DOTALL)
 _NODE = "8484"

@@ -13,7 +13,7 @@ import pytest
 
 from rapport.cli.main import run
 from rapport.testing.processes.context import BrokerProcess
-from rapport.testing.servers.nats import free_port
+from rapport.testing.servers.ports import free_port
 from rapport.transport.addresses import format_address
 
 Captured = pytest.CaptureFixture[str]

@@ -1,4 +1,6 @@
-"""Apprise against real HTTP servers: a JSON receiver and one that is spoken to as ntfy."""
+"""Apprise against a real broker, a real mail server and real HTTP servers: a JSON receiver, and one
+that is spoken to as ntfy.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,9 @@ from rapport.communication.adapters.base import Failed, Sent
 from rapport.communication.adapters.notify.apprise import AppriseAdapter, notice, secret_parts
 from rapport.communication.adapters.notify.settings import AppriseSettings, is_service_address
 from rapport.communication.peers import shown_address
+from rapport.testing.servers.mail import LocalMailServer
+from rapport.testing.servers.mqtt import Device, mqtt_broker, mqtt_name  # noqa: F401
+from rapport.testing.servers.ports import free_port
 from rapport.testing.servers.webhook import WebhookSink
 from rapport.testing.suites.adapter import make_delivery
 
@@ -43,6 +48,39 @@ def test_a_service_gets_the_text_and_the_link_to_answer():
             assert told["message"].startswith("Guest 5 alone in r1")
             assert "Please answer here: http://here/answer/m1/ana/t" in told["message"]
             assert told["type"] == "warning"
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_gets_what_is_sent_to_a_topic(mqtt_broker, mqtt_name):  # noqa: F811
+    topic = f"{mqtt_name}/alarms"
+    with Device(mqtt_broker.mqtt_port, topic, client_id=mqtt_name) as device:
+        address = f"apprise:mqtt://127.0.0.1:{mqtt_broker.mqtt_port}/{topic}?qos=1"
+        assert isinstance(asyncio.run(sent(adapter_for(), address, text="Wasser ☃")), Sent)
+        heard, payload = device.heard.get(timeout=15)
+        assert (heard, payload.decode()) == (topic, "Wasser ☃")
+
+
+def test_a_broker_that_is_not_there_is_a_failure_worth_a_retry():
+    outcome = asyncio.run(sent(adapter_for(), f"apprise:mqtt://127.0.0.1:{free_port()}/t"))
+    assert isinstance(outcome, Failed)
+    assert outcome.retry
+
+
+@pytest.mark.parametrize(("mood", "kind"), [("takes", Sent), ("refuses", Failed), ("busy", Failed)])
+def test_a_mail_server_takes_a_mail_or_refuses_it(mood, kind):
+    async def scenario():
+        async with LocalMailServer() as server:
+            server.mood = mood
+            to = f"mailto://127.0.0.1:{server.port}/?from=node@here.org&to=ana@there.org"
+            outcome = await sent(adapter_for(link="http://here/a"), f"apprise:{to}")
+            assert isinstance(outcome, kind)
+            assert len(server.mails) == (mood == "takes")
+            for mail in server.mails:
+                assert mail["To"] == "ana@there.org"
+                said = mail.get_body(("plain", "html")).get_content()
+                assert "Guest 5 alone in r1" in said
+                assert "http://here/a" in said
 
     asyncio.run(scenario())
 

@@ -9,7 +9,6 @@ says a runner in this process, fed with the same readings in the same order.
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +38,7 @@ from rapport.policy.engine.on_spark import CHANNEL
 from rapport.policy.readings import split_events
 from rapport.site.site import Site, load_site
 from rapport.testing.processes.node import NodeProcess
+from rapport.testing.servers.ports import free_port
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ class Offer(msgspec.Struct, frozen=True):
 def latency(spark: SparkSession, directory: Path, offer: Offer, goals: Goals) -> list[Result]:
     """A node of its own, a query beside it, and sensors that post at their own pace."""
     building = Building(offer.per_second, offer.rooms, SEED)
-    site = write_site(directory / "site", building, _free_port())
+    site = write_site(directory / "site", building, free_port())
     with NodeProcess(site, program=Path(spark_node.__file__)) as node:
         node.start()
         assert node.doors is not None
@@ -226,9 +226,3 @@ def _share(took: list[float], percent: int) -> float:
 def _last(site: Path, channel: str) -> int:
     """How far a channel goes."""
     return open_readonly(log_of(site), CLOCK).channel(channel).last_position()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

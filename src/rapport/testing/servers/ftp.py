@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from rapport.core.errors import Unavailable
-from rapport.testing.servers.nats import free_port
+from rapport.testing.servers.ports import free_port
 
 USER, PASSWORD = "rapport", "let me in"
 _START_SECONDS, _PAUSE_SECONDS, _STOP_SECONDS = 20.0, 0.05, 10

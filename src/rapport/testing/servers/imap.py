@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from rapport.core.errors import Unavailable
-from rapport.testing.servers.nats import free_port
+from rapport.testing.servers.ports import free_port
 
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", "dovecot-imapd")
 _SERVANT = "nobody"

@@ -8,7 +8,6 @@ import atexit
 import itertools
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from types import TracebackType
 import pytest
 
 from rapport.core.errors import Unavailable
+from rapport.testing.servers.ports import free_port
 
 _READY = "Server is ready"
 _START_SECONDS, _STOP_SECONDS = 20, 10
@@ -122,13 +122,6 @@ class NatsServer:
             if _READY in line:
                 ready.set()
         ready.set()
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @cache
