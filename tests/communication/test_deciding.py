@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
+import pytest
 
 from rapport.communication.delivering.case_records import CASES, Case
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.tracking import Result, Tracking
+from rapport.core.errors import StoreUnavailable
 from rapport.store.memory import MemoryRecordStore
 
 MANY = 250_000
@@ -30,3 +34,31 @@ def test_a_message_that_was_asked_for_while_it_was_open_is_decided_after_very_ma
     for number in range(MANY):
         decided.closed(f"other{number}")
     assert decided.has("m")
+
+
+def test_what_a_store_kept_though_it_failed_is_decided_once_the_store_is_there_again(room) -> None:
+    """A connection may break behind the commit: then nobody was told that it was one."""
+
+    async def scenario() -> None:
+        await room.start()
+        await room.detect()
+        await room.engine.settle()
+        (row,) = (await room.ledger()).messages()
+        assert not room.engine.is_decided(row.message)
+        await room.answer(row.message, "ana")
+        records = room.channels.records
+        apply = records.apply
+
+        def keep_and_fail(changes) -> None:
+            apply(changes)
+            raise StoreUnavailable("the connection is gone")
+
+        records.apply = keep_and_fail
+        with pytest.raises(StoreUnavailable):
+            await room.engine.settle()
+        records.apply = apply
+        await room.engine.settle()
+        assert (await room.ledger()).messages()[0].result == "done"
+        assert room.engine.is_decided(row.message)
+
+    asyncio.run(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rapport.communication.delivering.steps import Escalate, Note, Queue
+from rapport.communication.delivering.steps import Ask, Begin, Escalate, GivenUp, Note, Queue
 from rapport.communication.delivering.tracking import Member, NextReceiver
 from rapport.communication.privacy.verdict import Allowed, Hold, Refuse
 from rapport.testing.processes.delivery_play import INBOX as B
@@ -91,6 +91,60 @@ def test_an_acknowledgement_is_sent_only_when_asked_for():
     play.sent()
     assert play.result == "done"
     assert play.told() == []
+
+
+# --- when not everybody can be begun ---
+
+
+def begun(*names: str, delivery: str, **settings: object) -> Play:
+    """A collective of which these were begun, and others are still to be."""
+    play = Play(**settings)
+    play._take(None, Ask("collective:guards", delivery))
+    for name in names:
+        play._take(None, Begin(peer(name)))
+    return play
+
+
+@pytest.mark.parametrize(
+    ("delivery", "at_once", "result"),
+    [("to-all-members", ["comerror"], "failed"), ("to-any", [], "done"), ("at-least", [], "done")],
+)
+def test_a_stage_that_is_given_up_is_left_to_those_who_were_begun(delivery, at_once, result):
+    play = begun("ana", delivery=delivery)
+    play._take(None, GivenUp(0, "no names"))
+    assert (play.told(), play.result) == (at_once, "")
+    play.sent("ana")
+    assert play.result == result
+    assert play.told() == (at_once or ["ack"])
+
+
+def test_a_stage_that_is_given_up_fails_with_the_last_who_was_begun():
+    play = begun("ana", delivery="to-any")
+    play._take(None, GivenUp(0, "no names"))
+    play.failed("ana")
+    assert (play.result, play.told()) == ("failed", ["comerror"])
+    closed = [step for step in play.steps if isinstance(step, Note) and step.state == "closed"]
+    reason = "not everybody of collective:guards could be asked: no names"
+    assert [note.reason for note in closed] == [reason]
+
+
+def test_the_next_is_asked_when_a_stage_is_given_up_that_needs_everybody():
+    play = begun("ana", delivery="to-all-members", escalate=[LEADS])
+    play._take(None, GivenUp(0, "no names"))
+    assert [step.receiver for step in play.steps if isinstance(step, Escalate)] == [LEADS.receiver]
+
+
+def test_what_is_given_up_twice_or_after_the_end_says_nothing_new():
+    play = begun("ana", delivery="to-all-members")
+    play._take(None, GivenUp(0, "no names"))
+    said = list(play.steps)
+    play._take(None, GivenUp(0, "again"))
+    assert play.steps == said
+    play = begun("ana", delivery="to-any")
+    play.sent("ana")
+    said = list(play.steps)
+    play._take(None, GivenUp(0, "no names"))
+    assert (play.steps, play.result) == (said, "done")
 
 
 # --- retries ---

@@ -13,6 +13,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.logged.decoded import DecodedBlocks
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.chores import SLICE
+from rapport.communication.delivering.tracking import NextReceiver
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.engine import CommunicationEngine
 from rapport.communication.peers import Collective, Peer
@@ -23,6 +24,7 @@ from rapport.kernel.clock import ManualClock
 from rapport.store.base import Put
 
 NOON = 1_772_452_800_000
+TOWN = Identifier("collective", "town")
 
 
 class Crowd:
@@ -67,8 +69,7 @@ async def send(channels, wishes=None, **fields):
         type="ALARM",
         subtype="FLOOD",
         sender=Identifier("component", "app"),
-        receiver=Identifier("collective", "town"),
-        **{"id": "m1", "content": "water is rising"} | fields,
+        **{"id": "m1", "content": "water is rising", "receiver": TOWN} | fields,
     )
     event = message.to_event(source="test", time=NOON)
     event = msgspec.structs.replace(event, headers={"proof": "application"})
@@ -166,6 +167,41 @@ def test_long_messages_to_many_become_no_record_that_no_store_can_keep(way):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("count", "length", "batches"),
+    [
+        pytest.param(60, LONG, [15] * 4, id="long"),
+        pytest.param(4_000, 1, [15, 2_000, 1_985], id="short"),
+    ],
+)
+def test_what_is_read_at_once_is_bounded_from_the_first_batch_after_a_start_on(
+    count, length, batches
+):
+    """And short messages are read in full batches from the second one on."""
+
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_memory(clock)
+        for number in range(count):
+            to = Identifier("peer", "p1")
+            await send(channels, id=f"m{number}", receiver=to, content="x" * length)
+        source, sizes = channels.channel("input"), []
+        given = source.read_after
+
+        async def read_after(position, *, limit):
+            batch = await given(position, limit=limit)
+            sizes.append(len(batch))
+            return batch
+
+        source.read_after = read_after
+        engine = make_engine(channels, clock, Crowd(1))
+        await engine.settle()
+        assert [size for size in sizes if size] == batches
+        assert channels.channel("output.inbox").last_position() == count
+
+    asyncio.run(scenario())
+
+
 def test_an_answer_that_came_in_time_counts_behind_long_messages():
     """What was received before a timer is due is taken before it, also in several pieces."""
 
@@ -257,6 +293,139 @@ def test_every_outcome_touches_one_member_and_the_last_one_closes_it(tmp_path):
         states = await told_of(channels)
         assert (states["handed"], states["closed"]) == (2_500, 1)
         await channels.close()
+
+    asyncio.run(scenario())
+
+
+# --- what cannot be begun ---
+
+
+async def begun_in_part(channels, wishes=None, *, crowd=None, count=2_500):
+    """An engine that has begun the first slice of a message to many."""
+    engine = make_engine(channels, ManualClock(NOON), crowd or Crowd(count))
+    await engine.open()
+    await send(channels, wishes)
+    with pytest.MonkeyPatch.context() as waiting:
+        waiting.setattr(engine._taking, "has_chores", lambda: False)
+        await engine.step()
+    assert channels.channel("output.inbox").last_position() == SLICE
+    return engine
+
+
+def break_page(channels):
+    key, _ = channels.records.find("communication.spreads")[0]
+    channels.records.put("communication.spreads", key, b"no names")
+
+
+async def told_to_sender(channels):
+    found = [stored.event for stored in await channels.channel("control").read_after(0)]
+    return [(event.type.rpartition(".")[2], event.payload()["reason"]) for event in found]
+
+
+async def closing_of(channels, state="closed"):
+    """Result and reason of each line of a state that is about the whole message."""
+    found = [stored.event for stored in await channels.channel("log").read_after(0, limit=10_000)]
+    lines = [event.payload() for event in found if event.type == f"rapport.delivery.{state}"]
+    whole = [line for line in lines if "peer" not in line]
+    return [(line.get("result", ""), line.get("reason", "")) for line in whole]
+
+
+def handed(numbers):
+    return [
+        OutcomeData(
+            message="m1",
+            peer=f"p{number:07d}",
+            address=f"inbox:p{number:07d}",
+            attempt=1,
+            state="handed",
+        )
+        for number in numbers
+    ]
+
+
+WHY = "not everybody of collective:town could be asked: "
+
+
+class BrokenCrowd(Crowd):
+    """A directory that breaks at one name, though not for being out of reach."""
+
+    def peer(self, name: str) -> Peer | None:
+        if name == "p0001700":
+            raise RuntimeError("no such column")
+        return super().peer(name)
+
+
+@pytest.mark.parametrize("fault", ["page", "directory"])
+def test_a_message_of_which_not_everybody_can_be_begun_fails_and_its_sender_hears_why(fault):
+    async def scenario():
+        channels = open_memory(ManualClock(NOON))
+        crowd = (BrokenCrowd if fault == "directory" else Crowd)(2_500)
+        engine = await begun_in_part(channels, crowd=crowd)
+        if fault == "page":
+            break_page(channels)
+        await engine.settle()
+        ((subtype, reason),) = await told_to_sender(channels)
+        said = "RuntimeError" if fault == "directory" else "communication.spreads cannot be read"
+        assert (subtype, reason.startswith(WHY), said in reason) == ("comerror", True, True)
+        assert await closing_of(channels) == [], "those who were begun are still told"
+        assert not channels.records.find("communication.chores")
+        assert not channels.records.find("communication.spreads")
+
+        await engine.take_outcomes(handed(range(SLICE)))
+        assert await closing_of(channels) == [("failed", reason)]
+        assert await told_to_sender(channels) == [(subtype, reason)]
+
+    asyncio.run(scenario())
+
+
+def test_whoever_was_begun_is_enough_where_not_everybody_has_to_be_reached():
+    async def scenario():
+        channels = open_memory(ManualClock(NOON))
+        engine = await begun_in_part(channels, Wishes(reach="to-any"))
+        break_page(channels)
+        await engine.settle()
+        assert await told_to_sender(channels) == []
+        ((_, reason),) = await closing_of(channels, "failed")
+        assert "communication.spreads cannot be read" in reason
+        await engine.take_outcomes(handed([7]))
+        assert await closing_of(channels) == [("done", "")]
+        assert [subtype for subtype, _ in await told_to_sender(channels)] == ["ack"]
+
+    asyncio.run(scenario())
+
+
+def test_the_next_receiver_is_asked_when_not_everybody_can_be_begun():
+    async def scenario():
+        channels = open_memory(ManualClock(NOON))
+        lead = NextReceiver("peer:lead")
+        engine = await begun_in_part(channels, Wishes(done_when="answered", escalate=(lead,)))
+        break_page(channels)
+        await engine.settle()
+        queued = await channels.channel("output.inbox").read_after(SLICE)
+        assert [stored.event.payload()["peer"] for stored in queued] == ["lead"]
+        ((_, reason),) = await closing_of(channels, "escalated")
+        assert reason.startswith(WHY)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_left_to_do_rests_while_its_message_cannot_be_read_and_holds_up_no_other():
+    async def scenario():
+        channels = open_memory(ManualClock(NOON))
+        engine = await begun_in_part(channels)
+        kept = channels.records.get("communication.messages", "m1")
+        channels.records.put("communication.messages", "m1", b"not a case")
+        await engine.settle()
+        await send(channels, id="m2")
+        await engine.settle()
+        assert channels.channel("output.inbox").last_position() == SLICE + 2_500
+        assert len(channels.records.find("communication.chores")) == 1, "nothing is forgotten"
+
+        channels.records.put("communication.messages", "m1", kept)  # somebody mended it
+        await engine.open()
+        await engine.settle()
+        assert channels.channel("output.inbox").last_position() == 5_000
+        assert not channels.records.find("communication.chores")
 
     asyncio.run(scenario())
 

@@ -27,7 +27,7 @@ from rapport.communication.ledger import LedgerLine, event_name, ledger_event
 from rapport.communication.peers import Collective, Peer, SiteDirectory
 from rapport.communication.privacy.hours import DaySpan
 from rapport.communication.privacy.verdict import quiet_rule
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.core.message import Identifier, Message
 from rapport.kernel.clock import ManualClock
 
@@ -207,6 +207,74 @@ def test_a_batch_that_is_read_again_after_a_crash_sends_nothing_twice():
         assert channels.channel("log").last_position() == 1
 
     asyncio.run(scenario())
+
+
+class Changing(SiteDirectory):
+    """Whose people may be others the next time."""
+
+    def __init__(self, people):
+        self.people = people
+        super().__init__(people, {})
+
+    def peer(self, name):
+        return self.people.get(name)
+
+
+async def put_in(channels, sent, proof="application"):
+    event = sent.to_event(source="test", time=NOON)
+    event = msgspec.structs.replace(event, headers={"proof": proof})
+    await channels.channel("input").append([event])
+
+
+def reply_of(name):
+    return Message(
+        type="TASK",
+        subtype="REPLY",
+        sender=Identifier("peer", name),
+        id="r1",
+        refers_to="m1",
+        content="yes",
+    )
+
+
+def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
+    """It was plain when it was first taken, and is not when it is taken again: then its case hears
+    the answer.
+    """
+
+    async def scenario():
+        clock = ManualClock(NOON)
+        channels = open_memory(clock)
+        people = {"ana": PEERS["ana"]}
+        engine = CommunicationEngine(
+            channels,
+            channels.records,
+            clock,
+            directory=Changing(people),
+            actions={},
+            phrases={},
+            adapters=("mail",),
+        )
+        await engine.open()
+        await put_in(channels, message(1, Identifier("peer", "ana")))
+        with pytest.MonkeyPatch.context() as broken:
+            broken.setattr(channels.channel("log"), "append", refuse)
+            with pytest.raises(StoreUnavailable):
+                await engine.settle()
+        people["ana"] = msgspec.structs.replace(PEERS["two"], name="ana")
+        await engine.settle()
+        assert channels.records.get("communication.messages", "m1") is not None
+        await put_in(channels, reply_of("ana"), "session")
+        await engine.settle()
+        kept = channels.records.get("communication.members", "m1\x1fana")
+        assert msgspec.msgpack.decode(kept)["answered"]
+        assert engine.is_decided("m1", "ana"), "what still waits for her is not sent"
+
+    asyncio.run(scenario())
+
+
+async def refuse(_events):
+    raise StoreUnavailable("the disk is full")
 
 
 @given(

@@ -7,6 +7,11 @@ import asyncio
 import msgspec
 import pytest
 
+from rapport.channel.checking import MAX_DATA_BYTES
+from rapport.channel.dead.office import DeadLetterOffice, Wanted
+from rapport.communication.adapters.base import Delivery, Failed
+from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_data
+from rapport.communication.delivering.case_records import CASES
 from rapport.communication.delivering.receiving import Receiving
 from rapport.communication.delivering.transaction import Transaction
 from rapport.core.errors import InvalidInput
@@ -96,5 +101,95 @@ def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
         assert {"before", "after"} <= handed
         told = [one for one in await read("control") if one.type == "rapport.control.comerror"]
         assert [(one.subject, one.payload()["refers_to"]) for one in told] == [(str(sender), "bad")]
+
+    asyncio.run(scenario())
+
+
+# --- outcomes that are handed over directly ---
+
+
+async def broken_and_other(room) -> tuple[str, str]:
+    """Two alarms whose deliveries wait, the record of the first of them unreadable."""
+    room.direct = True
+    await room.start()
+    await room.detect(guest="5", event="e1")
+    await room.detect(guest="6", event="e2")
+    await room.engine.settle()
+    broken, other = (row.message for row in (await room.ledger()).messages())
+    room.channels.records.put(CASES, broken, b"not a case")
+    return broken, other
+
+
+async def handed_of(room) -> list[str]:
+    ledger = await room.ledger()
+    return sorted(row.message for row in ledger.rows() if row.state == "handed")
+
+
+def test_an_outcome_whose_case_cannot_be_read_holds_up_no_other(room) -> None:
+    async def scenario() -> None:
+        broken, other = await broken_and_other(room)
+        await room.settle()
+        assert await handed_of(room) == [other, other], "both guards of the other alarm"
+        letters = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
+        assert [(one.channel, one.reader, one.code) for one in letters] == [
+            ("control", "communication", "communication.bad_record")
+        ] * 2
+        assert all(broken in one.message for one in letters)
+        await room.restart()
+        await room.settle()
+        assert len(await room.channels.channel("dead_letters").read_after(0)) == 2, "said once"
+
+    asyncio.run(scenario())
+
+
+def test_an_outcome_is_taken_once_the_record_of_its_case_was_mended(room) -> None:
+    async def scenario() -> None:
+        room.direct = True
+        await room.start()
+        await room.detect()
+        await room.engine.settle()
+        (row,) = (await room.ledger()).messages()
+        kept = room.channels.records.get(CASES, row.message)
+        room.channels.records.put(CASES, row.message, b"not a case")
+        await room.settle()
+        assert await handed_of(room) == []
+        room.channels.records.put(CASES, row.message, kept)
+        await DeadLetterOffice(room.channels, room.clock).replay(Wanted(channel="control"))
+        await room.settle()
+        assert await handed_of(room) == [row.message] * 2
+
+    asyncio.run(scenario())
+
+
+def plain_failure(**fields) -> OutcomeData:
+    given = {"message": "m1", "peer": "ana", "address": "inbox:", "attempt": 1, "text": "look"}
+    delivery = Delivery(**given | fields, plain=True)
+    return outcome_data(delivery, Failed("busy", retry=True), 7)
+
+
+@pytest.mark.parametrize("name", ["m" * 300, "two\nlines"], ids=["long", "unprintable"])
+def test_an_outcome_of_what_can_be_no_message_holds_up_no_other(room, name) -> None:
+    """No channel takes an event about it: the program's own log alone tells of it."""
+
+    async def scenario() -> None:
+        await room.start()
+        outcomes = [plain_failure(message=name), plain_failure(message="good")]
+        await room.engine.take_outcomes(outcomes)
+        await room.restart()
+        await room.settle()
+        assert [row.message for row in (await room.ledger()).rows()] == ["good"]
+
+    asyncio.run(scenario())
+
+
+def test_a_long_delivery_whose_outcome_cannot_be_taken_stops_nobody(room) -> None:
+    async def scenario() -> None:
+        await room.start()
+        room.channels.records.put(CASES, "m1", b"not a case")
+        long = plain_failure(text="x" * MAX_DATA_BYTES)
+        await room.engine.take_outcomes([long, plain_failure(message="good")])
+        await room.settle()
+        assert [row.message for row in (await room.ledger()).rows()] == ["good"]
+        assert len(await room.channels.channel("dead_letters").read_after(0)) == 1
 
     asyncio.run(scenario())

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from rapport.channel.channel import Channels, Subscription
+from rapport.channel.checking import MAX_DATA_BYTES
 from rapport.channel.dead.replay import Replay
 from rapport.communication.actions import (
     Action,
@@ -52,6 +53,8 @@ from rapport.store.base import RecordStore
 READER = "communication"
 _BATCH = 2_000
 _BATCH_BYTES = 16_000_000
+_FIRST_BATCH = _BATCH_BYTES // MAX_DATA_BYTES
+"""Read while nobody knows how large they are: so many fit, however large."""
 _COMMIT_EVERY = 20_000
 _LONGEST_SLEEP_MS = 30_000
 """The wall clock is looked at this often: one that was set delays no deadline for long."""
@@ -110,7 +113,7 @@ class CommunicationEngine:
         )
         self._subscriptions: dict[str, Subscription] = {}
         self._committed: dict[str, int] = {}
-        self._limits: dict[str, int] = dict.fromkeys(INPUTS, _BATCH)
+        self._limits: dict[str, int] = dict.fromkeys(INPUTS, _FIRST_BATCH)
         self._heard_ms: dict[str, int] = {}
         """Up to when everything that a channel received was taken."""
         self._returned = Returned(channels, records, READER, INPUTS)
@@ -142,6 +145,7 @@ class CommunicationEngine:
         for name in INPUTS:
             self._subscriptions[name] = await self._channels.subscribe(name, READER)
             self._committed[name] = self._subscriptions[name].position
+        self._decided.forget()
         self._taking = await run_aside(lambda: Taking(self._records, self._clock, self._parts))
         outgoing = await run_aside(self._taking.transaction.last_outbox)
         await append_outgoing(self._channels, outgoing)
@@ -186,7 +190,8 @@ class CommunicationEngine:
 
         Nothing is lost by a kill: a dispatch forgets its mark of a delivery only after this has
         returned, and otherwise tells the outcome again. Nothing is doubled: an outcome that comes
-        again is no news to its case, and the ledger line of a plain delivery has the same id.
+        again is no news to its case, and the ledger line of a plain delivery has the same id. One
+        that cannot be taken holds up no other: it goes through `control`, and is set aside there.
         """
         lines, others = lines_of_plain(outcomes, self._clock.now_ms())
         if lines:

@@ -30,6 +30,7 @@ from rapport.communication.delivering.steps import (
     Ask,
     Begin,
     Escalate,
+    GivenUp,
     Input,
     MemberTick,
     Note,
@@ -177,6 +178,15 @@ class Cases:
         else:
             self._walk(course, chore.kind, chore.stage, chore.after)
         self._finish(course)
+
+    def give_up(self, chore: Chore, reason: str, now_ms: int) -> None:
+        """Leaves undone what is left of a chore. Where that were people to be told, their message
+        goes on without them: it fails if it cannot do without, and its sender is told why.
+        """
+        self._chores.done(chore)
+        case = self.records.case(chore.case) if chore.kind == "begin" else None
+        if case is not None:
+            self._move(case, None, GivenUp(chore.stage, reason), now_ms, "")
 
     def _begin_page(self, course: Course, chore: Chore) -> None:
         names = self._chores.take_page(chore)

@@ -15,6 +15,7 @@ SLICE = 1_000
 """Members that are begun, told or let go of in one transaction."""
 _TABLE = "communication.chores"
 _PAGES = "communication.spreads"
+_PAGES_AT_ONCE = 100
 
 ChoreKind = Literal["begin", "time_out", "stop", "forget"]
 
@@ -44,14 +45,16 @@ class Chores:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
+        self._resting: set[str] = set()
         self.any = True
-        """Whether there may be one."""
+        """Whether there may be one that does not rest."""
 
     def first(self) -> Chore | None:
         """Something to do, or None; for the beginning of a transaction."""
-        found = self._transaction.find(_TABLE, limit=1)
-        self.any = bool(found)
-        return self._transaction.get_struct(_TABLE, found[0][0], Chore) if found else None
+        found = self._transaction.find(_TABLE, limit=len(self._resting) + 1)
+        key = next((key for key, _ in found if key not in self._resting), None)
+        self.any = key is not None
+        return self._transaction.get_struct(_TABLE, key, Chore) if key is not None else None
 
     def put(self, chore: Chore) -> None:
         """To be done, or done so far."""
@@ -59,8 +62,17 @@ class Chores:
         self.any = True
 
     def done(self, chore: Chore) -> None:
-        """Nothing is left to do."""
+        """Nothing is left to do; names that were not begun are forgotten."""
         self._transaction.delete(_TABLE, chore.key)
+        after = ""
+        while chore.kind == "begin" and (pages := self._pages(chore, after)):
+            after = pages[-1]
+            for key in pages:
+                self._transaction.delete(_PAGES, key)
+
+    def rest(self, chore: Chore) -> None:
+        """Not to be done before the next start, by when what it needs may have been mended."""
+        self._resting.add(chore.key)
 
     def put_page(self, chore: Chore, page: int, names: list[str]) -> None:
         """Keeps names that are begun later."""
@@ -68,13 +80,20 @@ class Chores:
         self._transaction.put(_PAGES, _page_key(chore, page), value)
 
     def take_page(self, chore: Chore) -> list[str] | None:
-        """The names of the chore's page, which is forgotten; None after the last."""
+        """The names of the chore's page, which is forgotten; None after the last. Raises Corrupt
+        when they cannot be read.
+        """
         key = _page_key(chore, chore.page)
-        kept = self._transaction.get(_PAGES, key)
-        if kept is None:
-            return None
-        self._transaction.delete(_PAGES, key)
-        return msgspec.msgpack.decode(kept, type=list[str])
+        names = self._transaction.get_struct(_PAGES, key, list[str])
+        if names is not None:
+            self._transaction.delete(_PAGES, key)
+        return names
+
+    def _pages(self, chore: Chore, after: str) -> list[str]:
+        """The keys of the next pages that were not taken."""
+        prefix = f"{chore.key}."
+        found = self._transaction.find(_PAGES, prefix=prefix, after=after, limit=_PAGES_AT_ONCE)
+        return [key for key, _ in found]
 
 
 def _page_key(chore: Chore, page: int) -> str:

@@ -50,6 +50,11 @@ class Decided:
         self._closed.add(key)
         self._open.discard(key)  # remembered longer than the other, it would be taken for true
 
+    def forget(self) -> None:
+        """Remembers nothing: after a failure it takes a look to know what was kept and what not."""
+        for recent in (self._closed, self._open, self._answered, self.plain):
+            recent.clear()
+
     def has(self, message: str, peer: str = "") -> bool:
         """Whether the message is decided, for everybody or for this peer. A member is looked up
         only where somebody had answered when the message was.

@@ -18,6 +18,7 @@ from rapport.communication.delivering.steps import (
     Ask,
     Begin,
     Escalate,
+    GivenUp,
     Input,
     MemberTick,
     Note,
@@ -62,6 +63,8 @@ class _Turn(MemberTurn):
                 self._ask(input)
             case AllBegun():
                 self._end_spreading(input)
+            case GivenUp():
+                self._give_up(input)
             case Tick():
                 self._pass_time()
             case _ if self.member is not None:
@@ -130,6 +133,15 @@ class _Turn(MemberTurn):
             reason = "everybody was asked already" if input.found else "nobody is in it"
             self._note(Note(state="failed", reason=f"{stage.receiver}: {reason}"))
 
+    def _give_up(self, input: GivenUp) -> None:
+        """The stage goes on with those who were begun, as it does when somebody is lost."""
+        stage = self.tracking.stages[input.stage]
+        if not stage.spreading:
+            return
+        stage.spreading, stage.given_up = False, input.reason
+        if not self.tracking.closed:
+            self._note(Note(state="failed", reason=_why_lost(stage)))
+
     def _pass_time(self) -> None:
         tracking = self.tracking
         if tracking.closed:
@@ -183,7 +195,7 @@ class _Turn(MemberTurn):
             self._tell_failure(self._who_is_missing(stage))
 
     def _who_is_missing(self, stage: Stage) -> str:
-        if stage.declined:
+        if stage.declined or stage.given_up:
             return _why_lost(stage)
         said = f"not everybody of {stage.receiver} could be reached"
         if stage.receiver.startswith("peer:"):
@@ -227,6 +239,8 @@ class _Turn(MemberTurn):
 
 def _why_lost(stage: Stage) -> str:
     """Why a stage cannot be met any more."""
+    if stage.given_up:
+        return f"not everybody of {stage.receiver} could be asked: {stage.given_up}"
     if not stage.declined:
         return f"{stage.receiver} could not be reached"
     if stage.receiver.startswith("peer:"):

@@ -59,6 +59,11 @@ class Recent:
         self._newer.pop(id, None)
         self._older.pop(id, None)
 
+    def clear(self) -> None:
+        """Forgets all of them."""
+        self._newer.clear()
+        self._older.clear()
+
     def about(self, id: str) -> str | None:
         """What was said about an id; None when it is not remembered."""
         found = self._newer.get(id)

@@ -58,6 +58,13 @@ class AllBegun(msgspec.Struct, frozen=True, tag="all_begun"):
     found: int
 
 
+class GivenUp(msgspec.Struct, frozen=True, tag="given_up"):
+    """Nobody else of a stage can be begun, for a fault that time does not mend."""
+
+    stage: int
+    reason: str
+
+
 LATEST_ATTEMPT = 0
 """In an outcome: the attempt that was taken last. A medium that gives back what it took (a mail
 that bounces) does not say which one it was.
@@ -100,7 +107,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """The message is decided; what still waits for this member is given up."""
 
 
-Input = Ask | Begin | AllBegun | Outcome | Answer | Tick | MemberTick | TimeUp | Stop
+Input = Ask | Begin | AllBegun | GivenUp | Outcome | Answer | Tick | MemberTick | TimeUp | Stop
 
 
 # --- what is to be done ---

@@ -25,7 +25,7 @@ from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.acting import Acting
 from rapport.communication.delivering.case_records import CaseRecords, split_key
 from rapport.communication.delivering.cases import Cases
-from rapport.communication.delivering.chores import Chores
+from rapport.communication.delivering.chores import Chore, Chores
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import Declines
 from rapport.communication.delivering.due import Due
@@ -45,7 +45,7 @@ from rapport.communication.delivering.put_off import (
 )
 from rapport.communication.delivering.receiving import Receiving, answered_line
 from rapport.communication.delivering.returned import told
-from rapport.communication.delivering.setting_aside import set_aside
+from rapport.communication.delivering.setting_aside import pass_on, set_aside, why
 from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
 from rapport.communication.delivering.telling import PROOF, tell_sender
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
@@ -236,10 +236,20 @@ class Taking:
             self.transaction.emit("log", held_event(told.id, error.code, due_ms, now_ms=now_ms))
 
     def take_outcomes(self, outcomes: Sequence[OutcomeData]) -> None:
-        """Takes outcomes that did not go through `control`."""
+        """Takes outcomes that did not go through `control`. One that cannot be taken stops no
+        other: it goes through `control` after all, and is set aside there like any other event.
+        """
         now_ms = self._clock.now_ms()
         for data in outcomes:
-            self._take_outcome(data, now_ms, data.id)
+            mark = self._mark()
+            try:
+                self._take_outcome(data, now_ms, data.id)
+            except Exception as error:
+                # A store that is not there is no fault of this one: then all are told again.
+                if isinstance(error, Unavailable) and not isinstance(error, SourceUnavailable):
+                    raise
+                self._roll_back(mark)
+                pass_on(self.transaction, data, error, now_ms)
 
     def _take(
         self,
@@ -258,12 +268,12 @@ class Taking:
             self._acting.take(event, now_ms, hops=hops.get(event.id, 0), since_ms=since_ms)
         elif channel == "control" and event.type == OUTCOME:
             data: OutcomeData = event.payload_as(OutcomeData)
-            _check_name(data.message)
             self._take_outcome(data, now_ms, event.id)
         elif channel == "control" and event.type == ANSWER:
             self._take_answer(event, now_ms)
 
     def _take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
+        _check_name(data.message)
         if data.delivery is not None and self._plain.take(data, data.delivery, now_ms):
             return
         known = self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
@@ -334,7 +344,22 @@ class Taking:
         except Exception as error:
             self._roll_back(mark)
             _log.error("chore given up", case=chore.case, kind=chore.kind, error=repr(error))
-            self._chores.done(chore)
+            self._give_up(chore, why(error))
+
+    def _give_up(self, chore: Chore, reason: str) -> None:
+        """Says what it means for the message that a chore cannot be done; one of which not even
+        that can be written down rests.
+        """
+        mark = self._mark()
+        try:
+            self._cases.give_up(chore, reason, self._clock.now_ms())
+            self.transaction.check(mark[0])
+        except Unavailable:
+            raise
+        except Exception as error:
+            self._roll_back(mark)
+            _log.error("chore rests", case=chore.case, kind=chore.kind, error=repr(error))
+            self._chores.rest(chore)
 
     def next_due_ms(self) -> int:
         """When the first is due, or earlier; 0 = nothing is."""

@@ -125,6 +125,8 @@ class Stage(msgspec.Struct):
     """0 until somebody was sent the message: nobody is late who was not asked."""
     over: bool = False
     """Its deadline passed or it was lost: the next receiver is asked."""
+    given_up: str = ""
+    """Why some of its members were not even begun; empty = they were, or will be."""
 
     def needed(self) -> int:
         """How many have to be done; of `to-all-members` so far."""
@@ -135,13 +137,14 @@ class Stage(msgspec.Struct):
     def is_met(self) -> bool:
         """Whether the collective's delivery policy is met."""
         if self.delivery == "to-all-members":
-            return not self.spreading and 0 < self.asked == self.satisfied
+            is_whole = not (self.spreading or self.given_up)
+            return is_whole and 0 < self.asked == self.satisfied
         return self.satisfied >= self.needed()
 
     def is_lost(self) -> bool:
         """Whether it cannot be met any more; a held member counts as pending."""
         if self.delivery == "to-all-members":
-            return self.out > 0 or not (self.asked or self.spreading)
+            return self.out > 0 or bool(self.given_up) or not (self.asked or self.spreading)
         return not self.spreading and self.asked - self.out < self.needed()
 
     def is_settled(self) -> bool:
