@@ -150,6 +150,17 @@ def test_listening_goes_on_after_its_connection_was_cut(postgres, open_store):
     assert heard[-1] == 2
 
 
+def test_a_watch_that_ends_while_it_is_being_stopped_is_stopped(postgres):
+    """Its thread may notice by itself, between being told and being woken."""
+    store = PostgresLogStore(postgres.dsn, schema=postgres.schema)
+    store.watch(lambda _log, _last: None)
+    (watch,) = store._watches
+    watch._stopped = True
+    watch._thread.join(10)
+    assert not watch._thread.is_alive()
+    store.close()
+
+
 def test_a_cut_connection_is_not_noticed_by_who_appends_and_reads(postgres, open_store):
     store = open_store()
     for number in range(1, 4):

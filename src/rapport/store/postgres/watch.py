@@ -52,7 +52,9 @@ class PostgresWatch:
         self._waker.send(b"!")
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        # Not by the thread: it may end between our two first lines, and nobody could be woken.
         self._waker.close()
+        self._wake.close()
 
     def _run(self) -> None:
         while not self._stopped:
@@ -67,7 +69,6 @@ class PostgresWatch:
                 if not self._stopped:
                     _log.warning("not listening", why=error.message, again_in_seconds=LOOK_SECONDS)
                     self._pause()
-        self._wake.close()
 
     def _listen(self, link: Link) -> None:
         bell = sql.Identifier(f"rapport_{self._connections.schema}")
