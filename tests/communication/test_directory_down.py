@@ -104,6 +104,25 @@ def test_a_message_past_its_time_to_live_fails_though_nobody_knows_its_receiver(
     play(room, scenario, "guards")
 
 
+def test_a_record_of_what_waits_that_cannot_be_read_stops_nobody(room):
+    async def scenario(roster: Roster) -> None:
+        broken = await send(room, Identifier("collective", "guards"))
+        other = await send(room, Identifier("collective", "guards"))
+        await room.settle()
+        records = room.channels.records
+        (key, kept), _ = records.find("communication.put_off")
+        records.put("communication.put_off", key, b"nothing")
+        roster.down.clear()
+        await room.pass_time(MINUTE)
+        assert (await room.ledger()).message(broken).state == "held"
+        assert (await room.ledger()).message(other).result == "done"
+        records.put("communication.put_off", key, kept)  # somebody mended it
+        await room.pass_time(2 * MINUTE)
+        assert (await room.ledger()).message(broken).result == "done"
+
+    play(room, scenario, "guards")
+
+
 @pytest.mark.parametrize("how", ["control", "direct"])
 def test_an_outcome_that_leads_to_somebody_unknown_stops_nobody(room, scripted, how: str):
     """The first receiver cannot be reached, the next is not known now."""

@@ -430,6 +430,24 @@ def test_what_is_left_to_do_rests_while_its_message_cannot_be_read_and_holds_up_
     asyncio.run(scenario())
 
 
+def test_a_chore_that_cannot_be_read_holds_up_no_other_and_nothing_else():
+    async def scenario():
+        channels = open_memory(ManualClock(NOON))
+        engine = await begun_in_part(channels)
+        ((key, kept),) = channels.records.find("communication.chores")
+        channels.records.put("communication.chores", key, b"not a chore")
+        await send(channels, id="m2")
+        await engine.settle()
+        assert channels.channel("output.inbox").last_position() == SLICE + 2_500
+
+        channels.records.put("communication.chores", key, kept)  # somebody mended it
+        await engine.open()
+        await engine.settle()
+        assert channels.channel("output.inbox").last_position() == 5_000
+
+    asyncio.run(scenario())
+
+
 def test_many_who_are_held_over_night_are_asked_in_slices_or_given_up_in_slices(tmp_path):
     async def scenario():
         clock = ManualClock(NOON)

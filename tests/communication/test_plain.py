@@ -220,8 +220,22 @@ class Changing(SiteDirectory):
         return self.people.get(name)
 
 
-async def put_in(channels, sent, proof="application"):
-    event = sent.to_event(source="test", time=NOON)
+async def engine_among(people, channels):
+    engine = CommunicationEngine(
+        channels,
+        channels.records,
+        ManualClock(NOON),
+        directory=Changing(people),
+        actions={},
+        phrases={},
+        adapters=("mail",),
+    )
+    await engine.open()
+    return engine
+
+
+async def put_in(channels, sent, proof="application", source="test"):
+    event = sent.to_event(source=source, time=NOON)
     event = msgspec.structs.replace(event, headers={"proof": proof})
     await channels.channel("input").append([event])
 
@@ -243,19 +257,8 @@ def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
     """
 
     async def scenario():
-        clock = ManualClock(NOON)
-        channels = open_memory(clock)
-        people = {"ana": PEERS["ana"]}
-        engine = CommunicationEngine(
-            channels,
-            channels.records,
-            clock,
-            directory=Changing(people),
-            actions={},
-            phrases={},
-            adapters=("mail",),
-        )
-        await engine.open()
+        channels, people = open_memory(ManualClock(NOON)), {"ana": PEERS["ana"]}
+        engine = await engine_among(people, channels)
         await put_in(channels, message(1, Identifier("peer", "ana")))
         with pytest.MonkeyPatch.context() as broken:
             broken.setattr(channels.channel("log"), "append", refuse)
@@ -269,6 +272,24 @@ def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
         kept = channels.records.get("communication.members", "m1\x1fana")
         assert msgspec.msgpack.decode(kept)["answered"]
         assert engine.is_decided("m1", "ana"), "what still waits for her is not sent"
+
+    asyncio.run(scenario())
+
+
+def test_a_plain_message_whose_id_comes_again_with_a_case_leaves_the_answer_to_the_case():
+    async def scenario():
+        channels, people = open_memory(ManualClock(NOON)), {"ana": PEERS["ana"]}
+        engine = await engine_among(people, channels)
+        await put_in(channels, message(1, Identifier("peer", "ana")))
+        await engine.settle()
+        people["ana"] = msgspec.structs.replace(PEERS["two"], name="ana")
+        await put_in(channels, message(1, Identifier("peer", "ana")), source="another")
+        await engine.settle()
+        assert channels.records.get("communication.messages", "m1") is not None
+        await put_in(channels, reply_of("ana"), "session")
+        await engine.settle()
+        kept = channels.records.get("communication.members", "m1\x1fana")
+        assert msgspec.msgpack.decode(kept)["answered"]
 
     asyncio.run(scenario())
 

@@ -10,7 +10,10 @@ import msgspec
 
 from rapport.communication.delivering.case_records import member_key
 from rapport.communication.delivering.transaction import Transaction
+from rapport.core.errors import Corrupt
+from rapport.kernel.telemetry import get_logger
 
+_log = get_logger(__name__)
 SLICE = 1_000
 """Members that are begun, told or let go of in one transaction."""
 _TABLE = "communication.chores"
@@ -50,11 +53,22 @@ class Chores:
         """Whether there may be one that does not rest."""
 
     def first(self) -> Chore | None:
-        """Something to do, or None; for the beginning of a transaction."""
+        """Something to do, or None; for the beginning of a transaction. One that cannot be read
+        rests.
+        """
+        while (key := self._first_key()) is not None:
+            try:
+                return self._transaction.get_struct(_TABLE, key, Chore)
+            except Corrupt as error:
+                _log.error("chore rests", key=key, error=error.message, hint=error.hint)
+                self._resting.add(key)
+        return None
+
+    def _first_key(self) -> str | None:
         found = self._transaction.find(_TABLE, limit=len(self._resting) + 1)
         key = next((key for key, _ in found if key not in self._resting), None)
         self.any = key is not None
-        return self._transaction.get_struct(_TABLE, key, Chore) if key is not None else None
+        return key
 
     def put(self, chore: Chore) -> None:
         """To be done, or done so far."""

@@ -173,6 +173,7 @@ class Receiving:
             self._tell_routed(message, id, event, receiver, now_ms)
         if handled.tracked is None:
             return
+        self._lane.recent.discard(id)  # the same id may have been of a plain one
         case = self._case(id, id, message, event, wishes)
         ask = self._ask(case, handled.tracked, now_ms, wishes.answer_within)
         ask = _with_wishes(ask, wishes)

@@ -56,7 +56,7 @@ from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import PrivacyFunctions
 from rapport.communication.templates import Facts
 from rapport.core.detection import DETECTED
-from rapport.core.errors import InvalidInput, SourceUnavailable, Unavailable
+from rapport.core.errors import Corrupt, InvalidInput, SourceUnavailable, Unavailable
 from rapport.core.event import MAX_NAME, Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
 from rapport.kernel.clock import Clock
@@ -378,16 +378,20 @@ class Taking:
             elif is_put_off(entry.key):
                 self._take_put_off(entry.key)
             else:
-                self._pass_time(entry.key, now_ms)
+                self._pass_time(entry.key)
 
     def _take_put_off(self, key: str) -> None:
-        event = self._put_off.take(key)
+        try:
+            event = self._put_off.take(key)
+        except Corrupt as error:
+            self._look_again(key, error)
+            return
         if event is not None:
             hops = {event.stored.event.id: event.hops}
             now_ms = self._clock.now_ms()
             self._take_one(event.channel, event.stored, now_ms, hops, event)
 
-    def _pass_time(self, key: str, now_ms: int) -> None:
+    def _pass_time(self, key: str) -> None:
         """A case that cannot be handled is looked at again later; the others go on."""
         mark = self._mark()
         try:
@@ -397,8 +401,11 @@ class Taking:
             raise
         except Exception as error:
             self._roll_back(mark)
-            _log.error("timer failed", key=key, error=repr(error))
-            self._due.set(key, now_ms + _LOOK_AGAIN_MS)
+            self._look_again(key, error)
+
+    def _look_again(self, key: str, error: Exception) -> None:
+        _log.error("timer failed", key=key, error=repr(error))
+        self._due.set(key, self._clock.now_ms() + _LOOK_AGAIN_MS)
 
     def commit(self) -> Outgoing:
         """Makes everything durable; returns what is to be appended now."""
