@@ -1,5 +1,5 @@
-"""Fixtures for every test: a manual clock, the strict reading of `lacks` marks, and how tests are
-spread over processes.
+"""Fixtures for every test: a manual clock, the strict reading of `lacks` marks, which tests are not
+fast, and how tests are spread over processes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from rapport.kernel.clock import ManualClock
+from rapport.testing.unhurried import name_of, read_names, unhurried, write_names
+
+UNHURRIED = Path(__file__).with_name("unhurried.txt")
 
 settings.register_profile(
     "default",
@@ -78,14 +81,33 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`@pytest.mark.lacks("memory", reason=...)` is a strict expected failure for that back end
-    only.
+    only; who is on the list of those that take their time is marked so.
     """
+    names = read_names(UNHURRIED)
     for item in items:
+        if name_of(item.nodeid) in names:
+            item.add_marker(pytest.mark.unhurried)
         callspec = getattr(item, "callspec", None)
-        names = {str(value) for value in callspec.params.values()} if callspec else set()
+        given = {str(value) for value in callspec.params.values()} if callspec else set()
         for mark in item.iter_markers("lacks"):
-            if mark.args[0] in names:
+            if mark.args[0] in given:
                 item.add_marker(pytest.mark.xfail(reason=mark.kwargs["reason"], strict=True))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-unhurried", action="store_true", help="List anew which tests take their time."
+    )
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Writes the list of tests that took their time, if that was asked for."""
+    if config.getoption("--rewrite-unhurried"):
+        reports = [one for some in terminalreporter.stats.values() for one in some]
+        took = [(one.nodeid, one.duration) for one in reports if isinstance(one, pytest.TestReport)]
+        write_names(UNHURRIED, unhurried(took))
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -16,6 +16,16 @@ from rapport.core.errors import InvalidInput, Unavailable
 
 HTML = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
 CUT_SHORT = b'HTTP/1.1 200 OK\r\nContent-Length: 60\r\nConnection: close\r\n\r\n{"a":'
+ABSENT = b"HTTP/1.1 404 File not found\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+PROXY = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+STRANGER = (
+    b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n"
+    b'{"title":"access.not_authenticated","hint":"send the header"}'
+)
+UNKNOWN = (
+    b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\n"
+    b'{"title":"name.unknown","problems":[{"code":"name.unknown","message":"there is none"}]}'
+)
 OTHER = b"220 mail.example.org ESMTP\r\n"
 
 
@@ -38,14 +48,57 @@ def _answering(answer: bytes) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("answer", "code"),
-    [(HTML, "node.not_one"), (OTHER, "node.not_one"), (CUT_SHORT, "node.gone")],
-    ids=["a web page", "another protocol", "cut short"],
+    [
+        (HTML, "node.not_one"),
+        (ABSENT, "node.not_one"),
+        (PROXY, "node.not_one"),
+        (OTHER, "node.not_one"),
+        (CUT_SHORT, "node.gone"),
+    ],
+    ids=["a web page", "no web page", "a proxy", "another protocol", "cut short"],
 )
 def test_what_is_no_node_is_told(answer: bytes, code: str) -> None:
     with _answering(answer) as url, pytest.raises(Unavailable) as caught:
         Remote(url).get("/overview")
     assert caught.value.code == code
     assert url in caught.value.message
+    assert caught.value.hint
+
+
+def test_who_has_to_say_who_they_are_is_told_how_at_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with _answering(STRANGER) as url:
+        assert run(["links", "--url", url]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error[access.not_authenticated] ")
+    assert "--token-file" in told
+    assert "header" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["push", "cancel", "x"], "rapport push list shows what there is"),
+        (["dead-letters", "show", "x"], "rapport dead-letters list shows what there is"),
+        (["channel", "intercept", "list", "x"], "rapport channel intercept list shows what"),
+        (["mediate", "release", "x"], "rapport mediate quarantine shows what there is"),
+    ],
+    ids=str,
+)
+def test_a_name_that_a_node_does_not_know_is_told_with_where_the_names_are(
+    words: list[str],
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with _answering(UNKNOWN) as url:
+        assert run([*words, "--url", url]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error[name.unknown] there is none\nhint: {hint}")
 
 
 def test_a_node_that_hangs_up_on_a_large_request_is_not_said_to_be_absent() -> None:
@@ -132,11 +185,15 @@ def test_a_site_that_is_named_and_not_there_is_told_also_with_a_url(
     assert "site.unreadable" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("scheme", ["http://", ""])
 def test_a_password_in_an_address_is_refused_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scheme: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["links", "--url", "http://ana:s3cret@127.0.0.1:1"]) == 2
+    assert run(["links", "--url", f"{scheme}ana:s3cret@127.0.0.1:1"]) == 2
     told = capsys.readouterr().err
     assert "url.bad" in told
     assert "--token-file" in told

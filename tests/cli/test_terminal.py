@@ -64,9 +64,8 @@ def test_a_command_whose_output_finds_no_room_says_so() -> None:
 
 
 def test_a_place_that_the_system_refuses_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdout", sys.stdout)  # put back afterwards
     (tmp_path / "file").write_text("")
     assert run(["outbox", "status", str(tmp_path / "file")]) == 1
     assert f"error[cli.system] {tmp_path}/file/outbox.json: Not a direc" in capsys.readouterr().err

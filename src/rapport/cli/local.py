@@ -39,17 +39,22 @@ def read_channels(site: Path, work: Callable[[ReadOnlyChannels], Awaitable[T]]) 
                 data_directory(site) / "log", SystemClock(), declared, site=site
             )
         except UnknownName:
-            raise InvalidInput(
-                f"the site {site} has no log yet",
-                code="channel.no_log",
-                hint=f"run it first: rapport up --site {site}",
-            ) from None
+            raise no_log(site) from None
         try:
             return await work(channels)
         finally:
             await channels.close()
 
     return asyncio.run(run())
+
+
+def no_log(site: Path) -> InvalidInput:
+    """The error for who wants to read where nothing was written yet."""
+    return InvalidInput(
+        f"the site {site} has no log yet",
+        code="channel.no_log",
+        hint=f"run it first: rapport up --site {site}",
+    )
 
 
 def as_delivered(

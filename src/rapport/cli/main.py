@@ -1,12 +1,12 @@
 """The command line: commands loaded when used, one mapping of errors to exit codes. [UX-3]
 
-Exit codes: 0 ok, 1 found problems or could not be done now, 2 wrong use. Data on stdout, all else
-on stderr.
+Exit codes: 0 ok, 1 found problems or could not be done now, 2 wrong use; as of all tools that a
+signal ends, 130 after Ctrl-C and 141 when the reader of the output left (`| head`). Data on stdout,
+all else on stderr.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,6 +14,8 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 
 from rapport import __version__
+from rapport.cli.files import reading_hint
+from rapport.cli.streams import leave_unread, open_closed_streams, write_out
 from rapport.cli.terminal import show_error
 from rapport.core.errors import (
     InterpretationError,
@@ -25,6 +27,9 @@ from rapport.core.errors import (
 )
 
 OK, PROBLEMS, WRONG_USE = 0, 1, 2
+INTERRUPTED, UNREAD = 130, 141
+_LISTS = ("list", "quarantine")
+"""Commands that show what those beside them are about."""
 
 app = App(
     name="rapport",
@@ -138,59 +143,87 @@ for _name, _path, _help in COMMANDS:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of `rapport`; always ends by SystemExit."""
-    _open_closed_streams()
+    open_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal of another alphabet, or a file whose name is no text: shown, not failed over.
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 
-def _open_closed_streams() -> None:
-    """Streams that we were started without (`>&-`) lead nowhere: as they are, every look at them
-    fails, and the next file that is opened would take their place.
-    """
-    # Open as long as the process: there is no end to close them at.
-    if sys.stdin is None:
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-
-
 def run(arguments: list[str] | None = None) -> int:
-    """Runs one command; returns its exit code."""
+    """Runs one command; returns its exit code once all it said is out."""
+    try:
+        return _written_out(_carried_out(arguments))
+    except BrokenPipeError:
+        return _unread()
+    except SystemExit as end:
+        # Help is printed by cyclopts on a console of its own, which ends us when its reader left.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return _unread()
+
+
+def _carried_out(arguments: list[str] | None) -> int:
+    """The exit code of one command; its errors are shown. Raises BrokenPipeError when the reader of
+    what it says left.
+    """
     try:
         result = app(
             arguments, exit_on_error=False, print_error=False, result_action="return_value"
         )
         return result if isinstance(result, int) else OK
     except CycloptsError as error:
-        show_error(_wrong_use(error))
-        return WRONG_USE
+        return _shown(_wrong_use(error), WRONG_USE)
     except (SiteError, PolicyError, InterpretationError) as error:
-        show_error(error)
-        return PROBLEMS
+        return _shown(error, PROBLEMS)
     except InvalidInput as error:
-        show_error(error)
-        return WRONG_USE
+        return _shown(error, WRONG_USE, listing=_listing(arguments))
     except RapportError as error:
-        show_error(error)
-        return PROBLEMS
+        return _shown(error, PROBLEMS)
     except BrokenPipeError:
-        # The reader of our output left (| head); not our fault, and nothing more can be said there.
-        sys.stdout = None
-        return OK
+        raise
     except UnicodeEncodeError as error:
-        show_error(_not_text(error))
-        return WRONG_USE
+        return _shown(_not_text(error), WRONG_USE)
     except OSError as error:
         # Only what no command knew better: a full disk below stdout, a place that may not be read.
-        show_error(_refused(error))
-        sys.stdout = None  # what it holds cannot be written either
-        return PROBLEMS
+        return _shown(_refused(error), PROBLEMS)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+
+
+def _shown(error: RapportError, code: int, *, listing: str = "") -> int:
+    """The code; an error that nobody reads is one all the same."""
+    try:
+        show_error(error, listing=listing)
+    except BrokenPipeError:
+        leave_unread()
+    return code
+
+
+def _listing(arguments: list[str] | None) -> str:
+    """The command that lists what the one given is about: `rapport peers list` of `peers show`;
+    empty where there is none.
+    """
+    words, apps, _rest = app.parse_commands(arguments)
+    beside = list(apps[-2]) if len(apps) > 1 else []
+    lists = [name for name in _LISTS if name in beside]
+    return " ".join(("rapport", *words[:-1], lists[0])) if lists else ""
+
+
+def _written_out(code: int) -> int:
+    """The code, unless what the command said did not get out and it says nothing of that."""
+    lost = write_out()
+    if lost is None or code:
+        return code
+    return UNREAD if isinstance(lost, BrokenPipeError) else _shown(_refused(lost), PROBLEMS)
+
+
+def _unread() -> int:
+    """The end of a command whose reader left (`| head`): not our fault, nothing more can be said,
+    and yet no success: `check | head` has not told whether the site is sound.
+    """
+    leave_unread()
+    return UNREAD
 
 
 def _wrong_use(error: CycloptsError) -> InvalidInput:
@@ -215,7 +248,9 @@ def _refused(error: OSError) -> Unavailable:
     return Unavailable(
         f"{where}{error.strerror or error}",
         code="cli.system",
-        hint="" if error.filename else "is the disk full that the output goes to?",
+        hint=reading_hint(Path(str(error.filename)), error)
+        if error.filename
+        else "is the disk full that the output goes to?",
     )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.files import cannot_read
 from rapport.core.errors import (
     InvalidInput,
     Problem,
@@ -45,12 +46,8 @@ def read_token(file: Path | None) -> str:
     try:
         return _one_line(file.read_text(encoding="utf-8").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
-        raise InvalidInput(
-            f"cannot read {file}: {why}",
-            code="cli.no_file",
-            hint=f"name a file that holds a token, or put the token into ${TOKEN_VARIABLE}",
-        ) from None
+        wanted = f"a file that holds a token, or put the token into ${TOKEN_VARIABLE}"
+        raise cannot_read(file, error, wanted=wanted) from None
 
 
 def _one_line(token: str, place: str) -> str:
@@ -82,9 +79,10 @@ class RefusedThere(InvalidInput):
 class Remote:
     """The doors of one node."""
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", *, site: Path | None = None) -> None:
+        """At `url`; the node of `site`, when it is known whose it is."""
         _check_address(url)
-        self._url, self._token = url.rstrip("/"), token
+        self._url, self._token, self._site = url.rstrip("/"), token, site
         self._opener = _opener(url)
 
     @staticmethod
@@ -102,7 +100,9 @@ class Remote:
         if not token and settings.token_file and _is_own_host(url, settings):
             secret = read_secret(f"file:{settings.token_file}", directory)
             token = _one_line(secret, settings.token_file)
-        return Remote(url or settings.public_url or settings.local_url(), token)
+        if url:
+            return Remote(url, token)
+        return Remote(settings.public_url or settings.local_url(), token, site=directory)
 
     def post(self, path: str, body: bytes, content_type: str = "application/json") -> Any:
         """Sends a body; returns the decoded answer."""
@@ -148,11 +148,21 @@ class Remote:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise self._no_node("what answers there does not speak as a node does") from None
 
+    def _refused(self, error: urllib.error.HTTPError) -> RapportError:
+        """What a node said when it refused; another program would not say it as a node does."""
+        try:
+            body = msgspec.json.decode(error.read(), type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            body = {}
+        if "title" in body:
+            return _as_rapport_error(error.code, body)
+        return self._no_node(f"what answers there says {error.code} {error.reason}")
+
     def _no_node(self, why: str) -> Unavailable:
         return Unavailable(
             f"no node answers at {self._url}: {why}",
             code="node.not_one",
-            hint="another program may use the port; name the node with --url",
+            hint="another program may use the port, or a proxy finds no node; name it with --url",
         )
 
     def _asked(
@@ -181,10 +191,12 @@ class Remote:
             with self._opener.open(request, timeout=seconds) as answer:
                 yield answer
         except urllib.error.HTTPError as error:
-            raise _as_rapport_error(error) from None
+            raise self._refused(error) from None
         except http.client.IncompleteRead:
             raise Unavailable(
-                f"the node at {self._url} went away while it answered", code="node.gone"
+                f"the node at {self._url} went away while it answered",
+                code="node.gone",
+                hint="its log says why; when it is up again (rapport up), ask again",
             ) from None
         except http.client.HTTPException:  # such as a first line that is not of HTTP
             raise self._no_node("what answers there does not speak HTTP") from None
@@ -198,9 +210,11 @@ class Remote:
                     hint="it may be more than max_body_bytes in its [node] allows",
                 ) from None
             raise Unavailable(
-                f"no node answers at {self._url}: {reason}",
+                f"no node answers at {self._url}: {getattr(reason, 'strerror', None) or reason}",
                 code="node.unreachable",
-                hint="start one with: rapport up --site DIR",
+                hint="is the --url right, and is one up there? rapport up --site DIR starts one"
+                if self._site is None
+                else f"start it: rapport up --site {self._site}",
             ) from None
 
 
@@ -234,29 +248,27 @@ def _check_address(url: str) -> None:
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_good = False
-    if without_password(url) != url:
+    whole = url if "//" in url else f"http://{url}"
+    if without_password(whole) != whole:
         raise InvalidInput(
-            f"the address {without_password(url)!r} was given with a name or a password",
+            f"the address {without_password(whole)!r} was given with a name or a password",
             code="url.bad",
             hint="say who you are with --token-file or $RAPPORT_TOKEN",
         )
     if not is_good or not (url.isascii() and url.isprintable() and " " not in url):
         raise InvalidInput(
-            f"{url!r} is not an http address", code="url.bad", hint="such as http://127.0.0.1:8484"
+            f"{url!r} is not an http address",
+            code="url.bad",
+            hint="such as http://127.0.0.1:8484" if whole == url else f"write {whole}",
         )
 
 
-def _as_rapport_error(error: urllib.error.HTTPError) -> RapportError:
-    raw = error.read()
-    try:
-        body = msgspec.json.decode(raw, type=dict[str, Any])
-    except msgspec.DecodeError:
-        body = {}
-    if 400 <= error.code < 500 and error.code != 429 and body.get("problems"):
-        return RefusedThere(error.code, body)
-    kind = InvalidInput if 400 <= error.code < 500 and error.code != 429 else Unavailable
-    return kind(
-        str(body.get("detail", f"the node answered {error.code}")),
+def _as_rapport_error(status: int, body: dict[str, Any]) -> RapportError:
+    is_ours = 400 <= status < 500 and status != 429
+    if is_ours and body.get("problems"):
+        return RefusedThere(status, body)
+    return (InvalidInput if is_ours else Unavailable)(
+        str(body.get("detail", f"the node answered {status}")),
         code=str(body.get("title", "http.refused")),
         hint=str(body.get("hint", "")),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rapport.cli.hints import hinted
 from rapport.core.errors import Problem, RapportError
 
 if TYPE_CHECKING:
@@ -89,10 +90,13 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     stdout().print(table)
 
 
-def show_problem(problem: Problem) -> None:
-    """A problem on stderr: severity and code, place, excerpt, hint."""
+def show_problem(problem: Problem, *, listing: str = "") -> None:
+    """A problem on stderr: severity and code, place, excerpt, hint; `listing` is the command that
+    shows the names there are, for a hint about an unknown one.
+    """
     from rich.text import Text
 
+    problem = hinted(problem, listing)
     colour = {"error": "bold red", "warning": "yellow", "hint": "cyan"}[problem.severity]
     line = Text.assemble(
         (f"{problem.severity}[{problem.code}]", colour), f" {visible(problem.as_text())}"
@@ -100,7 +104,7 @@ def show_problem(problem: Problem) -> None:
     stderr().print(line, soft_wrap=True)
 
 
-def show_error(error: RapportError) -> None:
+def show_error(error: RapportError, *, listing: str = "") -> None:
     """Every problem of an error on stderr."""
     for problem in error.problems_found():
-        show_problem(problem)
+        show_problem(problem, listing=listing)

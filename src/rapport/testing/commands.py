@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-FAST = "not spark and not slow and not long"
+NOT_SLOW = "not spark and not slow and not long"
+FAST = f"{NOT_SLOW} and not unhurried"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 TESTS_FAILED = 1
 """What pytest exits with when it ran and tests failed; anything else is worse."""
@@ -26,12 +27,17 @@ STATIC_STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def check(arguments: list[str]) -> int:
-    """Static checks, then the fast tests (left out with --no-tests)."""
+    """Static checks, then the fast tests (left out with --no-tests). With --measure all that are
+    not marked as slow, to find out which of them are fast (`testing/unhurried.py`).
+    """
     for name, command in STATIC_STEPS:
         if code := _step(name, _tool(*command)):
             return code
     if "--no-tests" in arguments:
         return 0
+    if "--measure" in arguments:
+        every = _pytest("-n", "2", "-m", NOT_SLOW, "-q", "--rewrite-unhurried")
+        return _step("tests that may be fast", every)
     return _step("fast tests", _pytest("-n", "2", "-m", FAST, "-q"))
 
 

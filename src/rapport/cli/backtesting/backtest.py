@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from rapport.cli.files import cannot_write
+from rapport.cli.moments import moment
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr, stdout, write_json
-from rapport.core.errors import InvalidInput
-from rapport.core.times import parse_duration, parse_time
+from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
     from rapport.cli.backtesting.run import Asked
@@ -65,8 +66,8 @@ def backtest(
         policy=policy,
         history=history,
         compare=compare,
-        begin=None if from_ is None else parse_time(from_),
-        end=None if to is None else parse_time(to),
+        begin=moment(from_),
+        end=moment(to),
         engine=engine,
         master=master,
         partitions=partitions,
@@ -111,9 +112,7 @@ def _write_files(made: Made, calendar: Calendar, report: Path | None, out: Path 
             with out.open("wb") as file:
                 write_lines(made, file)
     except OSError as error:
-        raise InvalidInput(
-            f"cannot write {error.filename}: {error.strerror}", code="cli.no_file"
-        ) from None
+        raise cannot_write(Path(error.filename or out or ""), error) from None
 
 
 def _tell(made: Made, asked: Asked) -> int:

@@ -60,6 +60,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(
                 f"--from {format_time(self.begin)} is not before --to {format_time(self.end)}",
                 code="backtest.bad_period",
+                hint="--from is the earlier of the two; --to itself is left out",
             )
         given = {"--master": self.master, "--partitions": self.partitions}
         wrong = [name for name, value in given.items() if value is not None]

@@ -12,9 +12,10 @@ from rapport.channel.access.declared import Access, check_identity_name
 from rapport.channel.access.keys import find_node_key, open_keys
 from rapport.channel.access.tokens import new_token
 from rapport.cli.local import data_directory, read_channels
+from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, stdout, write_json, write_table
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import InvalidInput
 from rapport.kernel.secret_files import write_secret_file
 from rapport.kernel.signing import KeyRing, SigningKey
 from rapport.kernel.toml import TomlFile
@@ -86,14 +87,22 @@ def check(
     """Say whether an identity has a right; exit code 1 when it has not."""
     rights = _access(site_directory(site)).rights()
     if name not in rights.grants():
-        raise UnknownName("identity", name, list(rights.grants()), code="access.unknown_identity")
+        raise unknown(
+            "identity",
+            name,
+            rights.grants(),
+            if_none=f"declare it in site.toml; rapport access token {name} says how",
+            code="access.unknown_identity",
+        )
     if right == "admin":
         allowed = rights.allows_admin(name)
     elif channel:
         allowed = rights.allows(name, right, channel)
     else:
         raise InvalidInput(
-            f"name the channel: rapport access check {name} {right} CHANNEL", code="cli.wrong_use"
+            f"the right to {right} is one to a channel: name it",
+            code="cli.wrong_use",
+            hint=f"rapport access check {name} {right} CHANNEL",
         )
     print("yes" if allowed else "no")
     return 0 if allowed else 1
@@ -172,7 +181,11 @@ def _free_place(directory: Path, name: str) -> Path:
         place = Path(_SECRETS) / (f"{name}.token" if number == 1 else f"{name}-{number}.token")
         if not (directory / place).exists():
             return place
-    raise InvalidInput(f"{name!r} has too many tokens", code="access.file_exists")
+    raise InvalidInput(
+        f"{name!r} has too many tokens",
+        code="access.file_exists",
+        hint=f"remove old ones from {directory / _SECRETS}, or name the new one with --file",
+    )
 
 
 def _as_dict(grant: object) -> dict[str, object]:

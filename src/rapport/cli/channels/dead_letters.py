@@ -8,16 +8,17 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.moments import said_moment
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.cli.where import HERE, Where
-from rapport.core.times import format_time, parse_time
+from rapport.core.times import format_time
 
 app = App(name="dead-letters", help="What no reader could handle: look at it, send it back.")
 
 ChannelOption = Annotated[str, Parameter(help="Only those of this channel.")]
 ReaderOption = Annotated[str, Parameter(help="Only those of this reader.")]
-SinceOption = Annotated[str, Parameter(help="Only those buried since this time (ISO 8601).")]
-UntilOption = Annotated[str, Parameter(help="Only those buried until this time (ISO 8601).")]
+SinceOption = Annotated[str, Parameter(help="Only those buried since this time, or 2h ago: 2h.")]
+UntilOption = Annotated[str, Parameter(help="Only those buried until this time.")]
 
 
 @app.command(name="list")
@@ -33,7 +34,7 @@ def list_letters(
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
     """List dead letters with the error of each."""
-    asked = {"channel": channel, "reader": reader, "since": since, "until": until}
+    asked = {"channel": channel, "reader": reader, "since": _time(since), "until": _time(until)}
     query = urlencode({**asked, "state": state, "limit": limit})
     found = where.remote().get(f"/dead-letters?{query}")
     if json:
@@ -89,10 +90,15 @@ def _wanted(
 ) -> dict[str, Any]:
     wanted: dict[str, Any] = {"ids": ids, "channel": channel, "reader": reader}
     if since:
-        wanted["since_ms"] = parse_time(since)
+        wanted["since_ms"] = said_moment(since)
     if until:
-        wanted["until_ms"] = parse_time(until)
+        wanted["until_ms"] = said_moment(until)
     return wanted
+
+
+def _time(text: str) -> str:
+    """A time as the door takes it."""
+    return format_time(said_moment(text)) if text else ""
 
 
 def _tell(done: dict[str, Any], what: str) -> None:

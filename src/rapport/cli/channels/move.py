@@ -13,9 +13,10 @@ from rapport.channel.backends.choosing import Stores
 from rapport.channel.backends.moving import Moved, Mover, Step, Told
 from rapport.channel.checking import check_channel_name
 from rapport.channel.declared import channels_from_site
+from rapport.cli.local import no_log
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_json
-from rapport.core.errors import SiteError, StoreUnavailable, UnknownName
+from rapport.core.errors import SiteError, StoreUnavailable
 from rapport.kernel.settings import load_settings
 from rapport.kernel.toml import TomlFile
 from rapport.store.base import MovableLogStore
@@ -65,7 +66,7 @@ def _stores(site: Path) -> Iterator[Stores]:
     settings = load_settings(file.section("node"), flags={})
     directory = site / settings.data / "log"
     if not directory.is_dir():
-        raise UnknownName("log directory", str(directory), code="channel.no_log")
+        raise no_log(site)
     try:
         stores = Stores(directory, declared, site, segment_bytes=settings.segment_bytes)
     except StoreUnavailable as error:
@@ -92,7 +93,11 @@ def _progress(name: str) -> Iterator[Told]:
         TextColumn("{task.completed:,} positions"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=stderr(), transient=True) as bar:
+    console = stderr()
+    # Where nobody can see it, a bar leaves an empty line behind.
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(f"copying {name}", total=None)
 
         def told(what: Step | int) -> None:

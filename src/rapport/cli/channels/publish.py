@@ -12,14 +12,19 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.files import cannot_read
 from rapport.cli.requests import request_bodies
-from rapport.cli.terminal import stderr, write_json
+from rapport.cli.standard_input import STDIN, may_be_stdin, tell_typing
+from rapport.cli.terminal import show_problem, stderr, write_json
 from rapport.cli.where import HERE, Where
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Problem, nearest_names
+from rapport.kernel.toml import TomlFile
 
 
 def publish(
-    file: Annotated[str, Parameter(help="JSON lines; - for standard input.")] = "-",
+    file: Annotated[
+        str, may_be_stdin(lambda: publish), Parameter(help="JSON lines; - for standard input.")
+    ] = STDIN,
     *,
     source: Annotated[str | None, Parameter(help="Send as readings of this source.")] = None,
     channel: Annotated[str | None, Parameter(help="Send CloudEvents to this channel.")] = None,
@@ -34,6 +39,8 @@ def publish(
         )
     lines = _read_lines(file)
     remote = where.remote()
+    if source is not None and where.url is None:  # else the sources are another site's
+        _tell_if_unknown(source, where.directory)
     name = quote(source or channel or "", safe="")
     path = f"/sources/{name}" if source else f"/channels/{name}/events"
     sent = duplicates = 0
@@ -45,15 +52,37 @@ def publish(
         stderr().print(f"{duplicates} of {sent} had been published before")
 
 
+def _tell_if_unknown(source: str, site: Path) -> None:
+    """Warns of a source that the site does not declare. It is no error: what it sends is kept, and
+    can be given its meaning once it is declared; more often the name is misspelt.
+    """
+    known = TomlFile.load(site / "site.toml").section("sources").values
+    if source in known:
+        return
+    near = nearest_names(source, known, limit=1)
+    show_problem(
+        Problem(
+            severity="warning",
+            code="source.unbound",
+            message=f"the site declares no source named {source!r}: what it sends is held back",
+            hint=f"did you mean {near[0]!r}?"
+            if near
+            else "declare it in site.toml, [sources.NAME], then: rapport mediate release",
+        )
+    )
+
+
+def _typed() -> bytes:
+    tell_typing()
+    return sys.stdin.buffer.read()
+
+
 def _read_lines(file: str) -> list[bytes]:
     try:
-        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        raw = _typed() if file == STDIN else Path(file).read_bytes()
     except OSError as error:
-        raise InvalidInput(
-            f"cannot read {file}: {error.strerror}",
-            code="cli.no_file",
-            hint="name a file of one JSON object per line, or - for what is piped in",
-        ) from None
+        wanted = "a file of one JSON object per line, or - for what is piped in"
+        raise cannot_read(Path(file), error, wanted=wanted) from None
     lines = [line.strip() for line in raw.splitlines()]
     for number, line in enumerate(lines, start=1):
         try:
@@ -62,6 +91,7 @@ def _read_lines(file: str) -> list[bytes]:
             raise InvalidInput(
                 f"{file}:{number}: not JSON: {error}",
                 code="event.bad_data",
-                hint="each line is one JSON object; nothing of the file was sent",
+                hint="each line is one JSON object (rapport import takes CSV and others); nothing "
+                "was sent",
             ) from None
     return [line for line in lines if line]

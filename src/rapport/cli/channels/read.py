@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, stdout, write_json, write_table
-from rapport.core.errors import UnknownName
 from rapport.core.times import format_time
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ def read(
 
     async def events(channels: ReadOnlyChannels) -> list[StoredEvent]:
         if channel not in channels.names():
-            raise UnknownName("channel", str(channel), channels.names())
+            raise unknown(
+                "channel",
+                str(channel),
+                channels.names(),
+                if_none="nothing was published yet: rapport publish --channel NAME",
+            )
         stored = await channels.channel(str(channel)).read_after(after, limit=limit)
         found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:

@@ -72,7 +72,11 @@ def subscribe(
     rapport context subscribe room/r3 status
     """
     if count is not None and count < 1:
-        raise InvalidInput(f"cannot wait for {count} records", code="cli.wrong_use")
+        raise InvalidInput(
+            f"cannot wait for {count} records",
+            code="cli.wrong_use",
+            hint="--count is 1 or more; without it, records are printed until Ctrl-C",
+        )
     subject, every_ms = EntityRef.parse(entity), _positive(every) if every else 0
 
     async def follow() -> None:
@@ -108,5 +112,9 @@ def _way(located: Located) -> dict[str, object]:
 def _positive(text: str) -> int:
     duration_ms = parse_duration(text)
     if duration_ms < 1:
-        raise InvalidInput(f"{text!r} is no time to wait", code="cli.wrong_use")
+        raise InvalidInput(
+            f"{text!r} is no time to wait",
+            code="cli.wrong_use",
+            hint="1ms or more, such as 500ms, 2s or 1min",
+        )
     return duration_ms

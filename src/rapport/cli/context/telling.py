@@ -50,7 +50,11 @@ def provide(
     subject, valid_ms = EntityRef.parse(entity), parse_duration(valid)
     every_ms = parse_duration(every) if every else 0
     if every and every_ms < _LEAST_PERIOD_MS:
-        raise InvalidInput(f"{every!r} is too often", code="cli.wrong_use")
+        raise InvalidInput(
+            f"{every!r} is too often",
+            code="cli.wrong_use",
+            hint=f"at most --every {_LEAST_PERIOD_MS}ms; without it, it is told once",
+        )
     if every and start:
         raise InvalidInput(
             "what is told again and again begins each time it is told",

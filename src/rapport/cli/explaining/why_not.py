@@ -4,7 +4,6 @@ log, a lake, or recorded files. [PO-11]
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
@@ -13,11 +12,12 @@ import msgspec
 from cyclopts import Parameter
 
 from rapport.cli.explaining.reading import LakeOption
+from rapport.cli.moments import said_moment
 from rapport.cli.remote import Remote
 from rapport.cli.terminal import stdout, write_json
 from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
-from rapport.core.times import format_time, parse_duration, parse_time
+from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from rapport.policy.explaining.verdict import Answer
     from rapport.policy.explaining.why_not import Question
 
-_CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d{1,3})?)?\Z")
-
 
 def why_not(
     policy: Annotated[str, Parameter(help="The policy that was expected to fire.")],
     *who: Annotated[str, Parameter(help="ALIAS=ID: for whom; else whoever came nearest.")],
-    at: Annotated[str, Parameter(help="When: ISO 8601, milliseconds, or 09:14:05 of today.")],
+    at: Annotated[str, Parameter(help="When: ISO 8601, 09:14:05 of today, or 2h ago: 2h.")],
     window: Annotated[str, Parameter(help="How far around; else the policy's window.")] = "",
     events: Annotated[list[str] | None, Parameter(help="Recorded files, or SOURCE=FILE.")] = None,
     recorded: Annotated[
@@ -51,8 +49,9 @@ def why_not(
     from rapport.policy.explaining.why_not import Question, given_in
 
     given = given_in(who)
-    at_ms = moment(at)
-    question = Question(at=at_ms, given=given, within_ms=parse_duration(window) if window else None)
+    question = Question(
+        at=said_moment(at), given=given, within_ms=parse_duration(window) if window else None
+    )
     if where.url is not None:
         remote = where.remote()
         answer = _ask_there(remote, policy, question, parse_duration(within) if within else 0)
@@ -98,16 +97,6 @@ def answer_here(
     )
     notes = (Note(kind="reach", text=text) for text in said)
     return msgspec.structs.replace(answer, notes=(*answer.notes, *notes))
-
-
-def moment(text: str) -> int:
-    """A time as people say it; a time of day is one of today, UTC."""
-    if not _CLOCK.match(text.strip()):
-        return parse_time(text)
-    from rapport.kernel.clock import SystemClock
-
-    today = format_time(SystemClock().now_ms())[:10]
-    return parse_time(f"{today}T{text.strip().zfill(5)}")
 
 
 def _ask_there(remote: Remote, policy: str, question: Question, patience_ms: int) -> Answer:

@@ -53,7 +53,9 @@ def import_file(
         return
     if not source:
         raise InvalidInput(
-            "say the --source, or --guess", code="cli.wrong_use", hint="rapport import FILE --guess"
+            "say the --source, or --guess",
+            code="cli.wrong_use",
+            hint=f"rapport import {file} --guess",
         )
     sent = duplicates = 0
     with at_rest(file) as kept:

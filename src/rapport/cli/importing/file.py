@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from rapport.core.errors import InvalidInput
+from rapport.cli.files import cannot_read
 
 _SAMPLE_BYTES = 32 * 1024 * 1024
 
@@ -55,4 +55,4 @@ def opened(file: Path) -> Iterator[BufferedReader]:
         with file.open("rb") as stream:
             yield stream
     except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror}", code="cli.no_file") from None
+        raise cannot_read(file, error) from None

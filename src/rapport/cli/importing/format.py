@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rapport.cli.importing.file import beginning
+from rapport.cli.names import unknown
 from rapport.cli.terminal import stderr
-from rapport.core.errors import SiteError, UnknownName
+from rapport.core.errors import SiteError
 from rapport.kernel.paths import files_matching, is_inside
 from rapport.kernel.toml import TomlFile
 
@@ -38,7 +39,12 @@ def _declared_format(directory: Path, source: str) -> Any:
     file = TomlFile.load(directory / "site.toml")
     sources = dict(file.section("sources").sections())
     if source not in sources:
-        raise UnknownName("source", source, list(sources))
+        raise unknown(
+            "source",
+            source,
+            sources,
+            if_none="declare it in site.toml: [sources.NAME]; --guess instead of --source says how",
+        )
     name = str(sources[source].values.get("interpretation", ""))
     tables: dict[str, Any] = {}
     for each in (file, *_further_files(file, directory)):

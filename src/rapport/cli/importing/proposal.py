@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rapport.cli.files import cannot_write
 from rapport.cli.importing.file import beginning
 from rapport.cli.sites import site_directory
 from rapport.cli.terminal import write_bytes
@@ -64,4 +65,4 @@ def _write_new(path: Path, text: bytes) -> None:
             f"{path} is there already", code="import.exists", hint="name another file with --out"
         ) from None
     except OSError as error:
-        raise InvalidInput(f"cannot write {path}: {error.strerror}", code="cli.no_file") from None
+        raise cannot_write(path, error) from None

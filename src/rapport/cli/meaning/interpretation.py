@@ -14,6 +14,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.door import NodeDoor
+from rapport.cli.files import cannot_read
 from rapport.cli.remote import RefusedThere, Remote
 from rapport.cli.terminal import show_problem, stderr, write_bytes, write_json, write_table
 from rapport.cli.where import HERE, Where
@@ -226,7 +227,7 @@ def _from_file(file: Path) -> _Said:
     try:
         return _Said(file.name, file.read_bytes(), suffix)
     except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror}", code="cli.no_file") from None
+        raise cannot_read(file, error) from None
 
 
 class _Door:

@@ -10,12 +10,13 @@ import msgspec
 from cyclopts import App, Parameter
 
 from rapport.cli.meaning.releasing import carry_out
+from rapport.cli.moments import moment, said_moment
+from rapport.cli.names import unknown
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, write_bytes, write_json, write_table
 from rapport.cli.where import HERE, Where
-from rapport.core.errors import UnknownName
 from rapport.core.release import Asked
-from rapport.core.times import format_time, parse_time
+from rapport.core.times import format_time
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
@@ -44,7 +45,7 @@ def show(source: str, *, site: SiteOption = None) -> None:
     loaded = load_site(directory, policies=[])
     bindings, in_force = in_force_at(directory, loaded)
     if source not in bindings:
-        raise UnknownName("source", source, list(bindings))
+        raise unknown("source", source, bindings, if_none="declare it in site.toml: [sources.NAME]")
     meaning = build_meaning(
         bindings[source],
         in_force,
@@ -59,7 +60,7 @@ def quarantine(
     *,
     source: SourceOption = "",
     reason: ReasonOption = "",
-    since: Annotated[str, Parameter(help="Only what is held since this time (ISO 8601).")] = "",
+    since: Annotated[str, Parameter(help="Only what is held since this time, or 2h ago: 2h.")] = "",
     site: SiteOption = None,
     json: Annotated[bool, Parameter(help="As JSON.")] = False,
 ) -> None:
@@ -68,7 +69,7 @@ def quarantine(
     from rapport.mediation.holding.held import HeldBack, Wanted
     from rapport.mediation.holding.held_groups import held_groups
 
-    wanted = Wanted(source=source, reason=reason, since_ms=parse_time(since) if since else 0)
+    wanted = Wanted(source=source, reason=reason, since_ms=moment(since) or 0)
 
     async def groups(channels: ReadOnlyChannels) -> list[HeldGroup]:
         held_back = HeldBack(channels)
@@ -103,8 +104,8 @@ def release(
 def again(
     *,
     source: Annotated[str, Parameter(help="The source that was wrongly understood.")],
-    since: Annotated[str, Parameter(help="Received at this time or later (ISO 8601).")] = "",
-    until: Annotated[str, Parameter(help="Received before this time (ISO 8601).")] = "",
+    since: Annotated[str, Parameter(help="Received at this time or later, or 2h ago: 2h.")] = "",
+    until: Annotated[str, Parameter(help="Received before this time.")] = "",
     dry_run: DryRunOption = False,
     where: Where = HERE,
 ) -> None:
@@ -112,8 +113,8 @@ def again(
     asked = Asked(
         what="again",
         source=source,
-        since_ms=parse_time(since) if since else 0,
-        until_ms=parse_time(until) if until else 2**62,
+        since_ms=moment(since) or 0,
+        until_ms=said_moment(until) if until else 2**62,
     )
     _tell(carry_out(where, asked, dry_run=dry_run))
 

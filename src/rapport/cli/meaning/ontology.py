@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from rapport.cli.files import cannot_read, cannot_write
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr, write_bytes, write_json, write_table
 from rapport.core.errors import InvalidInput, Problem
@@ -104,8 +105,7 @@ def import_ontology(file: Path, *, out: OutOption = None) -> None:
     try:
         raw = file.read_bytes()
     except OSError as error:
-        message = f"cannot read {file}: {error.strerror}"
-        raise InvalidInput(message, code="cli.no_file") from None
+        raise cannot_read(file, error) from None
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"<?xml", b"<rdf:", b"<!DOCTYPE", b"<!--")):
         graph = read_rdfxml(raw)
     else:
@@ -155,5 +155,4 @@ def _write(raw: bytes, out: Path | None) -> None:
     try:
         out.write_bytes(raw)
     except OSError as error:
-        message = f"cannot write {out}: {error.strerror}"
-        raise InvalidInput(message, code="cli.no_file") from None
+        raise cannot_write(out, error) from None

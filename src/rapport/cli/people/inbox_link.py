@@ -25,7 +25,11 @@ def inbox_link(
     answers as that person: give it to nobody else. The node has to run.
     """
     if not 1 <= days <= _LONGEST_DAYS:
-        raise InvalidInput(f"--days is from 1 to {_LONGEST_DAYS}", code="cli.wrong_use")
+        raise InvalidInput(
+            f"--days is from 1 to {_LONGEST_DAYS}",
+            code="cli.wrong_use",
+            hint="leave it out for 30; a new link can be made at any time",
+        )
     remote = where.remote()
     made = remote.post(f"/peers/{in_path(name)}/inbox-link?days={days}", b"")
     if json:

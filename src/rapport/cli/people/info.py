@@ -9,9 +9,9 @@ from urllib.parse import quote
 import msgspec
 from cyclopts import App, Parameter
 
+from rapport.cli.files import cannot_read
 from rapport.cli.terminal import stderr, write_json, write_table
 from rapport.cli.where import HERE, Where
-from rapport.core.errors import InvalidInput
 
 app = App(name="info", help="What types of messages mean on a running node; change it.")
 
@@ -65,7 +65,7 @@ def set_info(
     try:
         body = file.read_bytes()
     except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error}", code="cli.no_file") from None
+        raise cannot_read(file, error) from None
     remote = where.remote()
     write_json(remote.put(_path(type, subtype), body))
 

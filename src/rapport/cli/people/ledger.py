@@ -5,7 +5,6 @@ Reads the log beside a running node or without one; with `--url` it asks another
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
@@ -13,19 +12,17 @@ from urllib.parse import quote, urlencode
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.moments import moment
 from rapport.cli.remote import Remote
 from rapport.cli.terminal import stderr, visible, write_bytes, write_json
 from rapport.cli.where import HERE, Where
-from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.core.times import parse_duration, parse_time
-from rapport.kernel.clock import SystemClock
+from rapport.core.errors import InvalidInput, StoreUnavailable, nearest_names
 
 if TYPE_CHECKING:
     from rapport.channel.backends.readonly import ReadOnlyChannels
     from rapport.communication.history.ledger import Ledger, LedgerRow, Question
 
 _MOST = 100_000
-_DURATION = re.compile(r"\s*\d+(\.\d+)?\s*[a-z]+\s*\Z")
 
 
 def ledger(
@@ -48,25 +45,30 @@ def ledger(
     from rapport.communication.history.message import known_state
 
     if not 1 <= limit <= _MOST:
-        raise InvalidInput(f"--limit lies between 1 and {_MOST}", code="cli.wrong_use")
-    if (json and csv) or (follow and (csv or message)):
         raise InvalidInput(
-            "--json, --csv, --follow: these do not go together", code="cli.wrong_use"
+            f"--limit lies between 1 and {_MOST}",
+            code="cli.wrong_use",
+            hint="leave it out for 1000; --since and --person say which",
         )
+    _check_together(json=json, csv=csv, follow=follow, message=bool(message))
     asked = Question(
         message=message,
         peer=person,
         state=known_state(state),
         policy=policy,
         conversation=conversation,
-        since=_moment(since),
-        until=_moment(until),
+        since=moment(since) or 0,
+        until=moment(until) or 0,
         limit=limit,
     )
     directory = where.directory
     if where.url is not None:
         if follow:
-            raise InvalidInput("--follow reads the site's own log", code="cli.wrong_use")
+            raise InvalidInput(
+                "--follow reads the site's own log",
+                code="cli.wrong_use",
+                hint="leave out --url, or have all of it: rapport listen log --new --url URL",
+            )
         _show_remote(where.remote(), asked, json=json, csv=csv)
     elif message:
         _show_message(directory, message, json=json)
@@ -75,13 +77,18 @@ def ledger(
     return 0
 
 
-def _moment(text: str) -> int:
-    """A time, or how long ago."""
-    if not text:
-        return 0
-    if _DURATION.match(text):
-        return SystemClock().now_ms() - parse_duration(text)
-    return parse_time(text)
+def _check_together(*, json: bool, csv: bool, follow: bool, message: bool) -> None:
+    """Raises InvalidInput for options that do not go together, with those that do."""
+    if json and csv:
+        raise InvalidInput(
+            "--json and --csv do not go together", code="cli.wrong_use", hint="choose one of them"
+        )
+    if follow and (csv or message):
+        raise InvalidInput(
+            f"--follow and {'--csv' if csv else '--message'} do not go together",
+            code="cli.wrong_use",
+            hint="with --follow say --json, --person, --state or --policy",
+        )
 
 
 # --- the site's own log ---
@@ -113,6 +120,8 @@ def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, c
             page = await kept.find(asked)
             texts = {name: _text(kept, name) for name in {row.message for row in page.rows}}
             _write(page.rows, texts, more=bool(page.next), json=json and not follow, csv=csv)
+            if not page.rows and not follow:
+                stderr().print(_nothing_fits(directory, asked.peer), markup=False)
             if follow:
                 shown = {row.position for row in page.rows}
                 await _follow(channels, kept, asked, before, shown, as_json=json)
@@ -124,6 +133,15 @@ def _show_local(directory: Path, asked: Question, *, follow: bool, json: bool, c
     except KeyboardInterrupt:
         if not follow:
             raise
+
+
+def _nothing_fits(directory: Path, person: str) -> str:
+    """Why nothing is shown: often since the site knows the person by another name."""
+    from rapport.kernel.toml import TomlFile
+
+    known = TomlFile.load(directory / "site.toml").section("peers").values
+    near = nearest_names(person, known, limit=1) if person not in known else ()
+    return "nothing in the ledger fits" + (f"; did you mean --person {near[0]}?" if near else "")
 
 
 def _text(kept: Ledger, message: str) -> str:

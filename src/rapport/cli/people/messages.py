@@ -51,7 +51,11 @@ def messages(
     from rapport.communication.services.query_criteria import Criteria
 
     if not 1 <= limit <= _MOST:
-        raise InvalidInput(f"--limit lies between 1 and {_MOST}", code="cli.wrong_use")
+        raise InvalidInput(
+            f"--limit lies between 1 and {_MOST}",
+            code="cli.wrong_use",
+            hint="leave it out for 50; --since, --sender and --type say which",
+        )
     criteria = Criteria(
         id=id,
         type=type,

@@ -64,5 +64,9 @@ def read_password(name: str) -> str:
         return sys.stdin.readline().rstrip("\r\n")
     first = getpass.getpass(f"New password of {name}: ")
     if getpass.getpass("Again: ") != first:
-        raise InvalidInput("the two are not the same", code="password.not_repeated")
+        raise InvalidInput(
+            "the two are not the same",
+            code="password.not_repeated",
+            hint="nothing was changed; run it again and type the same twice",
+        )
     return first

@@ -22,7 +22,12 @@ _PAGE = 1_000
 def move(door: NodeDoor, collective: str, wanted: dict[str, list[str]]) -> Any:
     """Lets peers join and leave; gives how many did."""
     if not any(wanted.values()):
-        raise InvalidInput("name at least one peer", code="cli.wrong_use")
+        (way, *_) = wanted
+        raise InvalidInput(
+            "name at least one peer",
+            code="cli.wrong_use",
+            hint=f"rapport peers {way} {collective} PEER ...; rapport peers list shows all",
+        )
 
     async def local(node: Node) -> Any:
         joined = await node.people.join(collective, wanted.get("join", ()), by=BY)

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from rapport.cli.people.send_progress import Progress, is_over, outcome_of
 from rapport.cli.remote import Remote
+from rapport.cli.standard_input import STDIN, may_be_stdin, tell_typing
 from rapport.cli.terminal import stderr, write_json
 from rapport.cli.where import HERE, Where
 from rapport.core.errors import InvalidInput
@@ -32,7 +33,11 @@ _NS_PER_MS = 1_000_000
 
 
 def send(
-    text: Annotated[str, Parameter(name=["--text"], help="What it says; - for standard input.")],
+    text: Annotated[
+        str,
+        may_be_stdin(lambda: send),
+        Parameter(name=["--text"], help="What it says; - for standard input."),
+    ],
     *,
     to: Annotated[str, Parameter(help="peer:NAME, collective:NAME or component:NAME.")],
     type: Annotated[str, Parameter(help="What kind of message it is.")] = "NOTIFICATION",
@@ -63,14 +68,18 @@ def send(
         subtype=subtype,
         sender=Identifier.parse(sender),
         receiver=Identifier.parse(to),
-        content=sys.stdin.read() if text == "-" else text,
+        content=_typed() if text == STDIN else text,
         ttl=parse_duration(ttl) if ttl else 0,
         conversation=conversation,
         urgent=urgent,
     )
     wait_ms = parse_duration(wait) if wait else 0
     if least < 0 or (least and message.receiver and message.receiver.kind != "collective"):
-        raise InvalidInput("--least is of a collective, from 1 on", code="cli.wrong_use")
+        raise InvalidInput(
+            "--least is of a collective, from 1 on",
+            code="cli.wrong_use",
+            hint="--to collective:NAME --least 2, or leave it out",
+        )
     if not message.content.strip():
         raise InvalidInput("the message says nothing", code="message.empty", hint="--text ...")
     remote = where.remote()
@@ -87,6 +96,11 @@ def send(
         return 0
     shown = _wait(remote, name, wait_ms, quiet=json)
     return _tell(name, shown, wait_ms, json=json)
+
+
+def _typed() -> str:
+    tell_typing()
+    return sys.stdin.read()
 
 
 def _steps(then: list[str], answer_within: str) -> list[dict[str, Any]]:

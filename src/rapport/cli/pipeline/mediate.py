@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from rapport.cli.names import unknown
 from rapport.cli.pipeline.lake import JsonOption, MasterOption, lake_directory, spark_for
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stdout, write_json, write_table
@@ -65,7 +66,7 @@ def mediate(
 
 def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Path]], list[str]]:
     """Files by source, or names of sources; raises InvalidInput for a mixture or an unknown one."""
-    from rapport.core.errors import InvalidInput, UnknownName
+    from rapport.core.errors import InvalidInput
     from rapport.policy.recorded.files import READERS
 
     files: dict[str, list[Path]] = {}
@@ -73,7 +74,13 @@ def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Pa
     for each in what:
         name, equals, rest = each.partition("=")
         if name not in meanings.bindings:
-            raise UnknownName("source", name, list(meanings.bindings), code="source.unbound")
+            raise unknown(
+                "source",
+                name,
+                meanings.bindings,
+                if_none="declare it in site.toml: [sources.NAME]",
+                code="source.unbound",
+            )
         if not equals:
             names.append(name)
             continue
@@ -83,7 +90,11 @@ def _asked(meanings: Meanings, what: tuple[str, ...]) -> tuple[dict[str, list[Pa
             one for one in found if not path.is_dir() or one.suffix in READERS
         )
         if not files[name] or not path.exists():
-            raise InvalidInput(f"there are no recorded files at {path}", code="cli.no_file")
+            raise InvalidInput(
+                f"there are no recorded files at {path}",
+                code="cli.no_file",
+                hint=f"{name}=FILE or {name}=FOLDER, files that end in {', '.join(READERS)}",
+            )
     if files and names:
         raise InvalidInput(
             "files and sources of the lake cannot be mixed",

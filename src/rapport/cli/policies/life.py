@@ -14,6 +14,7 @@ from urllib.parse import quote
 from cyclopts import App, Parameter
 
 from rapport.cli.door import NodeDoor
+from rapport.cli.files import cannot_read
 from rapport.cli.policies.told import (
     HEADS,
     line_of,
@@ -262,5 +263,4 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InvalidInput(f"cannot read {file}: {reason}", code="cli.no_file") from None
+        raise cannot_read(file, error) from None

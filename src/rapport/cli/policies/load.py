@@ -40,7 +40,11 @@ def load(
 ) -> int:
     """Show the load of the last minute, or follow one value of it until Ctrl-C."""
     if count is not None and count < 1:
-        raise InvalidInput(f"cannot wait for {count} reports", code="cli.wrong_use")
+        raise InvalidInput(
+            f"cannot wait for {count} reports",
+            code="cli.wrong_use",
+            hint="--count is 1 or more; without it, reports are printed until Ctrl-C",
+        )
     if node:
         token = read_token(where.token_file)
         remotes = {address: Remote(address, token) for address in node}

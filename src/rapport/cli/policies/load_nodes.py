@@ -30,7 +30,9 @@ class Nodes:
     def __init__(self, remotes: dict[str, Remote], how: How, imprecision: float) -> None:
         if len(remotes) < 2:
             raise InvalidInput(
-                "several nodes are at least two different ones", code="cli.wrong_use"
+                "several nodes are at least two different ones",
+                code="cli.wrong_use",
+                hint="--node URL --node URL; for one node say --url URL instead",
             )
         self._remotes, self._how = remotes, how
         self._whole = Combined(how, imprecision)
@@ -111,4 +113,8 @@ class Nodes:
 
 
 def _gone(name: str) -> RapportError:
-    return Unavailable(f"the node at {name} closed its doors", code="node.unreachable")
+    return Unavailable(
+        f"the node at {name} closed its doors",
+        code="node.unreachable",
+        hint="when it is up again (rapport up), run this again",
+    )

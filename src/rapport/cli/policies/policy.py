@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from rapport.cli.files import cannot_write
 from rapport.cli.policies.life import add_to
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import write_bytes
-from rapport.core.errors import InvalidInput
 
 Stage = Literal["parsed", "terms", "ecnf", "tree", "plan", "json", "partitions"]
 
@@ -41,7 +41,7 @@ def show(
     try:
         out.write_bytes(raw)
     except OSError as error:
-        raise InvalidInput(f"cannot write {out}: {error.strerror}", code="cli.no_file") from None
+        raise cannot_write(out, error) from None
 
 
 @app.command

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rapport.cli.names import NO_POLICIES, unknown
 from rapport.cli.terminal import stderr, write_json, write_table
-from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.errors import InvalidInput
 from rapport.policy.linting.similar import features, most_alike
 from rapport.policy.plan import Plan
 from rapport.site.site import load_site
@@ -16,11 +17,15 @@ _SHOWN = 6
 def show_similar(name: str, site: Path, *, limit: int, as_json: bool) -> None:
     """Prints them with what they have in common; raises UnknownName."""
     if limit < 1:
-        raise InvalidInput(f"cannot list {limit} policies", code="cli.wrong_use")
+        raise InvalidInput(
+            f"cannot list {limit} policies",
+            code="cli.wrong_use",
+            hint="--limit is 1 or more; leave it out for 10",
+        )
     loaded = load_site(site, refusing_policies=False)
     plans = {each: compiled.plan for each, compiled in loaded.policies.items()}
     if name not in plans:
-        raise UnknownName("policy", name, list(plans), code="policy.unknown")
+        raise unknown("policy", name, plans, if_none=NO_POLICIES, code="policy.unknown")
     found = most_alike(name, plans, limit=limit)
     if as_json:
         write_json([{"policy": one.policy, "score": round(one.score, 3)} for one in found])

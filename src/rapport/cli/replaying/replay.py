@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from cyclopts import Parameter
 
+from rapport.cli.files import cannot_write
+from rapport.cli.moments import moment
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr, stdout, write_bytes
-from rapport.core.errors import InvalidInput, Problem, Unsupported
-from rapport.core.times import parse_duration, parse_time
+from rapport.core.errors import Problem, Unsupported
+from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -73,8 +75,8 @@ def replay(
     over = Over(
         events=tuple(events or ()),
         from_log=from_log,
-        since=None if since is None else parse_time(since),
-        until=None if until is None else parse_time(until),
+        since=moment(since),
+        until=moment(until),
         strict=strict,
         engine=engine,
         lateness_ms=None if lateness is None else parse_duration(lateness),
@@ -136,7 +138,7 @@ def _write(lines: bytes, out: Path | None) -> None:
     try:
         out.write_bytes(lines)
     except OSError as error:
-        raise InvalidInput(f"cannot write {out}: {error.strerror}", code="cli.no_file") from None
+        raise cannot_write(out, error) from None
 
 
 def _tell_problems(result: ReplayResult) -> None:

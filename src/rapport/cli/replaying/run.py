@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from rapport.cli.names import NO_POLICIES, unknown
 from rapport.cli.terminal import stderr
 from rapport.core.detection import Cause
-from rapport.core.errors import InvalidInput, SiteError, UnknownName
+from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.policy.explaining.reach import needs_last_values
@@ -121,14 +122,13 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> Chosen:
     """All that the site was loaded with, or the one that a changed file is to stand in for."""
     if not site.policies:
-        raise InvalidInput("the site has no policies", code="replay.no_policies")
+        raise InvalidInput("the site has no policies", code="replay.no_policies", hint=NO_POLICIES)
     if changed is None:
         return Chosen(site=site, plans=[one.plan for one in site.policies.values()])
     name = names[0] if len(names) == 1 else changed.stem
     if name not in site.policies:
-        error = UnknownName("policy", name, list(site.policies), code="policy.unknown")
-        error.hint = error.hint or f"say which it stands in for: --policy NAME --changed {changed}"
-        raise error
+        which = f"say which it stands in for: --policy NAME --changed {changed}"
+        raise unknown("policy", name, site.policies, if_none=which, code="policy.unknown")
     plan = _compiled(site, PolicyFile(name, changed, str(changed)))
     return Chosen(site=site, plans=[site.policies[name].plan], changed=beside(plan), file=changed)
 
