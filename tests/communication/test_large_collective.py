@@ -277,16 +277,7 @@ def test_every_outcome_touches_one_member_and_the_last_one_closes_it(tmp_path):
         await engine.open()
         await send(channels)
         await engine.settle()
-        outcomes = [
-            OutcomeData(
-                message="m1",
-                peer=f"p{number:07d}",
-                address=f"inbox:p{number:07d}",
-                attempt=1,
-                state="handed",
-            )
-            for number in range(2_500)
-        ]
+        outcomes = handed(range(2_500))
         await engine.take_outcomes(outcomes[:-1])
         assert "closed" not in await told_of(channels)
         await engine.take_outcomes(outcomes[-2:])

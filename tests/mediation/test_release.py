@@ -301,8 +301,12 @@ def test_mediating_again_keeps_to_the_time_asked_for(play: Any) -> None:
         assert (done.corrected, done.unchanged) == (2, 0)
         corrected = [event.headers.get(CORRECTS) for event in await site.events("events")]
         assert corrected[4:] == ["e2", "e3"]
-        with pytest.raises(UnknownName):
+        with pytest.raises(UnknownName) as unknown:
             await site.releasing.ask(Asked(what="again", source="sensors"))
+        assert unknown.value.nearest == ("sensor",)
+        with pytest.raises(UnknownName) as unknown:
+            await site.releasing.ask(Asked(what="again", source="policies"))
+        assert unknown.value.hint == "known: sensor", "other channels are no sources"
 
     play(scenario)
 

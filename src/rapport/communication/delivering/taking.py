@@ -7,7 +7,7 @@ after each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -335,14 +335,8 @@ class Taking:
         chore = self._chores.first()
         if chore is None:
             return
-        mark = self._mark()
-        try:
-            self._cases.work_on(chore, self._clock.now_ms())
-            self.transaction.check(mark[0])
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._roll_back(mark)
+        error = self._attempt(lambda: self._cases.work_on(chore, self._clock.now_ms()))
+        if error is not None:
             _log.error("chore given up", case=chore.case, kind=chore.kind, error=repr(error))
             self._give_up(chore, why(error))
 
@@ -350,16 +344,25 @@ class Taking:
         """Says what it means for the message that a chore cannot be done; one of which not even
         that can be written down rests.
         """
+        error = self._attempt(lambda: self._cases.give_up(chore, reason, self._clock.now_ms()))
+        if error is not None:
+            _log.error("chore rests", case=chore.case, kind=chore.kind, error=repr(error))
+            self._chores.rest(chore)
+
+    def _attempt(self, work: Callable[[], None]) -> Exception | None:
+        """Does work; returns what went wrong, and then nothing of it stands. A store that is not
+        there is no fault of this work: raises Unavailable.
+        """
         mark = self._mark()
         try:
-            self._cases.give_up(chore, reason, self._clock.now_ms())
+            work()
             self.transaction.check(mark[0])
         except Unavailable:
             raise
         except Exception as error:
             self._roll_back(mark)
-            _log.error("chore rests", case=chore.case, kind=chore.kind, error=repr(error))
-            self._chores.rest(chore)
+            return error
+        return None
 
     def next_due_ms(self) -> int:
         """When the first is due, or earlier; 0 = nothing is."""
@@ -393,14 +396,9 @@ class Taking:
 
     def _pass_time(self, key: str) -> None:
         """A case that cannot be handled is looked at again later; the others go on."""
-        mark = self._mark()
-        try:
-            self._cases.pass_time(*split_key(key), self._clock.now_ms())
-            self.transaction.check(mark[0])
-        except Unavailable:
-            raise
-        except Exception as error:
-            self._roll_back(mark)
+        now_ms = self._clock.now_ms()
+        error = self._attempt(lambda: self._cases.pass_time(*split_key(key), now_ms))
+        if error is not None:
             self._look_again(key, error)
 
     def _look_again(self, key: str, error: Exception) -> None:

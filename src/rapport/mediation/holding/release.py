@@ -134,7 +134,8 @@ class Releasing:
                 )
             raw = RAW_PREFIX + asked.source
             if raw not in self._channels.names():
-                known = [name.removeprefix(RAW_PREFIX) for name in self._channels.names()]
+                raws = [name for name in self._channels.names() if name.startswith(RAW_PREFIX)]
+                known = [name.removeprefix(RAW_PREFIX) for name in raws]
                 raise UnknownName("source that was heard", asked.source, known)
             if self._meaning(asked.source).knows_only_now:
                 raise Unsupported(

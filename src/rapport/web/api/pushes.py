@@ -31,8 +31,9 @@ async def cancel_push(
     request: Request[Any, Any, Any], session: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Ends a push subscription; 404 when the caller has none of that name."""
-    if not any(one.push.session == session for one in _visible(request, node)):
-        raise UnknownName("push subscription", session)
+    sessions = [one.push.session for one in _visible(request, node)]
+    if session not in sessions:
+        raise UnknownName("push subscription", session, sessions)
     await node.pushing.cancel(session)
     return Response(msgspec.json.encode({"cancelled": session}), media_type="application/json")
 
