@@ -29,21 +29,21 @@ _SUBSCRIBERS = 100
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """All measurements against one fresh node; about 15 s when quick, a minute otherwise."""
+    """All measurements against one fresh node; some seconds when quick, a minute otherwise."""
     with fresh_node() as address:
         results = uvloop.run(_measure(address, quick))
     return {"name": "doors", "results": results}
 
 
 async def _measure(address: Address, quick: bool) -> list[Result]:
-    scale = 1 if quick else 4
+    scale = 1 if quick else 20
     await post_all(address, _posts("warm", 500, 1), connections=8)
     return [
-        await _singles(address, 8_000 * scale),
-        await _batches(address, 80_000 * scale),
-        await _fan_out(address, 10_000 * scale, _BATCH, "requests of 100"),
-        await _fan_out(address, 2_000 * scale, 1, "one request each, 16 connections"),
-        await _latency(address, 300 * scale),
+        await _singles(address, 1_600 * scale),
+        await _batches(address, 16_000 * scale),
+        await _fan_out(address, 2_000 * scale, _BATCH, "requests of 100"),
+        await _fan_out(address, 400 * scale, 1, "one request each, 16 connections"),
+        await _latency(address, 60 * scale),
     ]
 
 

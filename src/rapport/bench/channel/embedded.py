@@ -37,7 +37,7 @@ Measure = Callable[[LoggedChannels, bool], Awaitable[list[Result]]]
 
 
 def run(quick: bool, full: bool = False) -> dict[str, Any]:
-    """All measurements in fresh directories; about 10 s when quick, 40 s otherwise, some minutes
+    """All measurements in fresh directories; some seconds when quick, 40 s otherwise, some minutes
     when full: then the log grows to 1e7 events.
     """
     results: list[Result] = []
@@ -48,7 +48,7 @@ def run(quick: bool, full: bool = False) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="rapport-bench-") as directory:
             results += uvloop.run(_on_fresh_channels(Path(directory), measure, quick))
     with tempfile.TemporaryDirectory(prefix="rapport-bench-") as directory:
-        results += uvloop.run(_reopening(Path(directory), 200_000 if quick else 1_000_000))
+        results += uvloop.run(_reopening(Path(directory), 40_000 if quick else 1_000_000))
     return {"name": "embedded", "results": results}
 
 
@@ -77,7 +77,7 @@ async def _on_fresh_channels(directory: Path, measure: Measure, quick: bool) -> 
 
 async def _publish_batches(channels: LoggedChannels, quick: bool) -> list[Result]:
     """One publisher, batches of 1,000, one after the other; then everything is read."""
-    count = 100_000 if quick else 500_000
+    count = 20_000 if quick else 500_000
     events = make_events(count)
     channel = channels.channel("bench")
     seconds = await _timed(lambda: _append_in_batches(channel, events))
@@ -109,7 +109,7 @@ async def _publish_batches(channels: LoggedChannels, quick: bool) -> list[Result
 
 async def _publish_singly(channels: LoggedChannels, quick: bool) -> list[Result]:
     """One publisher, one event per append, the next after the last was synced."""
-    events = make_events(1_000 if quick else 5_000)
+    events = make_events(200 if quick else 5_000)
     channel = channels.channel("bench")
     await channel.append(make_events(1, prefix="warm"))
 
@@ -130,7 +130,7 @@ async def _publish_singly(channels: LoggedChannels, quick: bool) -> list[Result]
 
 async def _publish_together(channels: LoggedChannels, quick: bool) -> list[Result]:
     """64 publishers at once, one event per append each; syncs are shared."""
-    events = make_events(10_000 if quick else 100_000)
+    events = make_events(2_000 if quick else 100_000)
     channel = channels.channel("bench")
 
     async def publish(number: int) -> None:
@@ -156,7 +156,7 @@ async def _latency(channels: LoggedChannels, quick: bool) -> list[Result]:
     waiting reader.
     """
     channel = channels.channel("bench")
-    events = make_events(500 if quick else 2_500)
+    events = make_events(100 if quick else 2_500)
     await channel.append(make_events(1, prefix="warm"))
     sent: dict[str, int] = {}
     acknowledged: list[float] = []
@@ -196,7 +196,7 @@ async def _growth(channels: LoggedChannels, quick: bool, *, full: bool) -> list[
     """The same work on a log of 1e5, 1e6 and 1e7 events (1e7 only when full): nothing may depend on
     its length.
     """
-    sizes = [20_000, 200_000] if quick else [100_000, 1_000_000, *([10_000_000] if full else ())]
+    sizes = [4_000, 40_000] if quick else [100_000, 1_000_000, *([10_000_000] if full else ())]
     channel = channels.channel("bench")
     results, means, filled = [], [], 0
     for size in sizes:

@@ -22,7 +22,7 @@ from rapport.bench.results import Result, rate
 
 def run(quick: bool) -> dict[str, Any]:
     """All measurements; progress goes to stderr."""
-    events = 100_000 if quick else 1_000_000
+    events = 40_000 if quick else 1_000_000
     scene = Scene(Building(PEOPLE, ROOMS, SEED), walk(PEOPLE, ROOMS, events, SEED))
     say(f"{events:,} events, seed {SEED}, digest {scene.work.digest}")
     results = [

@@ -163,7 +163,7 @@ def rooms(scene: Scene, quick: bool) -> list[Result]:
 
 def memory(scene: Scene, quick: bool) -> list[Result]:
     """What a runner with 100 policies holds after the stream, and after ten times as much."""
-    short = 5_000 if quick else 50_000
+    short = 4_000 if quick else 50_000
     held = [_held(scene, short), _held(scene, 10 * short)]
     say(f"memory: {held[0]:,} and {held[1]:,} bytes")
     return [
