@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rapport.cli.hints import hinted
 from rapport.cli.main import run
+from rapport.core.errors import Problem
 
 Read = pytest.CaptureFixture[str]
 
@@ -208,3 +211,9 @@ def test_who_has_to_type_is_told(site: Path, capsys: Read, monkeypatch: pytest.M
     monkeypatch.setattr("sys.stdin", _Typed(io.BytesIO(b"no json\n")))
     assert run(["publish", "--channel", "lab", "--site", "mine"]) == 2
     assert capsys.readouterr().err.startswith("reading what you type; end it with Ctrl-D\n")
+
+
+def test_a_file_that_the_site_names_is_not_taken_for_the_site() -> None:
+    missing = Problem(file="meanings/a.toml", code="site.unreadable", message="cannot read it")
+    assert hinted(missing) == missing
+    assert "--site" in hinted(msgspec.structs.replace(missing, file="site.toml")).hint

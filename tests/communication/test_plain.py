@@ -240,15 +240,20 @@ async def put_in(channels, sent, proof="application", source="test"):
     await channels.channel("input").append([event])
 
 
-def reply_of(name):
-    return Message(
+async def check_case_hears_the_answer(engine, channels):
+    assert channels.records.get("communication.messages", "m1") is not None
+    reply = Message(
         type="TASK",
         subtype="REPLY",
-        sender=Identifier("peer", name),
+        sender=Identifier("peer", "ana"),
         id="r1",
         refers_to="m1",
         content="yes",
     )
+    await put_in(channels, reply, "session")
+    await engine.settle()
+    kept = channels.records.get("communication.members", "m1\x1fana")
+    assert msgspec.msgpack.decode(kept)["answered"]
 
 
 def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
@@ -266,11 +271,7 @@ def test_a_message_whose_transaction_failed_is_not_remembered_as_plain():
                 await engine.settle()
         people["ana"] = msgspec.structs.replace(PEERS["two"], name="ana")
         await engine.settle()
-        assert channels.records.get("communication.messages", "m1") is not None
-        await put_in(channels, reply_of("ana"), "session")
-        await engine.settle()
-        kept = channels.records.get("communication.members", "m1\x1fana")
-        assert msgspec.msgpack.decode(kept)["answered"]
+        await check_case_hears_the_answer(engine, channels)
         assert engine.is_decided("m1", "ana"), "what still waits for her is not sent"
 
     asyncio.run(scenario())
@@ -285,11 +286,7 @@ def test_a_plain_message_whose_id_comes_again_with_a_case_leaves_the_answer_to_t
         people["ana"] = msgspec.structs.replace(PEERS["two"], name="ana")
         await put_in(channels, message(1, Identifier("peer", "ana")), source="another")
         await engine.settle()
-        assert channels.records.get("communication.messages", "m1") is not None
-        await put_in(channels, reply_of("ana"), "session")
-        await engine.settle()
-        kept = channels.records.get("communication.members", "m1\x1fana")
-        assert msgspec.msgpack.decode(kept)["answered"]
+        await check_case_hears_the_answer(engine, channels)
 
     asyncio.run(scenario())
 

@@ -32,7 +32,7 @@ def hinted(problem: Problem, listing: str = "") -> Problem:
     """The problem with a hint, as far as one can be given; `listing` is the command that shows what
     names there are where it arose.
     """
-    if problem.code == _NO_SITE:
+    if problem.code == _NO_SITE and problem.file == _SITE_FILE:  # and not one that the site names
         return msgspec.structs.replace(problem, hint=_site_hint())
     if problem.code == _NO_TOKEN:  # its own hint is for who speaks HTTP
         return msgspec.structs.replace(problem, hint=_TOKEN_HINT)
