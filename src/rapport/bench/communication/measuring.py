@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from rapport.bench.communication.cell import BATCH, IN_FLIGHT, mean, run_cell
+from rapport.bench.communication.cell import BATCH, IN_FLIGHT, Cell, mean, run_cell
 from rapport.bench.communication.collective import in_a_process_of_its_own
 from rapport.bench.communication.peers import NATS, REDIS, nats_rate, redis_rate
 from rapport.bench.communication.plot import Grid, grid_lines, grid_plot
 from rapport.bench.communication.rules import FEW, engine_us
 from rapport.bench.communication.side_by_side import side_by_side
 from rapport.bench.communication.stages import stages
+from rapport.bench.processors import held_on
 from rapport.bench.results import Result, absent, limit, rate
 
 WORKERS, PEERS = (1, 5, 10, 20, 50, 100), (1, 10, 100, 1_000)
@@ -56,24 +58,32 @@ def run(quick: bool, full: bool = False, plot: Path | None = None) -> dict[str, 
 
 
 def _measure_grid(quick: bool, full: bool) -> Grid:
+    """The mean of each cell's runs. Cells take turns, so that hours in which the machine is slow
+    are not the fault of some of them.
+    """
     workers, peers = ((1, 10), (1, 100)) if quick else (WORKERS, PEERS)
     messages = 2_000 if quick else 1_000_000 if full else 100_000
-    grid: dict[tuple[int, int], float] = {}
+    cells: dict[tuple[int, int], list[Cell]] = {place: [] for place in product(workers, peers)}
+    rounds = 3 if full else 1
     _say("warming up …")
-    uvloop.run(run_cell(1, 10, 2_000))
-    for row in workers:
-        for column in peers:
-            cells = [uvloop.run(run_cell(row, column, messages)) for _ in range(3 if full else 1)]
-            grid[row, column] = mean(cells)
-            _say(
-                f"{row} workers, {column} peers: {grid[row, column]:,.0f} handled/s, "
-                f"{cells[-1].processor_us:.1f} µs of processor each"
-            )
-    return grid
+    with held_on(0):
+        uvloop.run(run_cell(1, 10, 2_000))
+        for number, place in product(range(1, rounds + 1), cells):
+            cell = uvloop.run(run_cell(*place, messages))
+            cells[place].append(cell)
+            _say(_cell_line(cell, f"round {number} of {rounds}, " if full else ""))
+    return {place: mean(runs) for place, runs in cells.items()}
+
+
+def _cell_line(cell: Cell, which: str) -> str:
+    return (
+        f"{which}{cell.workers} workers, {cell.peers} peers: {cell.handled_per_second:,.0f} "
+        f"handled/s, {cell.processor_us:.1f} µs of processor each"
+    )
 
 
 def _grid_results(grid: Grid) -> list[Result]:
-    how = f"sends of up to {BATCH}, {IN_FLIGHT:,} messages on their way"
+    how = f"sends of up to {BATCH}, {IN_FLIGHT:,} messages on their way, on one processor"
     results = [
         rate(f"handled, {row} workers x {column} peers, {how}", value, "messages/s")
         for (row, column), value in grid.items()
@@ -111,15 +121,16 @@ def _nodes(quick: bool) -> list[Result]:
     _say("nodes side by side …")
     messages = 1_000 if quick else 100_000
     workers, peers = 10, 100
-    rates = {nodes: side_by_side(nodes, workers, peers, messages) for nodes in (1, 2)}
     where = f"{workers} workers x {peers} peers each, a log each"
-    return [
-        *(
-            rate(f"handled, {nodes} nodes side by side, {where}", handled, "messages/s")
-            for nodes, handled in rates.items()
-        ),
-        rate("two nodes / one", rates[2] / rates[1], "times"),
-    ]
+    results: list[Result] = []
+    for held, how in ((False, ""), (True, ", each held on a processor of its own")):
+        one, two = (side_by_side(nodes, workers, peers, messages, held=held) for nodes in (1, 2))
+        results += [
+            rate(f"handled, 1 node, {where}{how}", one, "messages/s"),
+            rate(f"handled, 2 nodes side by side, {where}{how}", two, "messages/s"),
+            rate(f"two nodes / one{how}", two / one, "times"),
+        ]
+    return results
 
 
 def _stages(quick: bool) -> list[Result]:
@@ -171,7 +182,8 @@ def _brokers(quick: bool, grid: Grid) -> list[Result]:
     """Brokers with the same messages, and ourselves with as many in the same minute."""
     _say("brokers …")
     messages = 1_000 if quick else 20_000
-    ours = uvloop.run(run_cell(1, max(peers for _, peers in grid), messages)).handled_per_second
+    with held_on(0):
+        ours = uvloop.run(run_cell(1, max(peers for _, peers in grid), messages)).handled_per_second
     shape = "publish, consume, reply, consume"
     results = [rate(f"ours, {shape}, {messages:,} messages", ours, "messages/s")]
     for name, found in ((NATS, nats_rate(messages)), (REDIS, redis_rate(messages))):
