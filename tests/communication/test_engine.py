@@ -146,6 +146,30 @@ def test_an_answer_that_came_in_time_counts_even_when_it_is_read_after_the_deadl
     asyncio.run(scenario())
 
 
+def test_an_answer_in_time_counts_where_a_channel_is_read_in_small_portions(room):
+    """Fewer events than were asked for are not all there are."""
+
+    async def scenario():
+        await room.start()
+        await room.detect()
+        await room.settle()
+        (message,) = (await room.ledger()).messages()
+        room.clock.set_ms(room.clock.now_ms() + 55_000)
+        await room.channels.channel("control").append(
+            [forged_answer(message.message, peer) for peer in ("ben", "lea")]
+        )
+        await room.answer(message.message, "ana")
+        room.clock.set_ms(room.clock.now_ms() + 15_000)
+        control = room.channels.channel("control")
+        read_after = control.read_after
+        control.read_after = lambda position, limit: read_after(position, limit=1)
+        await room.restart()
+        await room.settle()
+        assert not (await room.ledger()).rows(peer="lea")
+
+    asyncio.run(scenario())
+
+
 def test_a_message_that_may_wait_is_held_in_quiet_hours_and_sent_once_in_the_morning(new_room):
     async def scenario():
         room = new_room(now_ms=parse_time("2026-03-28T22:00:00Z"))  # the clock goes forward

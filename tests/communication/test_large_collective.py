@@ -11,6 +11,7 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.memory import open_memory
 from rapport.channel.logged.decoded import DecodedBlocks
+from rapport.channel.stretches import pages_of
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.delivering.chores import SLICE
 from rapport.communication.delivering.tracking import NextReceiver
@@ -230,7 +231,8 @@ def test_an_answer_that_came_in_time_counts_behind_long_messages():
         await engine.settle()
         results = [
             data.get("result", "")
-            for stored in await channels.channel("log").read_after(0, limit=5_000)
+            async for page in pages_of(channels.channel("log"), 0, limit=5_000)
+            for stored in page
             if stored.event.subject == "m1"
             and (data := stored.event.payload())
             and stored.event.type == "rapport.delivery.closed"

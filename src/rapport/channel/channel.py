@@ -34,7 +34,9 @@ class Channel(Protocol):
         """
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """Up to `limit` events after a position, in order; empty when there are none (yet)."""
+        """Up to `limit` events after a position, in order; empty when there are none (yet). Fewer
+        when there are no more, or when those have READ_BYTES of data together.
+        """
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """Returns True as soon as there is an event after `position`, False when the time-out

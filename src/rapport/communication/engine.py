@@ -244,8 +244,11 @@ class CommunicationEngine:
     async def _read(self, name: str) -> bool:
         now_ms, limit = self._clock.now_ms(), self._limits[name]
         position = self._taking.positions[name]
-        batch = await self._channels.channel(name).read_after(position, limit=limit)
-        is_all = len(batch) < limit
+        channel = self._channels.channel(name)
+        until = channel.last_position()
+        batch = await channel.read_after(position, limit=limit)
+        # Fewer than the limit need not be all: large ones are read in small portions.
+        is_all = not batch or batch[-1].position >= until
         if batch:
             hops = await self._hops(name, batch)
             await self._take_batch(name, batch, hops)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from rapport.channel.finding.causes import stage_of
+from rapport.channel.stretches import events_between
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
@@ -117,8 +118,8 @@ async def _held_counts(node: Node) -> list[HeldCount]:
 
 async def _newest(node: Node, name: str, count: int = _NEWEST) -> list[StoredEvent]:
     channel = node.channels.channel(name)
-    after = max(channel.last_position() - count, 0)
-    return list(reversed(await channel.read_after(after, limit=count)))
+    last = channel.last_position()
+    return list(reversed(await events_between(channel, max(last - count, 0) + 1, last)))
 
 
 async def _detections(node: Node) -> list[DetectionLine]:

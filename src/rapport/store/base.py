@@ -13,6 +13,11 @@ import msgspec
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
 
+READ_BYTES = 32 * 1024 * 1024
+"""A reading ends with the block that brings it to so many bytes: how many records fit into memory
+is not known to who asks for a number of them.
+"""
+
 
 class Block(msgspec.Struct, frozen=True, gc=False):
     """`count` records appended together: positions `first` .. `first + count - 1`; `body` is opaque
@@ -45,9 +50,9 @@ class LogStore(Protocol):
         """
 
     def read_after(self, log: str, position: int, *, max_records: int = 10_000) -> list[Block]:
-        """Whole blocks holding records after `position`, in order, until `max_records` is reached
-        (at least one block if there is any). The first block may begin at or before `position`.
-        Cost does not depend on the length of the log. An unknown log is empty.
+        """Whole blocks holding records after `position`, in order, until `max_records` or
+        READ_BYTES are reached (at least one block if there is any). The first block may begin at or
+        before `position`. Cost does not depend on the length of the log. An unknown log is empty.
         """
 
     def last_position(self, log: str) -> int:

@@ -7,7 +7,7 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.store.base import Block, Change, LogPiece, Put, check_places
+from rapport.store.base import READ_BYTES, Block, Change, LogPiece, Put, check_places
 from rapport.store.guarding import Guard, check_guards
 from rapport.store.records import check_changes
 
@@ -47,12 +47,13 @@ class MemoryLogStore:
             blocks = self._blocks.get(log, [])
             start = bisect_right(blocks, position, key=lambda block: block.last)
             found: list[Block] = []
-            wanted = max_records
+            wanted, room = max_records, READ_BYTES
             for number in range(start, len(blocks)):
-                if wanted <= 0:
+                if wanted <= 0 or room <= 0:
                     break
                 found.append(blocks[number])
                 wanted -= blocks[number].count
+                room -= len(blocks[number].body)
         return found
 
     def last_position(self, log: str) -> int:

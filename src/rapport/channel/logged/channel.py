@@ -26,7 +26,7 @@ from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block, Overtaken
+from rapport.store.base import READ_BYTES, Block, Overtaken
 
 _log = get_logger(__name__)
 
@@ -295,15 +295,17 @@ class LoggedChannel:
     def _from_log(self, position: int, limit: int) -> list[StoredEvent]:
         last = max(self._last, self._known)
         found: list[StoredEvent] = []
-        place = position
-        while len(found) < limit and place < last:
+        place, size = position, 0
+        while len(found) < limit and size < READ_BYTES // 2 and place < last:
             blocks = self._parts.log.read_after(self.name, place, max_records=limit - len(found))
             if not blocks:
                 break
             for block in blocks:
                 decoded = self._decode(block)
                 if decoded is not None:
-                    found += decoded.after(position, limit - len(found))
+                    part = decoded.after(position, limit - len(found))
+                    found += part
+                    size += sum([len(stored.event.data) for stored in part])
             place = blocks[-1].last
         if not found:
             self._unreadable = (position, last)

@@ -34,7 +34,10 @@ def split_at(log: LogStore, name: str, pieces: list[LogPiece], cutoff_ms: int) -
 def _cut(log: LogStore, name: str, piece: LogPiece, cutoff_ms: int) -> list[LogPiece]:
     position, newest, size = piece.first - 1, piece.oldest, 0
     while position < piece.last:
-        for block in log.read_after(name, position, max_records=_CUT_RECORDS):
+        blocks = log.read_after(name, position, max_records=_CUT_RECORDS)
+        if not blocks:
+            break  # what is left of it cannot be read
+        for block in blocks:
             if block.received >= cutoff_ms or block.last > piece.last:
                 if position < piece.first:
                     return [piece]

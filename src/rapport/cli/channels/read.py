@@ -38,6 +38,7 @@ def read(
     if channel is not None and explain_query:
         stdout().print(_plan(site_directory(site), channel, explain_query), soft_wrap=True)
         return
+    from rapport.channel.stretches import pages_of
     from rapport.cli.local import as_delivered, read_channels
     from rapport.core.codec import to_cloudevent
 
@@ -52,7 +53,11 @@ def read(
                 channels.names(),
                 if_none="nothing was published yet: rapport publish --channel NAME",
             )
-        stored = await channels.channel(str(channel)).read_after(after, limit=limit)
+        stored = [
+            one
+            async for page in pages_of(channels.channel(str(channel)), after, limit=limit)
+            for one in page
+        ]
         found = as_delivered(directory, channels, str(channel), stored)
         if not interpretation:
             return found

@@ -27,7 +27,7 @@ from rapport.communication.sharing.events import (
 from rapport.communication.sharing.leases import HeldShare
 from rapport.communication.sharing.records import WHERE, ShareRecords
 from rapport.core.event import Event, StoredEvent
-from rapport.store.base import Change, RecordStore
+from rapport.store.base import READ_BYTES, Change, RecordStore
 
 PAGE = 256
 _PAGES = 64
@@ -159,16 +159,17 @@ class ShareChannel:
         return await self._source.append(events)
 
     async def read_after(self, position: int, *, limit: int = 1000) -> list[StoredEvent]:
-        """See Channel; fewer than `limit` only when the channel was read to its end. Who asks for
-        what comes after a position is done with everything up to it: others may rely on that.
+        """See Channel. Who asks for what comes after a position is done with everything up to it:
+        others may rely on that.
         """
         found: list[StoredEvent] = []
-        place = self._start(position)
-        while len(found) < limit and place < self._source.last_position():
+        place, size = self._start(position), 0
+        while len(found) < limit and size < READ_BYTES and place < self._source.last_position():
             page = await self._reading.page(self.name, place)
             ours = [s for s in page.parts.get(self._held.number, ()) if s.position > place]
             found += ours[: limit - len(found)]
             place = found[-1].position if len(found) == limit else page.through
+            size += sum([len(stored.event.data) for stored in ours])
         if found:
             self._given = found[-1].position
             self._base, self._clear = self._given, max(place, self._given)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from rapport.channel.channel import Channels
+from rapport.channel.stretches import events_between
 from rapport.core.event import CAUSE, INTERPRETATION, Event, cause_text
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.lane import RAW_POSITION
@@ -54,7 +55,7 @@ async def read_raws(channels: Channels, wanted: Sequence[Raw]) -> dict[Raw, Even
     for name in sorted({one.channel for one in wanted} & names):
         positions = sorted({one.position for one in wanted if one.channel == name})
         for first, last in _runs(positions):
-            stored = await channels.channel(name).read_after(first - 1, limit=last - first + 1)
+            stored = await events_between(channels.channel(name), first, last)
             found |= {Raw(name, one.position): one.event for one in stored}
     return found
 

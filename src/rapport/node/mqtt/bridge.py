@@ -20,6 +20,7 @@ from rapport.channel.mqtt.mapping import (
 )
 from rapport.channel.mqtt.topics import matches
 from rapport.channel.query.kinds import make_query
+from rapport.channel.stretches import events_between
 from rapport.core.errors import InvalidInput, RapportError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
@@ -163,8 +164,7 @@ class RunningBridge:
     async def _recent(self, channel: str) -> deque[StoredEvent]:
         source = self._channels.channel(channel)
         last = source.last_position()
-        stored = await source.read_after(max(last - RECENT, 0), limit=RECENT)
-        return deque(stored, maxlen=RECENT)
+        return deque(await events_between(source, max(last - RECENT, 0) + 1, last), maxlen=RECENT)
 
 
 class _Sending:

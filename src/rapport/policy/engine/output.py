@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rapport.channel.channel import Channels
+from rapport.channel.stretches import events_between
 from rapport.core.detection import Cause
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, Event, StoredEvent
@@ -60,14 +61,7 @@ class Output:
         if len(whole) == len(batch):
             return whole
         first, last = batch[0].position, batch[-1].position
-        channel, found = self._channels.channel("events"), list[StoredEvent]()
-        while first <= last:
-            read = await channel.read_after(first - 1, limit=last - first + 1)
-            if not read:
-                break
-            found += [item for item in read if item.position <= last]
-            first = read[-1].position + 1
-        return found
+        return await events_between(self._channels.channel("events"), first, last)
 
     async def set_aside(self, aside: Sequence[tuple[Event, Problem]]) -> None:
         """Appends what policies cannot use to `quarantine`."""

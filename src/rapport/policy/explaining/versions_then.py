@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from rapport.channel.channel import Channel, Channels
+from rapport.channel.stretches import pages_of
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.times import format_time
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
@@ -86,15 +87,12 @@ async def begun_by_clock(channels: Channels, lateness_ms: int) -> int | None:
 
 async def _reached(channel: Channel, position: int, streams: Collection[str]) -> int:
     """The largest time of a reading up to a position, by the events just before it."""
-    batch = await channel.read_after(max(0, position - _LOOKED_BACK), limit=_LOOKED_BACK)
-    times = [
-        one.event.time
-        for one in batch
-        if one.position <= position
-        and one.event.type in streams
-        and one.event.time <= one.received + ALLOWED_SKEW_MS
-    ]
-    return max(times, default=BEGIN_OF_TIME)
+    reached, after = BEGIN_OF_TIME, max(0, position - _LOOKED_BACK)
+    async for batch in pages_of(channel, after, limit=_LOOKED_BACK, last=position):
+        for one in batch:
+            if one.event.type in streams and one.event.time <= one.received + ALLOWED_SKEW_MS:
+                reached = max(reached, one.event.time)
+    return reached
 
 
 class VersionThen(msgspec.Struct, frozen=True):

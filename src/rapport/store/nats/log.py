@@ -11,7 +11,7 @@ import msgspec
 
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.kernel.telemetry import get_logger
-from rapport.store.base import Block, Overtaken
+from rapport.store.base import READ_BYTES, Block, Overtaken
 from rapport.store.nats.groups import (
     GROUP_HEADER,
     Assembler,
@@ -157,14 +157,15 @@ class NatsLog(NatsStream):
         density = self._density if position == self._read_through else float(wanted)
         assembler = Assembler()
         found: list[Block] = []
-        records, messages_read = 0, 0
-        while records < wanted:
+        records, size, messages_read = 0, 0, 0
+        while records < wanted and size < READ_BYTES:
             count = min(ceil((wanted - records) / density), _MOST_MESSAGES)
             messages, is_end = await self._link.get_many(self._stream, sequence, count, _READ_BYTES)
             for message in messages:
                 fresh = _cut(self._take(assembler, message), position, wanted - records)
                 found += fresh
                 records += sum(block.count for block in fresh)
+                size += sum(len(block.body) for block in fresh)
             messages_read += len(messages)
             # Nothing yet: what was read stands too early; twice as many next time.
             density = (records or wanted / 2) / max(messages_read, 1)

@@ -12,14 +12,14 @@ from typing import Any
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
-from rapport.store.base import Block, LogPiece, Overtaken, check_places
+from rapport.store.base import READ_BYTES, Block, LogPiece, Overtaken, check_places
 from rapport.store.fields.keys import Lookup
 from rapport.store.postgres.appending import Addition, add
 from rapport.store.postgres.connections import CONNECTIONS, Link, PostgresConnections
 from rapport.store.postgres.indexes import Fields, PostgresIndexes, make_indexes
 from rapport.store.postgres.matching import Wanted, fetch_events, find_matching
 from rapport.store.postgres.moving import forget_log, skip_to
-from rapport.store.postgres.rows import BYTES_SQL, CONTENT, blocks_of_rows, rows_of_block
+from rapport.store.postgres.rows import BYTES_SQL, CONTENT, Row, blocks_of_rows, rows_of_block
 from rapport.store.postgres.schema import SCHEMA
 from rapport.store.postgres.trimming import trim_some
 from rapport.store.postgres.watch import PostgresWatch, news
@@ -36,14 +36,19 @@ WITH start AS MATERIALIZED (
   SELECT block FROM events WHERE log = %(log)s AND position > %(after)s::bigint
   ORDER BY position LIMIT 1
 )
-SELECT {CONTENT} FROM events WHERE log = %(log)s AND position >= (SELECT block FROM start)
-AND position <= COALESCE((
-  SELECT block + size - 1 FROM events
-  WHERE log = %(log)s AND position >= (SELECT block FROM start) + %(count)s - 1
-  ORDER BY position LIMIT 1
-), (SELECT last FROM logs WHERE number = %(log)s))
+SELECT {CONTENT} FROM (
+  SELECT {CONTENT}, sum({BYTES_SQL}) OVER (ORDER BY position) AS through
+  FROM events WHERE log = %(log)s AND position >= (SELECT block FROM start)
+  AND position <= COALESCE((
+    SELECT block + size - 1 FROM events
+    WHERE log = %(log)s AND position >= (SELECT block FROM start) + %(count)s - 1
+    ORDER BY position LIMIT 1
+  ), (SELECT last FROM logs WHERE number = %(log)s))
+) AS found
+WHERE through <= {READ_BYTES} OR block = (SELECT block FROM start)
 ORDER BY position
 """
+"""The first block is whole; of the last one there may be only a part, since the sum is of rows."""
 _PIECE = f"""
 SELECT min(block), max(position), sum({BYTES_SQL})::bigint, min(received), max(received)
 FROM events WHERE log = %(log)s AND position > %(after)s::bigint AND position <= COALESCE((
@@ -131,7 +136,7 @@ class PostgresLogStore:
         found = self.connections.run(
             lambda link: link.execute(_READ, values, binary=True).fetchall()
         )
-        return blocks_of_rows(found)
+        return blocks_of_rows(_whole_blocks(found))
 
     def last_position(self, log: str) -> int:
         """See LogStore."""
@@ -266,6 +271,16 @@ class PostgresLogStore:
             number = self._known_number(log)
             assert number is not None
         return number
+
+
+def _whole_blocks(rows: list[Row]) -> list[Row]:
+    """Without the rows of a last block that were cut off by their bytes."""
+    if not rows:
+        return rows
+    position, block, size = rows[-1][:3]
+    if position == block + size - 1:
+        return rows
+    return [row for row in rows if row[1] != block]
 
 
 def _pieces(link: Link, log: int, limit: int) -> list[LogPiece]:

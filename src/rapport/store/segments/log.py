@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.store.base import Block, LogPiece, check_places
+from rapport.store.base import READ_BYTES, Block, LogPiece, check_places
 from rapport.store.files import Files
 from rapport.store.segments.frames import MAX_BODY_BYTES, encode_frame
 from rapport.store.segments.growing import GrowingSegment
@@ -127,15 +127,15 @@ class SegmentLog:
     def read_placed(self, position: int, max_records: int) -> list[PlacedBlock]:
         """The same, each with its place."""
         blocks: list[PlacedBlock] = []
-        wanted = max_records
-        while wanted > 0:
+        wanted, room = max_records, READ_BYTES
+        while wanted > 0 and room > 0:
             with self._shelf.guard:
                 place = self._place_after(position)
             if place is None:
                 return blocks
             segment, offset, end, until = place
             try:
-                found = self._read_segment(segment, offset, end, position, wanted)
+                found = self._read_segment(segment, offset, end, position, (wanted, room))
             except FileNotFoundError:
                 if segment not in self._shelf.segments:
                     continue  # trimmed while we looked; begin with what is left
@@ -145,6 +145,7 @@ class SegmentLog:
                 raise disk_refused(f"cannot read log {self.name!r}", error) from error
             blocks += found
             wanted -= sum(placed.block.count for placed in found)
+            room -= sum(len(placed.block.body) for placed in found)
             position = found[-1].block.last if found else until
         return blocks
 
@@ -163,15 +164,16 @@ class SegmentLog:
         return segment, offset, index.end, index.last
 
     def _read_segment(
-        self, segment: Segment, offset: int | None, end: int, position: int, wanted: int
+        self, segment: Segment, offset: int | None, end: int, position: int, most: tuple[int, int]
     ) -> list[PlacedBlock]:
+        """`most`: records and bytes."""
         if end < 0:
             index = self._shelf.closed_index(segment)
             end = index.end
             offset = index.locate(position + 1) if offset is None else offset
         file = self._files.open_to_read(segment.path)
         try:
-            found = read_blocks(file.read_at, offset or 0, end, position, wanted)
+            found = read_blocks(file.read_at, offset or 0, end, position, *most)
         finally:
             file.close()
         for damage in found.damage:

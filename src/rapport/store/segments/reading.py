@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from rapport.core.errors import Corrupt, InvalidInput, StoreUnavailable
-from rapport.store.base import Block
+from rapport.store.base import READ_BYTES, Block
 from rapport.store.files import Files
 from rapport.store.segments.frames import HEADER_BYTES, body_is_sound, decode_header
 from rapport.store.segments.index import GroupWalk, Hole, SegmentIndex
@@ -84,17 +84,24 @@ class PlacedBlock(msgspec.Struct, frozen=True):
     offset: int
 
 
-def read_blocks(read: ReadAt, start: int, end: int, position: int, max_records: int) -> Found:
-    """Blocks between two offsets that hold records after `position`, until `max_records` is
-    reached.
+def read_blocks(
+    read: ReadAt,
+    start: int,
+    end: int,
+    position: int,
+    max_records: int,
+    max_bytes: int = READ_BYTES,
+) -> Found:
+    """Blocks between two offsets that hold records after `position`, until `max_records` or
+    `max_bytes` are reached.
 
     Every body is checked; what fails, or stands there a second time, is passed over and handed back
     as damage.
     """
     found = Found([], [], start)
     window = _Window(read, end)
-    wanted, reached = max_records, 0
-    while wanted > 0 and found.next_offset < end:
+    wanted, room, reached = max_records, max_bytes, 0
+    while wanted > 0 and room > 0 and found.next_offset < end:
         at = found.next_offset
         header = decode_header(*window.covering(at, HEADER_BYTES))
         if header is None:
@@ -114,6 +121,7 @@ def read_blocks(read: ReadAt, start: int, end: int, position: int, max_records: 
             found.blocks.append(Block(header.first, header.count, header.received, body))
             found.offsets.append(at + HEADER_BYTES)
             wanted -= header.count
+            room -= len(body)
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rapport.core.errors import Corrupt
-from rapport.store.base import Block
+from rapport.store.base import READ_BYTES, Block
 from rapport.store.files import DiskFiles, Files
 from rapport.store.segments.index import GroupWalk, Hole, SegmentIndex
 from rapport.store.segments.reading import (
@@ -146,8 +146,8 @@ class _TailedLog:
 
     def read_after(self, position: int, max_records: int) -> list[Block]:
         blocks: list[Block] = []
-        wanted = max_records
-        while wanted > 0 and position < self.last:
+        wanted, room = max_records, READ_BYTES
+        while wanted > 0 and room > 0 and position < self.last:
             number = max(
                 bisect_right(self._segments, position + 1, key=lambda segment: segment.first) - 1, 0
             )
@@ -155,15 +155,15 @@ class _TailedLog:
             index = self._index_of(number)
             file = self._files.open_to_read(segment.path)
             try:
-                found = read_blocks(
-                    file.read_at, index.locate(position + 1), index.end, position, wanted
-                )
+                start = index.locate(position + 1)
+                found = read_blocks(file.read_at, start, index.end, position, wanted, room)
             finally:
                 file.close()
             for damage in found.damage:
                 self._note(segment, damage)
             blocks += found.blocks
             wanted -= sum(block.count for block in found.blocks)
+            room -= sum(len(block.body) for block in found.blocks)
             position = found.blocks[-1].last if found.blocks else self._until(number)
         return blocks
 

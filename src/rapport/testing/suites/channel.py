@@ -14,9 +14,11 @@ from typing import Protocol
 import pytest
 
 from rapport.channel.channel import Channels
+from rapport.channel.stretches import events_between
 from rapport.core.errors import ChannelUnavailable, InvalidInput, TooLarge
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import ManualClock
+from rapport.store.base import READ_BYTES
 
 
 class ChannelPlace(Protocol):
@@ -260,6 +262,26 @@ class ChannelSuite:
             for position, limit in ((-1, 1), (0, 0)):
                 with pytest.raises(InvalidInput):
                     await channels.channel("c").read_after(position, limit=limit)
+
+        play(channel_place, scenario)
+
+    def test_what_is_large_is_read_in_portions_of_bounded_size(
+        self, channel_place: ChannelPlace
+    ) -> None:
+        size, count = 1_000_000, READ_BYTES // 1_000_000 + 12
+
+        async def scenario(channels: Channels) -> None:
+            channel, position, found = channels.channel("c"), 0, 0
+            data = b'"' + b"x" * (size - 2) + b'"'
+            for first in range(1, count + 1, 5):
+                await channel.append(numbered(first, min(first + 4, count), data=data))
+            while page := await channel.read_after(position, limit=1000):
+                assert len(page) * size < READ_BYTES + 5 * size
+                assert page[0].position == position + 1
+                position, found = page[-1].position, found + len(page)
+            assert found == count
+            stretch = await events_between(channel, 3, count - 3)
+            assert [one.position for one in stretch] == list(range(3, count - 2))
 
         play(channel_place, scenario)
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
-from rapport.store.base import Block, Delete, LogStore, Put, RecordStore
+from rapport.store.base import READ_BYTES, Block, Delete, LogStore, Put, RecordStore
 
 S = TypeVar("S", covariant=True)
 
@@ -103,6 +103,18 @@ class LogStoreSuite:
         for position, size in enumerate(sizes):
             (block,) = store.read_after("a", position, max_records=1)
             assert (block.first, len(block.body)) == (position + 1, size)
+
+    def test_what_is_large_is_read_in_portions(self, log_place: Place[LogStore]) -> None:
+        store = log_place.open()
+        size, count = READ_BYTES // 4 - 100, 10
+        for number in range(count):
+            store.append("a", [(1, b"x" * size), (2, b"yz")], number)
+        position, found = 0, []
+        while blocks := store.read_after("a", position, max_records=1000):
+            assert sum(len(block.body) for block in blocks) < 2 * READ_BYTES
+            found += positions(blocks)
+            position = blocks[-1].last
+        assert found == list(range(1, 3 * count + 1))
 
     def test_trimming_lets_go_of_old_records_only(self, log_place: Place[LogStore]) -> None:
         store = log_place.open()
