@@ -105,6 +105,36 @@ def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("ttl", [0, 600_000], ids=["plain", "tracked"])
+def test_a_message_that_leaves_no_room_for_what_the_log_adds_stops_nobody(room, ttl: int) -> None:
+    """No door lets it in; a program of the node's own may append it all the same."""
+
+    async def scenario() -> None:
+        await room.start()
+        events = []
+        for id, size in (("before", 4), ("bad", MAX_DATA_BYTES - 300), ("after", 4)):
+            message = Message(
+                type="TASK",
+                subtype="REQUEST",
+                sender=APP,
+                receiver=ANA,
+                id=id,
+                content="x" * size,
+                ttl=ttl,
+            )
+            events.append(message.to_event(source="test", time=room.clock.now_ms()))
+        assert len(events[1].data) <= MAX_DATA_BYTES
+        await room.channels.channel("input").append(events)
+        await room.settle()
+        await room.restart()
+        await room.settle()
+        (letter,) = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
+        assert (letter.code, letter.channel) == ("message.too_long", "input")
+        assert await handed_of(room) == ["after", "before"]
+
+    asyncio.run(scenario())
+
+
 # --- outcomes that are handed over directly ---
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.declining import Declines
 from rapport.communication.delivering.handling import ANSWERING, FORWARDED, Route
 from rapport.communication.delivering.plain import PlainLane
@@ -82,6 +83,8 @@ class PlainTaking:
         if event.type != MESSAGE:
             return False
         data = event.data
+        if len(data) > LARGEST_EVENT:
+            return False
         message = RECENT.get(data) or Message.from_json(data)
         receiver = message.receiver
         if receiver is None or message.type == AUTH:

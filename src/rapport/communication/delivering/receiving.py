@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
+from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.case_records import Case, Letter, routed_key
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
@@ -34,7 +35,7 @@ from rapport.communication.ledger import (
     refused_answer_event,
 )
 from rapport.communication.peers import shown_address
-from rapport.core.errors import InvalidInput, SourceUnavailable
+from rapport.core.errors import InvalidInput, SourceUnavailable, TooLarge
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Message
 
@@ -71,6 +72,12 @@ class Receiving:
         known now: if it is an answer it was heard, and is not heard twice when it is taken
         `is_again`.
         """
+        if len(event.data) > LARGEST_EVENT:
+            raise TooLarge(
+                "the message leaves no room for what the log says about it",
+                code="message.too_long",
+                hint="send a link to what is large",
+            )
         message = Message.from_event(event)
         id = message.id or event.id
         proof = event.headers.get(PROOF, "none")
