@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rapport import __version__
 from rapport.cli.main import COMMANDS, run
 
 
@@ -186,3 +187,10 @@ def test_a_stream_that_was_closed_is_no_reason_to_fail(
     )
     assert done.returncode == code
     assert "Traceback" not in done.stderr
+
+
+def test_python_m_rapport_is_the_command() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "rapport", "--version"], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == __version__

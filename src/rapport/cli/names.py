@@ -21,6 +21,4 @@ def unknown(
     >>> unknown("source", "raeders", [], if_none="declare it").hint
     'declare it'
     """
-    error = UnknownName(kind, name, list(known), code=code)
-    error.hint = error.hint or if_none
-    return error
+    return UnknownName(kind, name, list(known), code=code, hint=if_none)

@@ -146,12 +146,20 @@ class UnknownName(InvalidInput):
     status = 404
 
     def __init__(
-        self, kind: str, name: str, known: Sequence[str] = (), *, code: str | None = None
+        self,
+        kind: str,
+        name: str,
+        known: Sequence[str] = (),
+        *,
+        code: str | None = None,
+        hint: str = "",
     ) -> None:
+        """`hint`: what helps where no name is known that could be meant."""
         self.kind, self.name = kind, name
         self.nearest = nearest_names(name, known)
-        hint = f"did you mean {self.nearest[0]!r}?" if self.nearest else ""
-        if not hint and known:
+        if self.nearest:
+            hint = f"did you mean {self.nearest[0]!r}?"
+        elif known:
             hint = f"known: {', '.join(sorted(known)[:8])}"
         super().__init__(f"there is no {kind} named {name!r}", hint=hint, code=code)
 

@@ -138,5 +138,5 @@ def retry_after_ms(text: str | None) -> int | None:
 
 
 def _unreachable(url: str, error: Exception) -> Failed:
-    told = str(error) or type(error).__name__
+    told = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return Failed(Reason("node.unreachable", f"no node answers at {without_password(url)}: {told}"))

@@ -69,7 +69,7 @@ def listen(
         acknowledging="explicit",
     )
     try:
-        _print_all(listener, count, as_json=json)
+        _print_all(listener, count, as_json=json, start="" if url else _start(site))
     except KeyboardInterrupt:
         return 0  # the usual end: what was printed is acknowledged
     finally:
@@ -77,8 +77,14 @@ def listen(
     return 0
 
 
-def _print_all(listener: Listener, count: int | None, *, as_json: bool) -> None:
-    """Prints until `count` events are out; acknowledged once they are."""
+def _start(site: Path | None) -> str:
+    return f"rapport up --site {site}" if site is not None else "rapport up"
+
+
+def _print_all(listener: Listener, count: int | None, *, as_json: bool, start: str) -> None:
+    """Prints until `count` events are out; acknowledged once they are. `start`: the command that
+    starts the node.
+    """
     if not as_json:
         write_bytes(_row(_COLUMNS))
     left, told = count, None
@@ -88,13 +94,15 @@ def _print_all(listener: Listener, count: int | None, *, as_json: bool) -> None:
             write_bytes(b"".join(_line(one, as_json) for one in events))
             listener.acknowledge(events[-1])
             left = None if left is None else left - len(events)
-        told = _tell(listener.status().trouble, told)
+        told = _tell(listener.status().trouble, told, start)
 
 
-def _tell(trouble: Reason | None, told: Reason | None) -> Reason | None:
+def _tell(trouble: Reason | None, told: Reason | None, start: str) -> Reason | None:
     """Says on stderr what keeps us, once; returns what was said last."""
     if trouble is not None and trouble != told:
         stderr().print(f"{trouble.message}; trying again", highlight=False, soft_wrap=True)
+        if start and trouble.code == "node.unreachable":
+            stderr().print(f"hint: start it: {start}", highlight=False, soft_wrap=True)
     return trouble
 
 
