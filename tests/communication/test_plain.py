@@ -68,7 +68,9 @@ GUARDS = Collective(name="guards", members=("ana", "ben"), delivery="to-all-memb
 
 
 async def play(messages, scripts, *, plain_lane, direct=True, routes=()):
-    """Sends messages and lets ten minutes pass: ledger, words to senders, sends, records."""
+    """Sends messages and lets ten minutes pass: ledger, words to senders, sends, what callbacks
+    heard, records.
+    """
     clock = ManualClock(NOON)
     channels = open_memory(clock)
     adapter = Erratic(scripts)
@@ -92,6 +94,8 @@ async def play(messages, scripts, *, plain_lane, direct=True, routes=()):
         report=engine.take_outcomes if direct else None,
         is_decided=engine.is_decided,
     )
+    heard = []
+    engine.add_notification(heard.append)
     await engine.open()
     await dispatch.open()
     events = [message.to_event(source="test", time=NOON) for message in messages]
@@ -108,7 +112,8 @@ async def play(messages, scripts, *, plain_lane, direct=True, routes=()):
     control = [s.event for s in await channels.channel("control").read_after(0, limit=10_000)]
     told = sorted((e.type, e.subject, e.data) for e in control if "outcome" not in e.type)
     records = sum(len(channels.records.find(f"communication.{table}")) for table in TABLES)
-    return rows, kept, told, sorted(adapter.sent), records
+    told_of = sorted((one.id, one.type, one.subtype, one.content) for one in heard)
+    return rows, kept, told, sorted(adapter.sent), told_of, records
 
 
 def message(number, receiver, **fields):
@@ -135,28 +140,38 @@ outcomes = st.sampled_from(
             st.sampled_from([0, 0, 0, 5_000]),
             st.lists(outcomes, max_size=4),
             st.sampled_from([Identifier("component", "app"), Identifier("peer", "ana")]),
+            st.sampled_from(["TASK", "TASK", "TASK", "MESSAGEINFO", "CONTROL"]),
         ),
         min_size=1,
         max_size=6,
     ),
     direct=st.booleans(),
-    routes=st.sampled_from([(), (), (Identifier("peer", "ben"),)]),
+    routes=st.sampled_from(
+        [
+            (),
+            (),
+            (Identifier("peer", "ben"),),
+            (Identifier("component", "audit"),),
+            (Identifier("component", "audit"), Identifier("component", "app")),
+            (Identifier("component", "audit"), Identifier("peer", "ben")),
+        ]
+    ),
 )
 def test_the_plain_lane_says_the_same_as_the_whole_machine(sent, direct, routes):
     messages = [
-        message(number, receiver, delivery_policy=policy, ttl=ttl, sender=sender)
-        for number, (receiver, policy, ttl, _, sender) in enumerate(sent)
+        message(number, receiver, delivery_policy=policy, ttl=ttl, sender=sender, type=type)
+        for number, (receiver, policy, ttl, _, sender, type) in enumerate(sent)
     ]
     scripts = {f"m{number}": each[3] for number, each in enumerate(sent)}
     fast = asyncio.run(play(messages, scripts, plain_lane=True, direct=direct, routes=routes))
     whole = asyncio.run(play(messages, scripts, plain_lane=False, direct=False, routes=routes))
-    assert fast[:4] == whole[:4]
+    assert fast[:5] == whole[:5]
 
 
 def test_a_plain_message_leaves_no_record_and_two_events_in_the_log():
     async def scenario():
         messages = [message(number, Identifier("peer", "ana")) for number in range(50)]
-        rows, kept, told, sent, records = await play(messages, {}, plain_lane=True)
+        rows, kept, told, sent, _, records = await play(messages, {}, plain_lane=True)
         assert set(kept.values()) == {("closed", "done", "")}
         assert len(sent) == len(told) == len(rows) == 50
         assert records == 0
@@ -168,7 +183,7 @@ def test_a_plain_delivery_that_fails_becomes_a_case_and_is_tried_again():
     async def scenario():
         scripts = {"m1": [Failed("busy", retry=True)]}
         sent = [message(1, Identifier("peer", "ana"))]
-        _, kept, _, sends, records = await play(sent, scripts, plain_lane=True)
+        _, kept, _, sends, _, records = await play(sent, scripts, plain_lane=True)
         assert kept["m1"] == ("closed", "done", "")
         assert [attempt for _, _, attempt, _ in sends] == [1, 2]
         assert len({key for *_, key in sends}) == 1, "the same key, so a medium can drop it"

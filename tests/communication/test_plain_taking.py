@@ -27,6 +27,13 @@ NOON = 1_772_452_800_000
 APP = Identifier("component", "app")
 
 
+ROUTES = {
+    "ROUTED": (Identifier("peer", "ana"),),
+    "AUDITED": (Identifier("component", "audit"),),
+    "BOTH": (Identifier("component", "audit"), Identifier("peer", "ana")),
+}
+
+
 class Directory(SiteDirectory):
     """Two peers and a collective; who is asked for `broken` breaks it."""
 
@@ -54,7 +61,7 @@ def taking(*, in_rows: bool = True, directory: Directory | None = None) -> Takin
         retry=DEFAULT_RETRY,
         facts=nothing_known,
         own_action=nothing_said,
-        route=lambda message: (Identifier("peer", "ana"),) if message.type == "ROUTED" else (),
+        route=lambda message: ROUTES.get(message.type, ()),
         functions=NO_FUNCTIONS,
         plain_lane=True,
         decided=Decided(records),
@@ -94,7 +101,9 @@ messages = st.builds(
     st.sampled_from([*(f"m{number}" for number in range(12)), "m 1", "50%", "l" * 230]),
     identifiers,
     st.sampled_from(["application", "medium", "answer", "session", "none"]),
-    type=st.sampled_from(["TASK", "TASK", "TASK", "ROUTED", "CONTROL", "MESSAGEINFO"]),
+    type=st.sampled_from(
+        ["TASK", "TASK", "TASK", "ROUTED", "AUDITED", "BOTH", "CONTROL", "MESSAGEINFO"]
+    ),
     sender=st.sampled_from([APP, Identifier("peer", "ana"), Identifier("peer", "ben")]),
     content=st.sampled_from(["look", "No!", "", "}}"]),
     ttl=st.sampled_from([0, 0, 0, 60_000]),

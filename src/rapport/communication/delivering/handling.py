@@ -21,6 +21,8 @@ FORWARDED = {(AUTH, "REQUEST"): "auth", (MESSAGEINFO, "REQUEST"): "info"}
 """Type and subtype to the channel of the service that answers."""
 ANSWERING = frozenset({"session", "answer", "medium"})
 """Proofs of who sent a message that let it count as that person's answer."""
+FATE = "fate"
+"""Header of a message's event in `log` when callbacks are to be told of it."""
 
 
 def nobody_else(_message: Message) -> Sequence[Identifier]:
@@ -40,6 +42,11 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     notify: bool = False
     forward: str = ""
     """The channel of another service, instead of everything else."""
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether nobody is to be sent anything but the one who is tracked."""
+        return self.tracked is not None and not self.routed
 
 
 def handle(message: Message, routed: Sequence[Identifier] = ()) -> Handled:

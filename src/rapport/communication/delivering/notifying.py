@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from rapport.channel.channel import Channels, Subscription
 from rapport.channel.checking import check_reader_name
-from rapport.communication.delivering.receiving import FATE
+from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.telling import control_message
 from rapport.communication.ledger import CONTROL_PREFIX
 from rapport.core.errors import DuplicateName, InvalidInput

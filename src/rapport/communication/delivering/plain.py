@@ -8,15 +8,18 @@ for a case, in fewer lines: the message's own event stands for the line of the q
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from rapport.communication.adapters.base import DELIVERY, LONGEST_ID, Delivery
+from rapport.communication.delivering.handling import FATE, Handled
 from rapport.communication.delivering.members import Members
 from rapport.communication.ledger import SOURCE
 from rapport.communication.peers import Peer, adapter_of, shown_address
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import CAUSE, Event, cause_text
-from rapport.core.message import MESSAGE, Message
+from rapport.core.message import MESSAGE, RECENT, Message
 
 _REMEMBERED = 100_000
 _MOST_PEERS = 20_000
@@ -119,13 +122,6 @@ class PlainLane:
 
     def _made(self, name: str, peer: Peer, address: str) -> PlainPeer:
         adapter = adapter_of(address)
-        said = {
-            "fate": "queued",
-            "receivers": [f"peer:{name}"],
-            "peer": peer.name,
-            "address": shown_address(address),
-            "adapter": adapter,
-        }
         ends = {
             policy: _delivery_end(peer, address, policy == "acknowledged")
             for policy in ("acknowledged", "unreliable")
@@ -135,7 +131,7 @@ class PlainLane:
             peer,
             address,
             f"output.{adapter}",
-            b"," + msgspec.json.encode(said)[1:],
+            _message_end(peer.name, address, (f"peer:{name}",)),
             named,
             LONGEST_ID - len(named) if named and named.isprintable() else -1,
             ends,
@@ -166,6 +162,18 @@ class PlainLane:
         """The message's event in `log`, made of that in `input`."""
         data = event.data[:-1] + plain.said
         return Event(SOURCE, id, MESSAGE, event.subject, event.time, data, event.headers)
+
+    def told_event(
+        self, plain: PlainPeer, message: Message, logged: Event, event: Event, handled: Handled
+    ) -> Event:
+        """The message's event in `log` when routing rules add components: callbacks are told of it,
+        and the delivery is the same.
+        """
+        receivers = tuple([str(each) for each in handled.receivers])
+        data = event.data[:-1] + _message_end(plain.peer.name, plain.address, receivers)
+        RECENT.note(data, message)
+        headers = event.headers | {FATE: handled.fate}
+        return msgspec.structs.replace(logged, data=data, headers=headers)
 
     def delivery_event(
         self, plain: PlainPeer, message: Message, id: str, event: Event, now_ms: int
@@ -209,6 +217,19 @@ class PlainLane:
             acknowledge=message.delivery_policy == "acknowledged" and not case,
             case=case,
         )
+
+
+@lru_cache(maxsize=16_384)
+def _message_end(peer: str, address: str, receivers: tuple[str, ...]) -> bytes:
+    """How a message's event in `log` ends."""
+    said = {
+        "fate": "queued",
+        "receivers": receivers,
+        "peer": peer,
+        "address": shown_address(address),
+        "adapter": adapter_of(address),
+    }
+    return b"," + msgspec.json.encode(said)[1:]
 
 
 def _name_end(peer: Peer, address: str) -> str:

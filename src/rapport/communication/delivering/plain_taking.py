@@ -13,9 +13,9 @@ import msgspec
 
 from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import ANSWERING, FORWARDED, Route
+from rapport.communication.delivering.handling import ANSWERING, FATE, FORWARDED, Route, handle
 from rapport.communication.delivering.plain import PlainLane
-from rapport.communication.delivering.receiving import FATE, answered_end, fate_end
+from rapport.communication.delivering.receiving import answered_end, fate_end
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import may_have_wishes
@@ -99,10 +99,15 @@ class PlainTaking:
     # --- messages to peers ---
 
     def _take_sent(self, message: Message, name: str, event: Event, row: _Row) -> bool:
-        plain = self._lane.reach(name, row.now_ms)
-        if plain is None or self._route(message):
+        plain, routed = self._lane.reach(name, row.now_ms), self._route(message)
+        if plain is None or (message.type, message.subtype) in FORWARDED:
+            return False
+        handled = handle(message, routed) if routed else None
+        if handled is not None and not handled.is_simple:
             return False
         logged, delivery = self._lane.events(plain, message, event, row.now_ms)
+        if handled is not None and handled.notify:
+            logged = self._lane.told_event(plain, message, logged, event, handled)
         row.log.append(logged)
         queued = row.outputs.get(plain.channel)
         if queued is None:

@@ -15,7 +15,7 @@ from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.case_records import Case, Letter, routed_key
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
-from rapport.communication.delivering.handling import ANSWERING, Handled, Route, handle
+from rapport.communication.delivering.handling import ANSWERING, FATE, Handled, Route, handle
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, PlainPeer
 from rapport.communication.delivering.put_off import TakenInPart
@@ -43,8 +43,6 @@ _LOOKED_UP = ANSWERING - {"answer"}
 """Proofs of who sent an answer that do not prove that they were asked."""
 _NEVER = 2**62
 """Later than any clock: what is later still could not be kept."""
-FATE = "fate"
-"""Header of a message's event in `log` when callbacks are to be told of it."""
 
 
 class Receiving:
@@ -84,14 +82,13 @@ class Receiving:
         answer: Answer | None = None
         if message.refers_to and message.sender.kind == "peer" and not is_again:
             answer = self._hear_answer(message, event.id, proof, now_ms)
-        routed = self._route(message)
-        handled = handle(message, routed)
+        handled = handle(message, self._route(message))
         is_told_only = handled.tracked is None and not handled.routed and not handled.forward
         if answer is not None and not is_told_only:
             line = answered_line(message.refers_to, answer, event.id, now_ms)
             self._transaction.emit_early("log", line)
         wishes = wishes_of(event) if proof == "application" else NO_WISHES
-        if not routed and wishes is NO_WISHES and self._take_plainly(message, id, event, now_ms):
+        if wishes is NO_WISHES and self._take_plainly(message, id, event, handled, now_ms):
             return
         if handled.forward:
             self._forward(message, id, event, handled)
@@ -111,15 +108,20 @@ class Receiving:
 
     # --- the plain lane ---
 
-    def _take_plainly(self, message: Message, id: str, event: Event, now_ms: int) -> bool:
+    def _take_plainly(
+        self, message: Message, id: str, event: Event, handled: Handled, now_ms: int
+    ) -> bool:
         receiver = message.receiver
         if receiver is None or receiver.kind != "peer" or message.ttl or message.type == AUTH:
             return False
-        plain = self._lane.reach(receiver.name, now_ms)
+        plain = self._lane.reach(receiver.name, now_ms) if handled.is_simple else None
         if plain is None:
             return False
         delivery = self._lane.delivery_event(plain, message, id, event, now_ms)
-        self._transaction.emit_early("log", self._lane.message_event(plain, id, event))
+        logged = self._lane.message_event(plain, id, event)
+        if handled.notify:
+            logged = self._lane.told_event(plain, message, logged, event, handled)
+        self._transaction.emit_early("log", logged)
         self._transaction.emit_early(plain.channel, delivery)
         return True
 
