@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, UnknownName
+from rapport.core.schema import AttributeType
 from rapport.policy import relations
+from rapport.policy.ontology import Ontology, PushSource, Relationship
 from rapport.policy.relations import parse_parameter, relation
+from rapport.tables.instances import Instances
+from rapport.testing.judge.holding import Reading
+from rapport.testing.judge.trials import Trial, judged, outcome_lines, run_locally
+from rapport.testing.varied.worlds import Pull
 
+NAN = float("nan")
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=64) | st.integers(-8, 8).map(float)
 points = st.tuples(numbers, numbers)
 rectangles = st.tuples(numbers, numbers, numbers, numbers)
@@ -103,6 +110,12 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "@relation(first='number', second='number', parameter='number', symmetric=True)\n"
         "def near(first, second, parameter):\n"
         "    return abs(first[0] - second[0]) <= parameter\n"
+        "@relation(first='text', second='text')\n"
+        "def begins(first, second, parameter):\n"
+        "    return first[0].startswith(second[0])\n"
+        "@relation(first='number', second='number', many=lambda a, b, _: ~(a >= b)[:, 0])\n"
+        "def colder(first, second, parameter):\n"
+        "    return not first[0] >= second[0]\n"
         "def plain(first, second, parameter):\n"
         "    return True\n"
     )
@@ -126,6 +139,48 @@ def test_a_function_of_ones_own_is_imported_by_name(own_module: str) -> None:
         True,
         False,
     ]
+
+
+def test_functions_of_ones_own_are_not_asked_about_what_is_missing(own_module: str) -> None:
+    begins = relations.get(f"{own_module}:begins")
+    texts = np.array([["open"], [None], ["open"], [None]], object)
+    others = np.array([["op"], ["op"], [None], [None]], object)
+    assert begins.holds_many(texts, others, None).tolist() == [True, False, False, False]
+    assert begins.holds_many(texts[1:], others[1:], None).tolist() == [False] * 3
+    colder = relations.get(f"{own_module}:colder")
+    numbers, limits = np.array([[1.0], [1.0], [NAN]]), np.array([[2.0], [NAN], [2.0]])
+    assert colder.holds_many(numbers, limits, None).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(("function", "value"), [("begins", "open"), ("colder", 1.0)])
+def test_what_a_table_misses_stands_in_no_relationship_of_ones_own(
+    own_module: str, function: str, value: float | str
+) -> None:
+    kind: AttributeType = "text" if isinstance(value, str) else "number"
+    ontology = Ontology(
+        concepts={"door": {"state": kind, "wanted": kind}},
+        relationships={
+            "like": Relationship(
+                "like", ("door", "state"), ("door", "wanted"), f"{own_module}:{function}"
+            )
+        },
+        sources={
+            "doors": PushSource(
+                name="doors", concept="door", attribute="state", key="key", value=("v",)
+            )
+        },
+    )
+    texts, numbers = np.array(["op", None], object), np.array([2.0, NAN])
+    columns = {"wanted": texts if isinstance(value, str) else numbers}
+    trial = Trial(
+        text="concepts\n  door A\n  door B\nconditions\n  A is like B\nactions\n  look\n",
+        ontology=ontology,
+        pull=Pull({"door": Instances("door", ["d1", "d2"], columns)}),
+        readings=(Reading(0, "e1", "door.state", "d2", (value,)),),
+        window_ms=100,
+    )
+    assert outcome_lines(judged(trial)) == ["0 A=d2 B=d1: e1"]
+    assert outcome_lines(run_locally(trial)) == ["0 A=d2 B=d1: e1"]
 
 
 @pytest.mark.parametrize(

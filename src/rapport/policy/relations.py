@@ -154,7 +154,7 @@ def relation(
     many: HoldsMany | None = None,
 ) -> Callable[[Holds], Relation]:
     """Turns a function `(first, second, parameter) -> bool` into a Relation; for authors of
-    plug-ins and sites.
+    plug-ins and sites. In bulk, neither it nor `many` is asked about missing values.
 
     >>> @relation(first="number", second="number", symmetric=True)
     ... def equal_floor(first, second, parameter):
@@ -173,7 +173,7 @@ def relation(
             second_type=second,
             parameter_kind=parameter,
             holds=function,
-            holds_many=many or _row_by_row(function),
+            holds_many=_of_complete_rows(many or _row_by_row(function)),
             symmetric=symmetric,
         )
 
@@ -203,6 +203,34 @@ def _row_by_row(function: Holds) -> HoldsMany:
         return np.fromiter((bool(function(a, b, parameter)) for a, b in rows), np.bool_, len(first))
 
     return holds_many
+
+
+def _of_complete_rows(many: HoldsMany) -> HoldsMany:
+    """The same, and false where a part is missing: an author need not look out for that, and
+    `not a >= b` would hold.
+    """
+
+    def holds_many(
+        first: npt.NDArray[Any], second: npt.NDArray[Any], parameter: float | None
+    ) -> Mask:
+        complete = _are_complete(first) & _are_complete(second)
+        if complete.all():
+            return many(first, second, parameter)
+        found = np.zeros(len(complete), np.bool_)
+        if complete.any():
+            found[complete] = many(first[complete], second[complete], parameter)
+        return found
+
+    return holds_many
+
+
+def _are_complete(values: npt.NDArray[Any]) -> Mask:
+    """Which rows miss nothing; only None and NaN are missing, and NaN alone differs from itself."""
+    is_there = values == values
+    if values.dtype == object:
+        known = [value is not None for value in values.ravel().tolist()]
+        is_there &= np.array(known, np.bool_).reshape(values.shape)
+    return np.asarray(is_there.all(axis=1), np.bool_)
 
 
 _FUNCTIONS = NamedFunctions("relations", "relationship function", names)

@@ -9,6 +9,7 @@ from rapport.mediation.formats.base import Document
 from rapport.mediation.formats.csv_dialect import sniff_delimiter
 from rapport.mediation.formats.csv_rows import CsvFormat
 from rapport.mediation.formats.named import format_named, write
+from rapport.mediation.rejection import Rejected
 
 INMET = (
     "REGIAO:;S\nUF:;RS\nESTACAO:;PORTO ALEGRE\nCODIGO (WMO):;A801\nLATITUDE:;-30,05\n"
@@ -31,6 +32,18 @@ def test_one_row_without_a_heading_needs_declared_columns(read: Any) -> None:
     columns = ["ts", "door", "badge"]
     documents = read("csv", "2026-03-02;d7;E200", delimiter=";", columns=columns)
     assert documents == [Document({"ts": "2026-03-02", "door": "d7", "badge": "E200"})]
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"), [("3;4;5\n", "line 5 has 3 cells"), ('"3;4\n', "line 5 is not CSV")]
+)
+def test_a_fault_is_told_with_the_line_of_the_text_it_stands_in(row: str, fault: str) -> None:
+    lines = ["report of a station\n", "UF:;RS\n", "a;b\n", "1;2\n", row]
+    rows = CsvFormat({"delimiter": ";", "skip": 1, "metadata": 1}).rows(lines)
+    assert next(rows) == {"UF": "RS", "a": "1", "b": "2"}
+    with pytest.raises(Rejected) as caught:
+        next(rows)
+    assert caught.value.message.startswith(fault)
 
 
 def test_a_single_number_that_mqtt_took_for_json_is_a_cell_all_the_same(read: Any) -> None:

@@ -62,6 +62,13 @@ def test_the_encoding_is_utf8_or_a_doubt(raw: bytes, encoding: str, doubtful: bo
     assert (name, bool(doubts)) == (encoding, doubtful)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_sample_may_end_within_a_character(encoding: str) -> None:
+    raw = ("station;temp\n" + "Caí;21\n" * 3 + "Sã").encode(encoding)
+    sample = sample_of(raw[:-1])
+    assert sample.rows == ({"station": "Caí", "temp": "21"},) * 3
+
+
 @pytest.mark.parametrize(
     ("texts", "marks"),
     [

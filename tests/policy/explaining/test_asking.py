@@ -234,6 +234,35 @@ def test_what_was_told_long_after_the_readings_came_is_found() -> None:
     run(scenario)
 
 
+INSIDE = "  A is inside R\n"
+SOON = {
+    "absence": ALONE.replace("actions", "  within 1 h\nactions"),
+    "state": ONCE.replace(INSIDE, "  A is inside R for 1 h\n"),
+    "silence": ONCE.replace(INSIDE, "  no position of A for 1 h\n").replace(
+        "  room R (security='restricted')\n", ""
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SOON.values(), ids=SOON)
+def test_what_the_clock_has_not_come_to_has_not_fired(text: str) -> None:
+    async def scenario() -> None:
+        node = Node(text)
+        await node.seen("e1", 0, "guest", IN)
+        await node.seen("e2", HOUR_MS // 3, "keeper", OUT)
+        await node.go_on(HOUR_MS // 2)
+        early = await node.why_not(HOUR_MS // 3, A="guest")
+        assert (early.fired, early.candidates[0].became) == ((), "undecided")
+        [note] = early.notes
+        assert note.text.startswith("not decided yet: that comes at 1970-01-01T01:00:00.000Z, and")
+        await node.go_on(2 * HOUR_MS)
+        assert len(await node.detections()) == 1
+        answer = await node.why_not(HOUR_MS // 3, A="guest")
+        assert (len(answer.fired), answer.notes) == (1, ())
+
+    run(scenario)
+
+
 def test_what_was_held_back_of_old_readings_is_told() -> None:
     async def scenario() -> None:
         node = Node()

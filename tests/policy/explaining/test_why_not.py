@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from rapport.core.errors import InvalidInput, UnknownName
 from rapport.kernel.chance import Chance
+from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.explaining.verdict import Answer, Miss, Node
 from rapport.policy.explaining.why_not import given_in
+from rapport.policy.explaining.world import World, readings_of
 from rapport.testing.judge.holding import Reading
 from rapport.testing.judge.trials import Trial, judged, run_locally, varied_trial
+from rapport.testing.varied.worlds import readings_batch
 
 Ask = Callable[..., Answer]
 
@@ -212,6 +215,32 @@ def test_nobody_heard_of_is_unknown_and_says_when_they_were(ask: Ask) -> None:
     assert node.because.startswith("no position of ann in that time; the last before was at")
 
 
+def test_what_has_lasted_for_long_says_when_it_counted(ask: Ask) -> None:
+    hot = "temperature of S > 30 degC for 50 ms"
+    answer = ask(hot, ["0 e1 temperature of s1 = 31", "900 e2 temperature of s1 = 32"], 800, S="s1")
+    assert answer.candidates[0].clauses[0].because == (
+        "true since 00:00:00.000 (-0.8 s), 50 ms long, which counted once, at 00:00:00.050 "
+        "(-0.75 s), and counts again only when it was not true in between"
+    )
+    silent = "no temperature of S for 50 ms"
+    answer = ask(silent, ["0 e1 temperature of s1 = 31", "900 e2 position of ann = 5, 5"], 800)
+    assert answer.candidates[0].clauses[0].because == (
+        "s1 was silent so long, which counted once, at 00:00:00.050 (-0.75 s), "
+        "and counts again only after an event"
+    )
+
+
+def test_no_reading_is_moved_to_before_the_start_of_a_policy(trial_of_text: Any) -> None:
+    trial = trial_of_text("temperature of S > 30 degC", ["7 e1 temperature of s1 = 31"])
+    plan = compile_policy(trial.text, name="p", ontology=trial.ontology, window_ms=100).plan
+    [reading] = readings_of(readings_batch(trial.readings, trial.ontology), trial.ontology)
+    earlier = msgspec.structs.replace(reading, time=4)
+    for began, starts, seen in ((None, 4, [earlier]), (5, 5, []), (4, 4, [earlier])):
+        world = World(plan, trial.ontology.sources, trial.pull, [reading], began=began)
+        changed_world = world.with_readings([earlier])
+        assert (changed_world.began, changed_world.readings) == (starts, seen)
+
+
 def test_without_identities_the_nearest_come_first(ask: Ask) -> None:
     answer = ask(
         "A is inside R\nE is inside R",
@@ -299,6 +328,8 @@ def test_a_change_a_hundredth_smaller_is_not_enough(
 
 @given(st.integers(0, 2**32))
 @example(7)
+@example(501_999)  # a reading before all others would move the start, from which silence counts
+@example(9_004_721)  # all is true of somebody, but fewer occurrences are a match already
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -226,6 +228,37 @@ def test_faulty_parquet_rows_are_reported(tmp_path: Path) -> None:
     rows, problems = read(tmp_path / "events.parquet")
     assert [row["id"] for row in rows] == ["a"]
     assert places(problems) == [("events.missing_value", 2, 4), ("events.missing_value", 3, 1)]
+
+
+WITHOUT_PANDAS = """
+import sys
+from pathlib import Path
+
+class NoPandas:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pandas":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, NoPandas())
+from rapport.policy.recorded.parquet_files import parquet_batches
+from rapport.policy.recorded.rows import Wanted
+wanted = Wanted("id", "ts", "who", ("x", "y"), "point")
+faults = []
+for rows in parquet_batches(Path(sys.argv[1]), wanted, faults.append):
+    print(rows.column("time").to_pylist(), [(one.code, one.line) for one in faults])
+"""
+
+
+def test_fine_times_beside_a_faulty_row_need_no_further_package(tmp_path: Path) -> None:
+    """A node has no pandas; pyarrow asks for it where times are finer than Python's."""
+    times = pa.array([1_500_900_001, 2_500_900_001], pa.timestamp("ns"))
+    table = pa.table(
+        {"id": ["a", "b"], "ts": times, "who": ["p"] * 2, "x": [1.0, None], "y": [2.0] * 2}
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "events.parquet")
+    command = [sys.executable, "-c", WITHOUT_PANDAS, str(tmp_path / "events.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "[1500] [('events.missing_value', 2)]\n", done.stderr
 
 
 def test_booleans_are_read_as_people_write_them(tmp_path: Path) -> None:

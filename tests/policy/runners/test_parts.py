@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,19 +22,26 @@ from rapport.policy.plan import (
     Side,
 )
 from rapport.policy.runners.operators.grid import Grid
+from rapport.policy.runners.operators.identities import Identities
+from rapport.policy.runners.operators.lookup import Lookup
 from rapport.policy.runners.operators.near import cells_of, near_rows
+from rapport.policy.runners.operators.predicate import Predicate
 from rapport.policy.runners.operators.shapes import NotFollowed, Occurs, Ordered, shape_of
 from rapport.policy.runners.operators.state import pack, unpack
 from rapport.policy.runners.operators.support import check_supported
 from rapport.policy.runners.operators.table import Table, spread
+from rapport.tables.instances import Instances
+from rapport.testing.varied.worlds import Pull
 
 numbers = st.one_of(
     st.integers(-50, 50).map(float), st.floats(-1e6, 1e6), st.sampled_from([0.1, 1e-9, 1e12])
 )
+everywhere = st.sampled_from([-1.7e308, 1.7e308])
+"""Corners of what has no walls, said with the largest numbers."""
 
 
 @given(
-    st.lists(st.tuples(numbers, numbers, numbers, numbers), min_size=1, max_size=30),
+    st.lists(st.tuples(*[numbers | everywhere] * 4), min_size=1, max_size=30),
     st.lists(st.tuples(numbers, numbers), max_size=30),
 )
 def test_the_grid_never_loses_a_rectangle(
@@ -55,6 +64,34 @@ def test_a_grid_of_many_rooms_gives_few_candidates_per_point() -> None:
     points = np.random.default_rng(1).uniform(0, side * 10.0, (1_000, 2))
     rows, _ = Grid(rooms).candidates(points)
     assert len(rows) < 3 * len(points)
+
+
+def test_a_room_without_an_area_does_not_make_every_room_be_tried() -> None:
+    corners = np.arange(400) * 10.0
+    areas = np.column_stack((corners, corners, corners + 8, corners + 8))
+    areas[7] = np.nan
+    rooms = Identities(Instances("room", [f"r{n}" for n in range(400)], {"area": areas}))
+    people = Identities(Instances("person", ["ann"], {}))
+    term = QueryTerm(
+        Side("A", "person", "position", (), "person.position"),
+        Side("R", "room", "area", (), None),
+        "inside",
+        None,
+    )
+    predicate = Predicate(term, {"person": people, "room": rooms}, Pull({}))
+    tried: list[int] = []
+    holds = predicate.holds
+
+    def counted(*asked: Any) -> Any:
+        tried.append(len(asked[0]))
+        return holds(*asked)
+
+    predicate.holds = counted  # type: ignore[assignment, method-assign]
+    points = np.column_stack((corners, corners)) + 4.0
+    rows, codes = Lookup(term, rooms, predicate).find(points, np.zeros(400, np.int64))
+    assert rows.tolist() == [n for n in range(400) if n != 7]
+    assert [rooms.ids[code] for code in codes] == [f"r{n}" for n in range(400) if n != 7]
+    assert sum(tried) < 20 * len(points)
 
 
 @given(

@@ -62,13 +62,14 @@ class CsvFormat:
         metadata = self._metadata(before[self.options.skip :], delimiter)
         reader = csv.reader(rest, delimiter=delimiter, strict=True)
         columns = list(self.options.columns)
-        while cells := self._next(reader):
+        while cells := self._next(reader, len(before)):
             if not any(cell.strip() for cell in cells):
                 continue
             if not columns:
                 columns = _heading(cells)
                 continue
-            yield self._finished({**metadata, **self._row(columns, cells, reader.line_num)})
+            line = len(before) + reader.line_num
+            yield self._finished({**metadata, **self._row(columns, cells, line)})
 
     def _delimiter(self, before: list[str], rest: Iterator[str]) -> tuple[str, Iterator[str]]:
         declared = self.options.delimiter
@@ -77,12 +78,14 @@ class CsvFormat:
         first = list(islice(rest, _SNIFFED_LINES))
         return sniff_delimiter(first or before), chain(first, rest)
 
-    def _next(self, reader: Iterator[list[str]]) -> list[str]:
-        """The next row that is not empty; an empty list at the end."""
+    def _next(self, reader: Iterator[list[str]], before: int) -> list[str]:
+        """The next row that is not empty; an empty list at the end. `before`: so many lines stand
+        before those of the reader.
+        """
         try:
             return next((cells for cells in reader if cells), [])
         except csv.Error as error:
-            line = getattr(reader, "line_num", 0)
+            line = before + getattr(reader, "line_num", 0)
             raise Rejected(
                 "format.not_csv",
                 f"line {line} is not CSV: {error}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ def shape_of(raw: bytes, given: Mapping[str, Any]) -> Shape:
     encoding, doubts = encoding_of(raw)
     encoding = given.get("encoding", encoding)
     try:
-        text = raw.decode(encoding).removeprefix("\ufeff")
+        # Not `raw.decode`: a sample may end within a character.
+        text = getincrementaldecoder(encoding)().decode(raw).removeprefix("\ufeff")
     except UnicodeError as error:
         raise InvalidInput(f"no text in {encoding}: {error}", code="format.not_text") from None
     options = dict(given)

@@ -91,6 +91,7 @@ class Asking:
             # It may have been told long after: by a node that caught up, or on Spark.
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
+        answer = _without_waiting(answer, past, self._lateness_ms)
         notes = (*(then.notes if then else ()), *past.notes, *self._told(answer, past, span))
         answer = msgspec.structs.replace(answer, notes=notes, text=text)
         answer = with_known(answer, plan, tables)
@@ -219,6 +220,8 @@ class Asking:
             if all(one.version != answer.version for one in asked):
                 text = f"another version, {asked[0].version}, told it at {when}"
             return [Note(kind="told", text=text, event=asked[0].id())]
+        if waiting := [one for one in answer.candidates if one.became == "undecided"]:
+            return [_not_decided(one, past) for one in waiting[:1] if not one.silent]
         if answer.fired and not _was_told(answer, past, span):
             text = "by these readings it holds, but nothing was told: it may not have run then"
             return [Note(kind="told", text=text)]
@@ -249,6 +252,31 @@ def _without_untold(answer: Answer, then: VersionThen, reported: list[Detection]
         return msgspec.structs.replace(answer, fired=fired)
     held = tuple(msgspec.structs.replace(one, became="not run") for one in answer.fired)
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
+
+
+def _without_waiting(answer: Answer, past: Past, lateness_ms: int) -> Answer:
+    """What readings come to is found as if time ran on; what is decided only when the stream comes
+    to a later time has not fired.
+    """
+    decided, told = past.reached - lateness_ms, {one.id() for one in past.reported}
+
+    def waits(one: Candidate) -> bool:
+        due = one.detection
+        return due is not None and due.time >= decided and due.id() not in told
+
+    waiting = [one for one in answer.fired if waits(one)]
+    fired = tuple(one for one in answer.fired if not waits(one))
+    if fired or not waiting:
+        return msgspec.structs.replace(answer, fired=fired)
+    held = tuple(msgspec.structs.replace(one, became="undecided") for one in waiting)
+    return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
+
+
+def _not_decided(waiting: Candidate, past: Past) -> Note:
+    assert waiting.detection is not None, "what waits is known"
+    due, reached = format_time(waiting.detection.time), format_time(past.reached)
+    text = f"not decided yet: that comes at {due}, and the stream has come to {reached}"
+    return Note(kind="told", text=text)
 
 
 def _was_told(answer: Answer, past: Past, span: Span) -> bool:

@@ -175,15 +175,15 @@ class Nodes:
         ]
         if found:
             best = max(found, key=_length)
-            return self._too_short(term, best, text)
+            return self._too_short(term, best, text, span)
         return self._never_true(term, bindings, span, text)
 
-    def _too_short(self, term: LastingTerm, best: Stretch, text: str) -> Node:
+    def _too_short(self, term: LastingTerm, best: Stretch, text: str, span: Span) -> Node:
         own = best.occurrence
         assert own.since is not None
         if best.has_lasted:
             because = f"true since {at(own.since)}, {duration(term.duration_ms)} long"
-            because += ", but not together with the other conditions"
+            because += _counted(own.end, span, "when it was not true in between")
             return Node(text=text, truth="false", because=because)
         assert best.ended is not None
         lasted = best.ended - own.since
@@ -247,7 +247,8 @@ class Nodes:
         best = max(found, key=_length)
         name = best.occurrence.bindings[term.first.alias]
         if best.ended is None or best.ended_by is None or best.has_lasted:
-            because = f"{name} was silent so long, but not together with the other conditions"
+            because = f"{name} was silent so long"
+            because += _counted(best.occurrence.end, span, "after an event")
             return Node(text=text, truth="false", because=because)
         since = best.occurrence.since or 0
         because = f"{name} was silent for {duration(best.ended - since)} only; then came this"
@@ -264,3 +265,10 @@ class Nodes:
 def _length(stretch: Stretch) -> float:
     assert stretch.occurrence.since is not None
     return float("inf") if stretch.ended is None else stretch.ended - stretch.occurrence.since
+
+
+def _counted(end: int, span: Span, again: str) -> str:
+    """Why what lasted so long is not enough: it counts at one moment only."""
+    if end < span.start:
+        return f", which counted once, at {at(end)}, and counts again only {again}"
+    return ", but not together with the other conditions"

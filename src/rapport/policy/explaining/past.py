@@ -15,7 +15,7 @@ from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CARRIED, CORRECTS, RELEASED
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-from rapport.policy.engine.events import LATE_TYPE
+from rapport.policy.engine.events import LATE_TYPE, TIME_TYPE
 from rapport.policy.explaining.given_again import readings_given_again
 from rapport.policy.explaining.reach import Reach
 from rapport.policy.explaining.verdict import Note
@@ -41,6 +41,8 @@ class Past(msgspec.Struct, kw_only=True):
     notes: list[Note]
     looked_at: int
     """How many events were read to find them."""
+    reached: int
+    """The time that the stream had come to, by readings or by the clock, as far as was read."""
     is_whole: bool = False
     """Whether all that was told since was looked at."""
 
@@ -66,10 +68,12 @@ async def read_past(
     read on to their ends.
     """
     kept = frozenset(channels.names())
-    stored, looked_at = await _stored(channels, kept, streams, reach, lateness_ms)
+    stored, looked_at, reached = await _stored(channels, kept, streams, reach, lateness_ms)
     came = max([reach.end, *(one.received for one in stored)])
     until = None if to_the_end or not stored else came + _SLACK_MS
-    late, reported = await _from_detections(channels, kept, policy, reach, told_since, until)
+    late, reported, moved_to = await _from_detections(
+        channels, kept, policy, reach, told_since, until
+    )
     if not stored:
         stored = await _late_ones(channels, late, streams)
     if as_corrected:
@@ -88,6 +92,7 @@ async def read_past(
         reported=reported,
         notes=notes,
         looked_at=looked_at,
+        reached=max(reached, moved_to),
         is_whole=until is None,
     )
 
@@ -98,12 +103,14 @@ async def _stored(
     streams: Collection[str],
     reach: Reach,
     lateness_ms: int,
-) -> tuple[list[StoredEvent], int]:
-    """Readings in the reach, until whatever else comes with such a time comes too late."""
+) -> tuple[list[StoredEvent], int, int]:
+    """Readings in the reach, until whatever else comes with such a time comes too late; how many
+    events were looked at, and the largest time of a reading among them.
+    """
     found: list[StoredEvent] = []
     looked_at, reached = 0, reach.start
     if "events" not in kept:
-        return found, looked_at
+        return found, looked_at, reached
     async for one in _received(channels.channel("events"), reach.start):
         looked_at += 1
         time = one.event.time
@@ -114,7 +121,7 @@ async def _stored(
                 found.append(one)
         if reached - lateness_ms > reach.end and one.received > reach.end + _SLACK_MS:
             break
-    return found, looked_at
+    return found, looked_at, reached
 
 
 async def _received(channel: Channel, start: int) -> AsyncIterator[StoredEvent]:
@@ -183,12 +190,13 @@ async def _from_detections(
     reach: Reach,
     told_since: int,
     until: int | None,
-) -> tuple[dict[str, None], list[Detection]]:
-    """Ids of late readings of the time, and what the policy told."""
+) -> tuple[dict[str, None], list[Detection], int]:
+    """Ids of late readings of the time, what the policy told, and how far the clock moved time."""
     late: dict[str, None] = {}
     reported: list[Detection] = []
+    moved_to = reach.start
     if "detections" not in kept:
-        return late, reported
+        return late, reported, moved_to
     start, subject = min(reach.start, told_since), f"policy/{policy}"
     async for one in _received(channels.channel("detections"), start):
         event = one.event
@@ -196,13 +204,15 @@ async def _from_detections(
             break
         if event.type == LATE_TYPE and reach.start <= event.time <= reach.end:
             late[str(event.payload()["id"])] = None
+        elif event.type == TIME_TYPE:
+            moved_to = max(moved_to, event.time)
         elif (
             event.type == DETECTED
             and event.subject == subject
             and (start <= event.time <= reach.end)
         ):
             reported.append(Detection.from_event(event))
-    return late, reported
+    return late, reported, moved_to
 
 
 async def _held(

@@ -187,6 +187,8 @@ class _Looking:
                 ranked.append((_said(candidate), partial))
             if len(ranked) >= _MOST_FIRED + _MOST_CANDIDATES:
                 break
+        # Of what all is true a match of fewer occurrences stands in the way: nothing was missed.
+        ranked = [one for one in ranked if one[0].first_failed is not None] or ranked
         ranked.sort(key=lambda one: self._rank(one[0]))
         return msgspec.structs.replace(
             answer,

@@ -74,6 +74,7 @@ class World:
         self.readings = sorted(readings, key=_IN_ORDER)
         first = self.readings[0].time if self.readings else None
         self.began = first if began is None else began
+        self._given_start = began
         self.has_missing_parts = any(complete(one.value) is None for one in self.readings)
         """Whether some reading lacks a part of its value; mostly none does."""
         self._by_key: dict[tuple[str, str], list[Reading]] = {}
@@ -82,8 +83,12 @@ class World:
         self._allowed: dict[tuple[str, tuple[Constraint, ...]], frozenset[str]] = {}
 
     def with_readings(self, readings: Iterable[Reading]) -> World:
-        """The same policy over other readings."""
-        return World(self.plan, self.sources, self.pull, readings, began=self.began)
+        """The same policy over other readings; before a start that was said it sees none, else
+        the first of them is its start.
+        """
+        start = self._given_start
+        seen = [one for one in readings if start is None or one.time >= start]
+        return World(self.plan, self.sources, self.pull, seen, began=start)
 
     def of(self, stream: str, key: str) -> list[Reading]:
         """The readings of one identity in a stream, in order."""

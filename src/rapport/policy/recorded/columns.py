@@ -28,11 +28,17 @@ def convert(rows: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema())
 
 
+def in_ms(column: pa.Array) -> pa.Array:
+    """Times cut to milliseconds, as ISO 8601 text is: Python has no finer than microseconds. Any
+    other column as it is.
+    """
+    if not pa.types.is_timestamp(column.type):
+        return column
+    return column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+
+
 def _time(column: pa.Array) -> pa.Array:
-    if pa.types.is_timestamp(column.type):
-        # Finer times are cut to milliseconds, as ISO 8601 text is.
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
-    times = column.cast(pa.int64())
+    times = in_ms(column).cast(pa.int64())
     if times.null_count:
         raise pa.ArrowInvalid("a time is missing")
     if (

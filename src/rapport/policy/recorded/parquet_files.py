@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rapport.core.errors import Problem, SiteError
-from rapport.policy.recorded.columns import convert
+from rapport.policy.recorded.columns import convert, in_ms
 from rapport.policy.recorded.rows import Cell, Report, Wanted, as_batch, check_fields, row_values
 
 
@@ -52,7 +52,7 @@ def usable_rows(
     if converted is not None:
         return converted
     good: list[tuple[Any, ...]] = []
-    columns = [rows.column(field).to_pylist() for field in wanted.fields()]
+    columns = [in_ms(rows.column(field)).to_pylist() for field in wanted.fields()]
     for place, cells in enumerate(zip(*columns, strict=True)):
         try:
             good.append(row_values(wanted, [_plain(cell) for cell in cells]))

@@ -54,8 +54,10 @@ class Grid:
         return rows[owners], self._listed[places]
 
     def _cell(self, values: Floats, axis: int, side: int) -> Rows:
-        width = (self._high[axis] - self._low[axis]) / side
-        if not width > 0:
+        with np.errstate(over="ignore"):
+            width = (self._high[axis] - self._low[axis]) / side
+        # An axis too long for a number of its own length is not divided either.
+        if not 0 < width < np.inf:
             return np.zeros(len(values), np.int64)
         cells: Rows = ((values - self._low[axis]) / width).astype(np.int64)
         np.minimum(cells, side - 1, out=cells)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rapport.policy.plan import ConstraintTerm, QueryTerm, Side
+from rapport.policy.runners.operators.compare import complete_rows
 from rapport.policy.runners.operators.grid import Grid
 from rapport.policy.runners.operators.identities import Codes, Identities, satisfies
 from rapport.policy.runners.operators.predicate import Predicate
@@ -31,7 +32,10 @@ class Lookup:
         self._codes = instance_codes(side, identities, term.compared is None)
         self._values = None
         if term.compared is None:
-            self._values = identities.values(side.attribute, self._codes)
+            values = identities.values(side.attribute, self._codes)
+            # What misses its value stands in no relationship; one such would forbid the grid.
+            complete = complete_rows(values)
+            self._codes, self._values = self._codes[complete], values[complete]
         self._grid = None
         if predicate.contains and self._event_is_first and self._values is not None:
             self._grid = Grid(self._values) if Grid.can_hold(self._values) else None
