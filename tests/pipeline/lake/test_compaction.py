@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rapport.core.detection import Detection
 from rapport.core.errors import Conflict
 from rapport.core.event import Event
 from rapport.pipeline.lake import journal
 from rapport.pipeline.lake.compaction import compact
+from rapport.pipeline.lake.files import write_gold
 from rapport.pipeline.lake.locks import reading
 from rapport.pipeline.lake.silver import update_silver
 from rapport.policy.ontology import Ontology
@@ -120,6 +122,29 @@ def test_files_of_an_export_that_is_not_confirmed_are_left_alone(
     write_manifest(many.path, manifest)
     compact(many.path)
     assert files(many, EVENTS) == [f"{1:020d}-{10:020d}.parquet", f"{11:020d}-{12:020d}.parquet"]
+
+
+def test_detections_of_many_days_stay_in_their_days_beside_the_tables_of_reports(
+    filled: Any, ontology: Ontology, begin: int
+) -> None:
+    for day in range(5):
+        found = Detection(policy="p", time=begin + day * 86_400_000, bindings={}, causes=())
+        filled.append("detections", found.to_event(source="policies"))
+        filled.export()
+        update_silver(None, filled.path, ontology)
+    write_gold(filled.path, "deliveries", pa.table({"message": ["m1"]}))
+    before = sorted((filled.path / "gold").rglob("*"))
+    assert compact(filled.path).folders == 1  # of bronze
+    assert sorted((filled.path / "gold").rglob("*")) == before
+
+
+def test_files_that_were_copied_beside_folders_are_left_alone(many: Any) -> None:
+    day = next((many.path / EVENTS).iterdir())
+    for path in sorted((many.path / EVENTS).rglob("*.parquet")):
+        (day / path.name).write_bytes(path.read_bytes())
+    assert compact(many.path).folders == 2
+    assert len(list(day.glob("*.parquet"))) == 6
+    assert len(list(day.glob("type=*/*.parquet"))) == 1
 
 
 def test_older_columns_are_null_in_the_merged_file(

@@ -52,6 +52,16 @@ def test_every_table_has_a_name_in_sql(lake: Any) -> None:
         assert ask(lake, f"SELECT count(*) AS n FROM {view}")[0]["n"] >= 1
 
 
+def test_damaged_notes_of_one_table_are_named_and_stop_no_other(lake: Any) -> None:
+    path = lake / "silver/stream=room.warmth/_table.json"
+    path.write_bytes(b"{half")
+    described = {table.name: describe(table) for table in lake_tables(lake)}
+    warmth = described["silver/room.warmth"]
+    assert [(one.code, one.file) for one in warmth.problems] == [("lake.bad_sidecar", str(path))]
+    assert (warmth.rows, warmth.columns[0].name) == (1, "time")
+    assert not described["silver/person.position"].problems
+
+
 def test_questions_join_tables_and_show_times(lake: Any, begin: int) -> None:
     found = ask(
         lake,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ from rapport.core.errors import Conflict, InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.pipeline.lake.believed_day import CONFIRM_MS, MOST_AWAY_MS, Seen, look
-from rapport.pipeline.lake.retention import expire, read_rules
+from rapport.pipeline.lake.files import write_gold
+from rapport.pipeline.lake.retention import days_kept, expire, read_rules
 from rapport.pipeline.lake.silver import update_silver
 from rapport.policy.ontology import Ontology
 
@@ -82,6 +85,21 @@ def test_a_day_with_a_file_that_could_not_be_read_stays(days: Any, ontology: Ont
     assert list(days.states()) == ["0", "1", "2"]
 
 
+def test_a_day_whose_damaged_file_was_moved_aside_goes_like_any_other(
+    days: Any, ontology: Ontology
+) -> None:
+    """As the hint says; nothing that is still there waits for anybody."""
+    file = min((days.path / "bronze/channel=events").rglob("*.parquet"))
+    copy = file.with_name(f"{1:020d}-{1:020d}.2.parquet")
+    copy.write_bytes(file.read_bytes())
+    file.write_bytes(b"")
+    update_silver(None, days.path, ontology)
+    file.rename(days.path / "aside")
+    done = expire(days.path, {"bronze/events": 0}, clock=days.clock)
+    assert done.waiting == {}
+    assert kept(days, "bronze/channel=events") == []
+
+
 def test_silver_is_not_made_anew_when_bronze_has_lost_days(days: Any, ontology: Ontology) -> None:
     update_silver(None, days.path, ontology)
     expire(days.path, {"bronze/events": 1}, clock=days.clock)
@@ -91,10 +109,38 @@ def test_silver_is_not_made_anew_when_bronze_has_lost_days(days: Any, ontology: 
     assert len(days.rows()) == 3
 
 
+def test_a_kill_leaves_no_empty_folders_of_days(days: Any, ontology: Ontology) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(step: str) -> None:
+        if step == "moved away":
+            raise Killed
+
+    update_silver(None, days.path, ontology)
+    with pytest.raises(Killed):
+        expire(days.path, {"bronze": 2}, clock=days.clock, at_step=kill)
+    expire(days.path, {"bronze": 2}, clock=days.clock)
+    assert not list(days.path.rglob("day=2026-03-02/type=*"))
+    assert not list((days.path / "bronze").glob("*/day=2026-03-02"))
+
+
 def test_a_dry_run_removes_nothing(days: Any, ontology: Ontology) -> None:
     update_silver(None, days.path, ontology)
     assert expire(days.path, {"bronze": 0}, clock=days.clock, dry_run=True).files == 6
     assert len(kept(days, "bronze")) == 3
+
+
+def test_the_name_of_a_folder_around_the_lake_is_no_day_of_it(
+    new_lake: Any, given_reading: Reading, ontology: Ontology, tmp_path: Path
+) -> None:
+    """Such as that of a backup."""
+    copy = new_lake(tmp_path / "day=2020-01-01" / "lake")
+    copy.fill(given_reading("a"))
+    update_silver(None, copy.path, ontology)
+    table = write_gold(copy.path, "deliveries", pa.table({"message": ["m1"]}))
+    assert expire(copy.path, {"gold": 30}, clock=copy.clock).files == 0
+    assert table.exists()
 
 
 @pytest.mark.parametrize("rule", ["bronze", "=3", "bronze/x=-1", "bronze=soon", "lead=3"])
@@ -102,6 +148,18 @@ def test_a_rule_that_cannot_be_meant_is_refused(rule: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_rules([rule])
     assert caught.value.code == "lake.bad_rule"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"bronze": 7, "bronze/raw.*": 30, "bronze/raw.a": 90},
+        {"bronze/raw.a": 90, "bronze/raw.a*": 30},
+        {"bronze/raw*": 30, "bronze/raw.a": 90},
+    ],
+)
+def test_a_rule_for_one_table_counts_before_a_rule_for_several(rules: dict[str, int]) -> None:
+    assert days_kept("bronze/raw.a", rules) == 90
 
 
 def test_a_day_with_the_longest_names_goes_like_any_other(

@@ -4,7 +4,9 @@ job runs.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -17,10 +19,13 @@ import pytest
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, Problem, StoreUnavailable
 from rapport.core.event import Event, make_event
+from rapport.pipeline.lake import silver_duplicates, silver_marks
 from rapport.pipeline.lake.compaction import compact
 from rapport.pipeline.lake.journal import changing
+from rapport.pipeline.lake.locks import reading
 from rapport.pipeline.lake.silver import silver_due, update_silver
 from rapport.pipeline.lake.silver_ids import IdIndex, reading_keys
+from rapport.pipeline.lake.silver_step import read_waiting
 from rapport.policy.engine.events import late_event, quarantine_event
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
@@ -228,6 +233,36 @@ def test_damage_in_a_file_that_has_to_be_marked_is_told_with_its_name(
     assert file.name in told.value.message
 
 
+def test_a_reading_that_was_set_aside_is_looked_for_only_where_it_can_be(
+    filled: Any,
+    ontology: Ontology,
+    given_reading: Reading,
+    begin: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that silver could not read either is nowhere, however full its day is."""
+    used, unreadable = given_reading("a", begin), given_reading("b", begin + 1, ["?"])
+    problem = Problem(code="reading.bad_value", message="it is no number")
+    filled.fill(used, given_reading("c", begin + DAY))
+    update_silver(None, filled.path, ontology)
+    looked_at: list[str] = []
+
+    def read(path: Path, columns: Any = None) -> pa.Table:
+        looked_at.append(path.parent.name)
+        return silver_duplicates.read_columns(path, columns)
+
+    monkeypatch.setattr(silver_marks, "read_columns", read)
+    filled.append("quarantine", quarantine_event("policies", unreadable, problem))
+    filled.fill(unreadable)
+    assert update_silver(None, filled.path, ontology).set_aside == 0
+    assert looked_at == []
+    filled.append("quarantine", quarantine_event("policies", used, problem))
+    filled.export()
+    assert update_silver(None, filled.path, ontology).set_aside == 1
+    assert set(looked_at) == {"day=2026-03-02"}
+    assert filled.states() == {"c": "counted"}
+
+
 def test_a_verdict_may_come_before_its_reading(
     filled: Any, ontology: Ontology, given_reading: Reading, begin: int
 ) -> None:
@@ -425,6 +460,37 @@ def test_a_mended_file_of_a_corrected_reading_is_marked_at_once(
     file.write_bytes(whole)
     update_silver(None, filled.path, ontology)
     assert filled.states() == {"1": "corrected", "1~a": "counted"}
+
+
+def test_a_mended_file_of_a_late_reading_is_marked_however_long_it_took(
+    filled: Any, ontology: Ontology, given_reading: Reading, begin: int
+) -> None:
+    filled.fill(given_reading("b", begin))
+    (file,) = (filled.path / "bronze/channel=events").rglob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(b"PAR1")
+    filled.append("detections", late_event("policies", (begin, "b")))
+    filled.export()
+    update_silver(None, filled.path, ontology)
+    asyncio.run(filled.clock.advance(DAY))
+    filled.fill(given_reading("c", begin + DAY))
+    update_silver(None, filled.path, ontology)
+    file.write_bytes(whole)
+    assert update_silver(None, filled.path, ontology).late == 1
+    assert filled.states() == {"b": "late", "c": "counted"}
+    assert read_waiting(filled.path) == []
+
+
+def test_silver_is_not_made_anew_while_somebody_reads(
+    filled: Any, ontology: Ontology, given_reading: Reading
+) -> None:
+    filled.fill(given_reading("a"))
+    update_silver(None, filled.path, ontology)
+    with reading(filled.path), pytest.raises(Conflict) as caught:
+        update_silver(None, filled.path, ontology, rebuild=True)
+    assert caught.value.code == "lake.in_use"
+    assert list(filled.states()) == ["a"]
+    assert update_silver(None, filled.path, ontology, rebuild=True).readings == 1
 
 
 def test_damage_inside_a_file_is_found_too(

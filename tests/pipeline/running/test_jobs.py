@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from rapport.channel.export.manifest import take_lock
-from rapport.pipeline.running.jobs import Stopped, expire_step, export_step, silver_step
+from rapport.core.errors import RapportError
+from rapport.pipeline.running.jobs import (
+    Stopped,
+    expire_step,
+    export_step,
+    history_jobs,
+    silver_step,
+)
 from rapport.pipeline.running.lag import Behind, Lag
 from rapport.pipeline.site_now import SiteNow
 from rapport.site.site import load_site
@@ -72,6 +80,16 @@ def test_lag_is_told_in_events_and_in_the_age_of_the_oldest(directory: Path) -> 
     export_step(site, lake)
     assert (lag.of_export(far), lag.of_silver(far)) == (Behind(), Behind(200, export.ms))
     assert lag.exported() == 200
+
+
+def test_what_the_site_says_of_its_channels_holds_for_the_next_export(directory: Path) -> None:
+    site = load_site(directory)
+    jobs = history_jobs(cast("Any", None), site, site.data_directory / "lake", threading.Event())
+    assert jobs["export"]().rows == 200
+    with (directory / "site.toml").open("a", encoding="utf-8") as file:
+        file.write('\n[channels]\nlog = "postgres"\npostgres = "env:NOBODY_SET_THIS"\n')
+    with pytest.raises(RapportError, match="NOBODY_SET_THIS"):
+        jobs["export"]()
 
 
 def test_a_site_that_is_being_edited_is_taken_as_it_was(directory: Path) -> None:

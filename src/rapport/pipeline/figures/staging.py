@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from rapport.channel.export.files import replaced_file
 from rapport.core.errors import StoreUnavailable
-from rapport.pipeline.lake.files import spark_path
+from rapport.pipeline.lake.files import spark_path, spark_target
 from rapport.pipeline.lake.locks import working
 from rapport.pipeline.lake.places import GOLD
 
@@ -36,11 +36,11 @@ class Staging:
         """Computes the rows now, on the workers; what is returned reads them from disk. With an
         `order` they are sorted into one part, by one worker, on disk where they are many.
         """
-        path = spark_path(self._folder(name))
+        folder = self._folder(name)
         if order:
             rows = rows.repartition(1).sortWithinPartitions(*order.split(", "))
-        rows.write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(rows.schema).parquet(path)
+        rows.write.mode("overwrite").parquet(spark_target(folder))
+        return self._spark.read.schema(rows.schema).parquet(spark_path(folder))
 
     def rows_of(self, name: str) -> int:
         """How many rows a kept table has, by the footers of its parts."""

@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rapport.channel.export.files import BRONZE
-from rapport.core.errors import Problem, UnknownName
+from rapport.core.errors import Corrupt, Problem, UnknownName
 from rapport.pipeline.lake.bronze_files import FileFault, bad_file, foreign_file
 from rapport.pipeline.lake.places import (
     DETECTED,
     GOLD,
     GRID,
     QUARANTINED,
+    SIDECAR,
     SILVER,
     data_files,
     day_number,
@@ -31,7 +32,7 @@ from rapport.pipeline.lake.places import (
     position_range,
     stream_folders,
 )
-from rapport.pipeline.lake.sidecars import MEANINGS, UNITS, Column, read_notes
+from rapport.pipeline.lake.sidecars import MEANINGS, UNITS, Column, TableNotes, read_notes
 from rapport.pipeline.sources.rows import CHANNEL_SCHEMA
 
 _NEEDED = {
@@ -147,8 +148,8 @@ def describe(table: LakeTable) -> TableInfo:
         for day in {folder_day(file.path) for file in files}
         if (number := day_number(day)) is not None
     )
-    notes = read_notes(table.path, table.name) if table.path.is_dir() else None
-    noted = {column.name: column for column in notes.columns} if notes is not None else {}
+    notes, faults = _notes(table)
+    noted = {column.name: column for column in notes.columns}
     return TableInfo(
         name=table.name,
         view=table.view,
@@ -157,9 +158,9 @@ def describe(table: LakeTable) -> TableInfo:
         bytes=sum(file.bytes for file in files),
         first_day=days[0][1] if days else "",
         last_day=days[-1][1] if days else "",
-        meaning=notes.meaning if notes is not None else "",
+        meaning=notes.meaning,
         columns=tuple(_columns(files, noted)),
-        problems=tuple(problems),
+        problems=(*problems, *faults),
     )
 
 
@@ -174,6 +175,21 @@ def common_schema(files: Sequence[TableFile]) -> pa.Schema:
             if field.type not in known:
                 known.append(field.type)
     return pa.schema([(name, _widest(known)) for name, known in types.items()])
+
+
+def _notes(table: LakeTable) -> tuple[TableNotes, list[Problem]]:
+    """What stands beside a table, nothing beside a file; and what is wrong with it."""
+    nothing = TableNotes(table=table.name)
+    if not table.path.is_dir():
+        return nothing, []
+    try:
+        return read_notes(table.path, table.name), []
+    except Corrupt as error:
+        file = str(table.path / SIDECAR)
+        told = Problem(
+            file=file, severity="warning", code=error.code, message=error.message, hint=error.hint
+        )
+        return nothing, [told]
 
 
 def _widest(types: Sequence[pa.DataType]) -> pa.DataType:

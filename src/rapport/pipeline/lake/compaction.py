@@ -106,6 +106,8 @@ class _Run:
 
     def look(self, folder: Path) -> None:
         """Compacts the folder if it is worth it."""
+        if any(path.is_dir() for path in folder.iterdir()):
+            return  # no partition: result tables of gold, or strange files, lie beside folders
         small = [path for path in data_files(folder) if self._may_go(path)]
         sound = [path for path in small if self._is_sound(path)]
         if len(sound) < self._fewest:

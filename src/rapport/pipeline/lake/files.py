@@ -30,9 +30,14 @@ _BRONZE_COLUMNS = (
 
 
 def spark_path(path: Path) -> str:
-    """A local path as Spark wants it: not percent-encoded, and with nothing that looks like a
-    pattern."""
-    return "file:" + re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path.resolve()))
+    """A local path as Spark wants it to read from: not percent-encoded, and with nothing that looks
+    like a pattern."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", spark_target(path))
+
+
+def spark_target(path: Path) -> str:
+    """A local path as Spark wants it to write to: there it looks for no patterns."""
+    return f"file:{path.resolve()}"
 
 
 def channel_folders(lake: Path, names: Sequence[str]) -> list[Path]:

@@ -230,6 +230,7 @@ def _aside(folder: Path) -> Path:
 def _remove(lake: Path, removal: Removal, step: Step) -> None:
     folder = lake / removal.folder
     if not folder.exists():
+        _remove_empty(folder.parent, lake)  # a kill may have come between
         return
     if {path.name for path in folder.iterdir()} <= set(removal.files):
         # A day goes at once: nobody sees half of it.
@@ -247,7 +248,10 @@ def _remove(lake: Path, removal: Removal, step: Step) -> None:
 
 
 def _remove_empty(folder: Path, lake: Path) -> None:
-    """Folders of partitions whose last file has gone."""
-    while folder != lake and "=" in folder.name and not any(folder.iterdir()):
-        folder.rmdir()
+    """Folders of partitions whose last file has gone; some of them may have gone before."""
+    while folder != lake and "=" in folder.name:
+        if folder.exists():
+            if any(folder.iterdir()):
+                return
+            folder.rmdir()
         folder = folder.parent

@@ -69,14 +69,15 @@ def read_rules(texts: list[str]) -> dict[str, int]:
 
 
 def days_kept(table: str, rules: Mapping[str, int]) -> int | None:
-    """The days that the narrowest rule for a table says; None when none does.
+    """The days that the narrowest rule for a table says, its own before one for several; None when
+    none does.
 
     >>> rules = {"bronze": 90, "bronze/raw.*": 30}
     >>> [days_kept(table, rules) for table in ("bronze/raw.a", "bronze/events", "gold/x")]
     [30, 90, None]
     """
     fitting = [rule for rule in rules if _fits(table, rule)]
-    return rules[max(fitting, key=len)] if fitting else None
+    return rules[max(fitting, key=lambda rule: (rule == table, len(rule)))] if fitting else None
 
 
 def expire(
@@ -125,7 +126,8 @@ class _Run:
         return msgspec.structs.replace(self._done, tables=self._tables, waiting=self._waiting)
 
     def _is_old(self, folder: Path, table: str, now_ms: int) -> bool:
-        days, day = days_kept(table, self._rules), day_number(folder_day(folder))
+        days = days_kept(table, self._rules)
+        day = day_number(folder_day(folder.relative_to(self._lake)))
         return days is not None and day is not None and day < now_ms // DAY_MS - days
 
     def _let_go(self, folder: Path, table: str) -> None:
@@ -158,8 +160,8 @@ class _Run:
         limit = self._exported.progress(channel).exported
         if channel in TAKEN_FROM:
             limit = min(limit, self._silver.taken(channel).position)
-            name = str(folder.relative_to(self._lake))
-            if any(one.file.startswith(f"{name}/") for one in self._silver.unread):
+            unread = [self._lake / one.file for one in self._silver.unread]
+            if any(path.parent == folder and path.exists() for path in unread):
                 return "a file there could not be read yet"
         for path in data_files(folder):
             held = position_range(path)

@@ -25,6 +25,7 @@ from rapport.pipeline.lake.bronze_files import (
     strange_files,
 )
 from rapport.pipeline.lake.journal import Step, Work, changing, no_step
+from rapport.pipeline.lake.locks import moving
 from rapport.pipeline.lake.manifest import SilverManifest, Taken, Unread, read_silver_manifest
 from rapport.pipeline.lake.places import DETECTED, GOLD, SILVER
 from rapport.pipeline.lake.silver_ids import IdIndex
@@ -93,8 +94,9 @@ def update_silver(
     Without Spark the work is done in this process: the same result, for a small lake the quicker
     way. `rebuild` makes silver anew from bronze, refused when bronze no longer has everything. A
     file that cannot be read is named in `problems` and tried again when it has changed. Raises
-    Conflict while another job works on the lake, Corrupt for a damaged manifest or index, or when
-    a damaged file of silver would cost exactness.
+    Conflict while another job works on the lake, or before `rebuild` while somebody reads it or
+    exports into it; Corrupt for a damaged manifest or index, or when a damaged file of silver
+    would cost exactness.
     """
     with changing(lake, at_step) as work:
         if rebuild:
@@ -237,7 +239,8 @@ def _clear(work: Work) -> None:
         kept = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
         for parent in sorted({path.parent for path in kept}, reverse=True):  # deepest first
             work.remove(parent, [path.name for path in kept if path.parent == parent])
-    work.commit()
+    with moving(lake):
+        work.commit()
 
 
 def _refuse_less(lake: Path, channel: str, taken: Taken) -> None:

@@ -21,13 +21,16 @@ from rapport.pipeline.lake.bronze_files import FileFault, bronze_rows
 from rapport.pipeline.lake.journal import Work
 from rapport.pipeline.lake.manifest import SilverManifest, Unread, manifest_path
 from rapport.pipeline.lake.places import (
+    DAY_MS,
     DETECTED,
     QUARANTINED,
     SIDECAR,
     SILVER,
     data_files,
     day_folder,
+    day_number,
     day_numbers,
+    folder_day,
     free_name,
     stream_folders,
     table_folder,
@@ -244,11 +247,15 @@ class SilverStep:
         return [part for part in kept if part.rows]
 
     def _files_concerned(self) -> list[Path]:
-        """Files of silver that may hold a reading that a verdict or a correction is about."""
-        times = np.array([one.time for one in self._verdicts], np.int64)
-        days = set(day_numbers(times).tolist())
-        if self._groups:
-            sources, ids = (pa.array(column) for column in zip(*sorted(self._groups), strict=True))
+        """Files of silver that may hold a reading that a verdict or a correction is about: by its
+        day where time and id are all that is told of it, else only where its keys are.
+        """
+        late = np.array([one.time for one in self._verdicts if one.kind == "late"], np.int64)
+        days = set(day_numbers(late).tolist())
+        aside = {(one.source, one.id) for one in self._verdicts if one.kind == "aside"}
+        if self._groups or aside:
+            named = zip(*sorted(self._groups | aside), strict=True)
+            sources, ids = (pa.array(column, pa.string()) for column in named)
             keys = np.concatenate((reading_keys(sources, ids), correction_keys(sources, ids)))
             days |= set(self._index.days_of(keys)[1].tolist())
         folders = stream_folders(self._lake)
@@ -325,14 +332,28 @@ class SilverStep:
             self._work.place(prepared, folder / SIDECAR)
 
     def _work_out_waiting(self) -> None:
-        """Verdicts whose reading has not come yet wait; not when newer ones have come."""
-        taken = self._manifest.taken(EVENTS).received
-        waiting = [one for one in self._verdicts if one.received + _SLACK_MS >= taken]
+        """Verdicts whose reading has not come yet wait; not when newer ones have come, unless it
+        may stand in a file that could not be read.
+        """
+        taken, days = self._manifest.taken(EVENTS).received, self._unread_days()
+        waiting = [
+            one
+            for one in self._verdicts
+            if one.received + _SLACK_MS >= taken or one.received // DAY_MS in days
+        ]
         if waiting == read_waiting(self._lake):
             return
         prepared = self._work.path(WAITING)
         prepared.write_bytes(msgspec.json.encode(waiting))
         self._work.place(prepared, self._lake / SILVER / WAITING)
+
+    def _unread_days(self) -> set[int]:
+        """Days on which the node may have judged readings that could not be read: that of their
+        receiving, and the next.
+        """
+        unread = [Path(one.file) for one in self._manifest.unread if one.channel == EVENTS]
+        numbers = [day_number(folder_day(file.parent)) for file in unread]
+        return {day + more for day in numbers if day is not None for more in (0, 1)}
 
     def _write_manifest(self) -> None:
         prepared = self._work.path(manifest_path(self._lake).name)

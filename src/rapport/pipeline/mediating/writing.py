@@ -13,7 +13,7 @@ import msgspec
 
 from rapport.core.errors import Conflict, InvalidInput
 from rapport.pipeline.faults import spark_faults
-from rapport.pipeline.lake.files import channel_folders, read_bronze, spark_path
+from rapport.pipeline.lake.files import channel_folders, read_bronze, spark_target
 from rapport.pipeline.mediating.expressions import Mediated, mediated
 from rapport.pipeline.mediating.meanings import Meanings
 from rapport.pipeline.mediating.recorded import mediated_files
@@ -113,7 +113,7 @@ def _written(found: Mediated, into: Path) -> MediatedHistory:
 
 
 def _write(rows: DataFrame, folder: Path) -> None:
-    rows.write.parquet(spark_path(folder))
+    rows.write.parquet(spark_target(folder))
 
 
 def _counted(outcomes: DataFrame, into: Path) -> MediatedHistory:

@@ -18,6 +18,7 @@ from rapport.channel.export.channels import export_channels
 from rapport.channel.export.manifest import EXPORT_RUNNING
 from rapport.core.errors import Conflict, Problem, RapportError, UnknownName
 from rapport.kernel.clock import SystemClock
+from rapport.kernel.toml import TomlFile
 from rapport.pipeline.figures.reports import make_report
 from rapport.pipeline.lake.retention import expire
 from rapport.pipeline.lake.silver import update_silver
@@ -51,18 +52,18 @@ def history_jobs(
     """By name, in the order in which they are done. What the site says is read anew each time."""
     now = SiteNow(site)
     return {
-        "export": lambda: export_step(site, lake),
+        "export": lambda: export_step(site, lake, now.site().file),
         "silver": lambda: silver_step(spark, now.site(), lake, stop),
         "figures": lambda: figures_step(spark, lake),
         "expire": lambda: expire_step(now.site(), lake),
     }
 
 
-def export_step(site: Site, lake: Path) -> JobDone:
+def export_step(site: Site, lake: Path, said: TomlFile | None = None) -> JobDone:
     """What the channels hold beyond the last export goes to the lake; nothing when there is no log
-    yet.
+    yet. `said`: the site file as it is now; a lake belongs to one log, whatever that says of data.
     """
-    declared, _problems = channels_from_site(site.file)
+    declared, _problems = channels_from_site(said or site.file)
 
     async def work() -> int:
         try:

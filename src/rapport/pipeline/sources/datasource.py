@@ -53,6 +53,7 @@ from rapport.pipeline.sources.planning import (
     begin_at,
     check_offset,
     end_at,
+    past_gone,
     plan_pieces,
 )
 from rapport.pipeline.sources.reading import HEADERS, row_batches
@@ -185,7 +186,8 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         with told():
             spans = self._spans()
             check_offset(start, spans)
-            begin = self._whole(start, spans)
+            # No batches of nothing: after a long pause there would be thousands.
+            begin = past_gone(self._whole(start, spans), spans)
             ends = {name: span.last for name, span in spans.items()}
             if self._target is not None:
                 ends = {

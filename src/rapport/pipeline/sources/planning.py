@@ -77,6 +77,11 @@ def admit(
     return {name: start.get(name, 0) + taken[name] for name in waiting}
 
 
+def past_gone(start: Mapping[str, int], spans: Mapping[str, Span]) -> Offset:
+    """The offset, or where a channel that has let go of what follows it begins now."""
+    return {name: max(position, spans[name].first - 1) for name, position in start.items()}
+
+
 def begin_at(start: object, spans: Mapping[str, Span], *, option: str = "from") -> Offset:
     """The offset that the option `from` means: `start`, `end`, or positions after which to begin.
 
