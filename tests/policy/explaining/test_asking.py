@@ -252,7 +252,7 @@ def test_what_the_clock_has_not_come_to_has_not_fired(text: str) -> None:
         await node.seen("e2", HOUR_MS // 3, "keeper", OUT)
         await node.go_on(HOUR_MS // 2)
         early = await node.why_not(HOUR_MS // 3, A="guest")
-        assert (early.fired, early.candidates[0].became) == ((), "undecided")
+        assert (early.fired, early.candidates[0].became) == ((), "pending")
         [note] = early.notes
         assert note.text.startswith("not decided yet: that comes at 1970-01-01T01:00:00.000Z, and")
         await node.go_on(2 * HOUR_MS)

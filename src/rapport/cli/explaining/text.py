@@ -21,6 +21,7 @@ _MARKS: dict[Truth, tuple[str, str]] = {
 _SHORT = 12
 _BECAME = {
     "detected": "fired",
+    "pending": "is not decided yet",
     "undecided": "left open",
     "left out": "held, but was told before",
     "not run": "held, but the policy did not run then",
@@ -51,8 +52,8 @@ def show_answer(console: Console, answer: Answer) -> None:
 
 
 def _held(answer: Answer) -> bool:
-    """Whether nothing was missed but a policy that runs."""
-    return any(one.became == "not run" for one in answer.candidates[:1])
+    """Whether nothing was missed but a policy that runs, or time that passes."""
+    return any(one.became in ("not run", "pending") for one in answer.candidates[:1])
 
 
 def candidate_tree(candidate: Candidate) -> Tree:
@@ -132,6 +133,8 @@ def _headline(answer: Answer) -> Text:
     if answer.fired:
         times = f" {len(answer.fired)} times" if len(answer.fired) > 1 else ""
         said: tuple[str, str] = (f"fired{times}", "bold green")
+    elif any(one.became == "pending" for one in answer.candidates[:1]):
+        said = ("has not fired yet", "bold yellow")
     else:
         said = ("did not fire", "bold red")
     return Text.assemble((answer.policy, "bold"), " ", said, f"{about} around {around}")

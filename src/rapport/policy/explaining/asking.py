@@ -220,8 +220,8 @@ class Asking:
             if all(one.version != answer.version for one in asked):
                 text = f"another version, {asked[0].version}, told it at {when}"
             return [Note(kind="told", text=text, event=asked[0].id())]
-        if waiting := [one for one in answer.candidates if one.became == "undecided"]:
-            return [_not_decided(one, past) for one in waiting[:1] if not one.silent]
+        if waiting := [one for one in answer.candidates if one.became == "pending"]:
+            return [_not_decided(waiting[0], past)]
         if answer.fired and not _was_told(answer, past, span):
             text = "by these readings it holds, but nothing was told: it may not have run then"
             return [Note(kind="told", text=text)]
@@ -268,7 +268,7 @@ def _without_waiting(answer: Answer, past: Past, lateness_ms: int) -> Answer:
     fired = tuple(one for one in answer.fired if not waits(one))
     if fired or not waiting:
         return msgspec.structs.replace(answer, fired=fired)
-    held = tuple(msgspec.structs.replace(one, became="undecided") for one in waiting)
+    held = tuple(msgspec.structs.replace(one, became="pending") for one in waiting)
     return msgspec.structs.replace(answer, fired=(), candidates=held[:_MOST_SHOWN])
 
 

@@ -12,9 +12,11 @@ import msgspec
 from rapport.core.detection import Detection
 
 Truth = Literal["true", "false", "unknown"]
-Became = Literal["detected", "undecided", "left out", "not run", "refuted", "incomplete"]
-"""`left out`: because of `at most once per`; `not run`: everything held, but the policy was not
-there yet, paused, or ended before it was certain; `incomplete`: some condition never came true."""
+Became = Literal["detected", "pending", "undecided", "left out", "not run", "refuted", "incomplete"]
+"""`pending`: time has not come to where it is decided; `left out`: because of `at most once per`;
+`not run`: everything held, but the policy was not there yet, paused, or ended before it was
+certain; `incomplete`: some condition never came true.
+"""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
