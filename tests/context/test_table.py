@@ -197,6 +197,18 @@ def test_a_full_table_takes_updates_but_nothing_new() -> None:
     assert table.put(other, 20) is Outcome.FULL
 
 
+def test_a_full_table_takes_no_further_provider_and_no_further_announcement() -> None:
+    """Whoever writes chooses the provider's name, so names must not get round the limit."""
+    table = Records(TableLimits(own_records=2))
+    table.put(record(10, 100, "p1"), 20)
+    table.put(record(10, 100, "p2"), 20)
+    more = [table.put(record(11, 100, f"p{number}"), 20) for number in range(3, 9)]
+    assert more == [Outcome.FULL] * 6
+    assert table.put(record(50, 100, "p1"), 20) is Outcome.FULL, "one more of p1, later"
+    assert table.put(record(15, 100, "p1"), 20) is Outcome.TAKEN
+    assert table.own_records == 2
+
+
 def test_a_provider_can_announce_only_so_many_records_ahead() -> None:
     table = Records(TableLimits(ahead_per_provider=3))
     outcomes = [table.put(record(start, 900), 10) for start in range(100, 104)]

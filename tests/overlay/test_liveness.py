@@ -149,3 +149,16 @@ def test_who_is_forgotten_is_pinged_no_more(at: At) -> None:
     assert liveness.tick(at(1e6)) == []
     assert not liveness.answered(B, 1, at(1e6))
     assert liveness.timeout_ms(B) == 200
+
+
+def test_an_answer_to_a_ping_that_was_never_sent_measures_nothing(at: At) -> None:
+    """A time without end, and everything that waits for this neighbour would wait for ever."""
+    liveness = Liveness(MembershipSettings(), Chance(1))
+    liveness.watch(B, at(0))
+    liveness.answered(B, 0, at(5))
+    assert liveness.mean_ms(B) is None
+    (ping,) = [step for step in liveness.tick(at(1_000)) if isinstance(step, SendPing)]
+    liveness.answered(B, ping.number, at(1_007))
+    liveness.answered(B, 0, at(1_900))
+    assert liveness.mean_ms(B) == 7
+    assert liveness.timeout_ms(B) == 21

@@ -188,9 +188,10 @@ def test_one_that_leaves_says_so_and_is_not_looked_for(world: Make) -> None:
     made.call(address(2), made.members[address(2)].leave(made.now))
     made.run(100)
     assert told(made, Lost) == [Lost(address(2), abrupt=False)] * 5
-    made.sent.clear()
+    spoken_to: set[Address] = set()
+    made.cut = lambda one, other: spoken_to.add(other)
     made.run(20_000)
-    assert "SendJoin" not in made.sent
+    assert address(2) not in spoken_to
     assert made.members[address(2)].neighbours == ()
     assert made.members[address(2)].next_due_ms() is None
     admission = made.members[address(2)].asked_to_join(address(1), made.now)
@@ -440,3 +441,49 @@ def test_settings_that_no_network_can_meet_are_refused() -> None:
             MembershipSettings(**wrong)
         assert refused.value.code == "overlay.bad_settings"
         assert refused.value.hint
+
+
+def test_who_began_anew_and_remembers_nobody_is_found_by_those_who_have_it(world: Make) -> None:
+    """The first broker of a network has no list; it is back before anybody misses its answers."""
+    made, names = world(3), [address(number) for number in range(4)]
+    for name in names:
+        made.add(name, (0.1, 0.1))
+    for name in names[1:]:
+        made.start(name, names[:1])
+    made.run(10_000)
+    made.kill(names[0])
+    made.run(500)
+    again = made.add(names[0], (0.1, 0.1))
+    made.run(90_000)
+    assert set(again.neighbours) == set(names[1:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_are_mutual_again_whatever_words_were_lost(world: Make, seed: int) -> None:
+    made = world(seed, loss=0.3, at_most=4)
+    names = [address(number) for number in range(14)]
+    for number, name in enumerate(names):
+        made.add(name, (number % 4 / 4, number // 4 / 4))
+    for name in names:
+        made.start(name, [one for one in names if one != name])
+    made.run(60_000)
+    made.loss = 0.0
+    made.run(180_000)
+    assert [
+        (name, near)
+        for name in names
+        for near in made.members[name].neighbours
+        if name not in made.members[near].neighbours
+    ] == []
+
+
+def test_who_left_is_no_neighbour_though_its_goodbye_was_lost(world: Make) -> None:
+    made, names = world(5), [address(number) for number in range(3)]
+    for name in names:
+        made.add(name, (0.1, 0.1))
+    for name in names[1:]:
+        made.start(name, [one for one in names if one != name])
+    made.run(5_000)
+    made.members[names[0]].leave(made.now)  # nothing of what it says is sent
+    made.run(90_000)
+    assert [names[0] in made.members[name].neighbours for name in names[1:]] == [False, False]

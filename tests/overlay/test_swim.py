@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from rapport.kernel.chance import Chance
 from rapport.overlay.swim import Swim
-from rapport.overlay.swim_messages import Ack, Claim, Gossip, Ping, State, Table
+from rapport.overlay.swim_messages import (
+    MOST_INCARNATION,
+    Ack,
+    Claim,
+    Gossip,
+    Ping,
+    State,
+    Table,
+)
 from rapport.overlay.swim_network import SwimNetwork
 from rapport.overlay.swim_settings import SwimSettings
 from rapport.transport.base import Now
@@ -161,6 +169,19 @@ def test_what_is_said_of_this_node_is_objected_to() -> None:
     node.handle(Gossip((Claim(State.SUSPECT, OWN, 4, "a", OTHER),)), OTHER, Now(0, 1.0))
     assert node.incarnation == 5
     assert node.health.score == 1
+
+
+def test_who_is_said_to_have_objected_as_often_as_can_be_counted_is_soon_heard_again() -> None:
+    """It cannot object, but what it says can still be read: it is taken back when it is forgotten
+    that it was dead.
+    """
+    net = SwimNetwork(4)
+    net.run_periods(10)
+    forged = Gossip((Claim(State.SUSPECT, net.address(1), MOST_INCARNATION, "n1"),))
+    for number in (1, 2):
+        net.swim(number).handle(forged, net.address(0), net.scheduler.now)
+    net.run_periods(200)
+    assert net.agree()
 
 
 def test_the_suspected_is_told_first() -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from rapport.core.errors import InvalidInput
 from rapport.kernel.chance import Chance
 from rapport.overlay.swim_messages import (
+    MAX_NAME,
+    TABLE_BYTES,
     Ack,
     Claim,
     Digest,
@@ -113,6 +115,21 @@ def test_each_news_is_told_equally_often_and_then_no_more() -> None:
         for claim in taken:
             told[claim.address[1] - 1] += 1
     assert set(told.values()) == {SwimSettings().tellings(100)}
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
+def test_a_node_of_the_longest_name_is_told_of_like_any_other(letter: str) -> None:
+    """Else its news would never be done with, and be gossiped about without a word for ever."""
+    queue = NewsQueue(SwimSettings(news_bytes=128))
+    long = Claim(State.SUSPECT, ("127.0.0.1", 1), 0, letter * MAX_NAME, ("127.0.0.1", 2))
+    others = [Claim(State.ALIVE, ("127.0.0.1", port), 0, "n") for port in (3, 4)]
+    for claim in (long, *others):
+        queue.add(claim)
+    told = [queue.take(10) for _ in range(60)]
+    assert sum(long in news for news in told) == sum(others[0] in news for news in told) > 1
+    assert len(queue) == 0
+    assert all(news == (long,) for news in told if long in news), "it goes alone"
+    assert len(encode(Gossip((long,)))) < TABLE_BYTES + 64
 
 
 def test_only_the_latest_of_a_member_is_told() -> None:

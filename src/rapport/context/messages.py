@@ -16,6 +16,8 @@ RECEIVED, PROCESSED = 101, 102
 INTERNAL_ERROR, NOT_FOUND = 201, 202
 BAD_REQUEST = 301
 NOT_ALLOWED, TOO_BUSY = 401, 503
+_OVERTAKEN = 100
+"""Notices that one of them may be late by."""
 MEANINGS = {
     RECEIVED: "received",
     PROCESSED: "processed",
@@ -233,6 +235,13 @@ class Notice(_Message, frozen=True, array_like=True, tag="not", gc=False):
     id: int
     number: int
     record: ContextRecord
+
+
+def is_late(number: int, last: int) -> bool:
+    """Whether a Notice with that number is a repetition, or was overtaken by the last one that was
+    taken. One far below is neither: its broker began anew, with its clock set back.
+    """
+    return 0 <= last - number < _OVERTAKEN
 
 
 class Noticed(_Message, frozen=True, array_like=True, tag="ntd", gc=False):

@@ -10,9 +10,13 @@ from rapport.channel.channel import Channels
 from rapport.channel.finding.by_time import BACKWARDS_MS, position_before
 from rapport.context.keeping import CHANNEL, IDENTITY
 from rapport.core.context_record import CONTEXT_RECORD, ContextRecord, EntityRef
+from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent, as_subject
+from rapport.kernel.telemetry import get_logger
 
 _AT_ONCE = 2_000
+
+_log = get_logger(__name__)
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,7 @@ async def history(
 ) -> AsyncIterator[Past]:
     """The updates of an entity (and scope, if one is given) that were told from `since` until
     before `until`, in the order of the log. The beginning is searched, the rest is read through.
+    What cannot be read is left out, and logged.
     """
     channel, subject = channels.channel(CHANNEL), as_subject(str(entity))
     position = 0 if since is None else await position_before(channel, since)
@@ -57,8 +62,13 @@ async def history(
 def _past(stored: StoredEvent) -> Past | None:
     if stored.event.type != CONTEXT_RECORD:
         return None
+    try:
+        record = ContextRecord.from_event(stored.event)
+    except InvalidInput as error:
+        _log.warning("not a context record", position=stored.position, error=str(error))
+        return None
     return Past(
-        record=ContextRecord.from_event(stored.event),
+        record=record,
         told=stored.received,
         identity=stored.event.headers.get(IDENTITY, ""),
         position=stored.position,

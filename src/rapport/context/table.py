@@ -113,7 +113,7 @@ class Records:
             return Outcome.TAKEN
         others, refused = self._others(slot, record, wall_ms, own=holder is None)
         if refused is None and holder is None and self.own_records >= self.limits.own_records:
-            refused = None if any(one.holder is None for one in slot.held) else Outcome.FULL
+            refused = None if _takes_a_place(record, slot.held, wall_ms) else Outcome.FULL
         if refused is not None:
             return refused
         size = len(msgspec.msgpack.encode(record)) if holder is not None else 0
@@ -308,3 +308,18 @@ class Records:
             if not own:
                 self._slots.pop(key, None)
                 slot.turn_ms = NEVER
+
+
+def _takes_a_place(record: ContextRecord, held: list[Held], wall_ms: int) -> bool:
+    """Whether an own record goes for this one, so that there are no more than before: one of the
+    same provider that has begun as well, or begins at the same time.
+    """
+    return any(
+        one.holder is None
+        and one.record.provider == record.provider
+        and (
+            one.record.valid_from == record.valid_from
+            or max(one.record.valid_from, record.valid_from) <= wall_ms
+        )
+        for one in held
+    )

@@ -100,7 +100,7 @@ class Liveness:
         if watched is None:
             return False
         self.heard_ms[address] = now.steady_ms
-        if watched.number == number:
+        if number and watched.number == number:  # 0: none is under way
             watched.round_trip.measured(now.steady_ms - watched.sent_ms)
             watched.number = 0
         return True

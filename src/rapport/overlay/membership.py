@@ -22,6 +22,7 @@ from rapport.overlay.membership_steps import (
     MembershipStep,
     SendDeparted,
     SendJoin,
+    SendPing,
 )
 from rapport.overlay.neighbour_search import NeighbourSearch
 from rapport.overlay.revisiting import Revisiting
@@ -29,14 +30,17 @@ from rapport.overlay.seen import Seen
 from rapport.transport.base import Address, Now
 
 _DEPARTURES, _DEPARTURE_MS = 1_024, 60_000.0
+_ASKED_AGAIN = 1 / 16
+"""Of the pings to neighbours so many are Joins instead, drawn by chance."""
 
 
 class Membership:
     """The neighbours of one member. Every input gives the steps to carry out, in order.
 
-    Neighbourhood is mutual as far as messages arrive. A full member makes room for one that asks
-    by parting from a neighbour, so newcomers always get in. One neighbour is kept that was drawn
-    uniformly from all known, because those that are near alone may split the network.
+    Neighbourhood is mutual as far as messages arrive, and again after some pings where one was
+    lost: a few of them ask the neighbour once more to be one. A full member makes room for one that
+    asks by parting from a neighbour, so newcomers always get in. One neighbour is kept that was
+    drawn uniformly from all known, because those that are near alone may split the network.
     Those that fell silent are pinged now and then, so a healed partition grows together and a
     restarted broker is found.
     """
@@ -194,6 +198,10 @@ class Membership:
             steps = self._take(by, search if asked else None, now)
         else:
             self._silent.forget(by)
+            if by in self.neighbours:  # it has left, and its good-bye was lost
+                self._drop(by)
+                self._known.forget(by)
+                steps = [Lost(by, abrupt=False), *self._repair(now)]
         self._plan_look(now)
         return self._went_on(steps, now)
 
@@ -233,10 +241,14 @@ class Membership:
         return []
 
     def leave(self, now: Now) -> list[MembershipStep]:
-        """Says good-bye; no neighbours, no admissions until `start` or `connect`."""
+        """Says good-bye; no neighbours, no admissions until `start` or `connect`. A search under
+        way ends with Alone.
+        """
         steps = self._tell_departed(self._own, now, abrupt=False)
         for address in self.neighbours:
             self._drop(address)
+        if self._search is not None:  # whoever waits for its end hears of it
+            steps.append(Alone(0, self._needed))
         self._has_left, self._was_member = True, False
         self._search = self._look_ms = self.random = None
         self._silent.forget_all()
@@ -246,7 +258,10 @@ class Membership:
         """What is due."""
         steps: list[MembershipStep] = []
         for step in self._liveness.tick(now):
-            steps += self._fell_silent(step.address, now) if isinstance(step, Gone) else [step]
+            if isinstance(step, Gone):
+                steps += self._fell_silent(step.address, now)
+            else:
+                steps.append(self._perhaps_asked_again(step))
         if self._search is not None:
             self._search.tick(now)
             steps = self._went_on(steps, now)
@@ -425,6 +440,14 @@ class Membership:
             self.random = drawn
             return []
         return self._ask([drawn], now, random=drawn)
+
+    def _perhaps_asked_again(self, ping: SendPing) -> SendPing | SendJoin:
+        """The ping of a neighbour, or a Join instead, which is as good a sign of life: the other
+        may have begun anew and remember nobody, or its word that it parted was lost.
+        """
+        if self._chance.random() >= _ASKED_AGAIN:
+            return ping
+        return SendJoin(ping.to, ping.number, self._by_hand is True)
 
     def _was_parted_from(self, now: Now) -> list[MembershipStep]:
         """Another needed the place. Who still has a neighbour does not ask for it back at once:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rapport.overlay.swim_messages import Claim, News, State, Table, tables_of
+from rapport.overlay.swim_messages import (
+    MOST_INCARNATION,
+    Claim,
+    News,
+    State,
+    Table,
+    tables_of,
+)
 from rapport.overlay.swim_news import NewsQueue
 from rapport.overlay.swim_probing import Health
 from rapport.overlay.swim_roster import Change, Roster
@@ -74,7 +81,8 @@ class Hearsay:
         is_wrong = claim.state is not State.ALIVE or said_of_before
         if claim.incarnation < self.incarnation or not is_wrong:
             return
-        self.incarnation = claim.incarnation + 1
+        # Beyond that nobody would read a word of this node.
+        self.incarnation = min(claim.incarnation + 1, MOST_INCARNATION)
         if claim.state is not State.ALIVE:
             self._health.change(1)
         self.news.add(self.own_claim())

@@ -19,6 +19,8 @@ TABLE_BYTES = 1_100
 _MAX_HOST = 64
 _MAX_CLAIMS = 1_024
 _MAX_NUMBER = 2**53
+MOST_INCARNATION = _MAX_NUMBER - 1
+"""No claim with a greater one is read."""
 
 
 class State(IntEnum):

@@ -47,7 +47,9 @@ class NewsQueue:
         self._items.pop(address, None)
 
     def take(self, nodes: int, first: Claim | None = None) -> News:
-        """What goes with the next message to one other, `first` before all else."""
+        """What goes with the next message to one other, `first` before all else; news that is too
+        large to go with others goes alone.
+        """
         if not self._items:
             return () if first is None else (first,)
         chosen = [] if first is None else [first]
@@ -55,7 +57,7 @@ class NewsQueue:
         room -= len(encode(first)) if first is not None else 0
         most = self._settings.tellings(nodes)
         for item in sorted(self._items.values(), key=_times_told):
-            if item.size > room or item.claim == first:
+            if (item.size > room and chosen) or item.claim == first:
                 continue
             room -= item.size
             chosen.append(item.claim)

@@ -9,7 +9,8 @@ import itertools
 import pytest
 
 from rapport.context.broker.settings import BrokerSettings, SearchSettings
-from rapport.context.messages import Notice, Noticed, Watch
+from rapport.context.messages import Notice, Noticed, Put, Watch
+from rapport.core.context_record import ContextRecord
 from rapport.overlay.topology import from_edges
 from rapport.transport.base import Now, Sender
 
@@ -96,3 +97,38 @@ def test_changes_quicker_than_the_clocks_differ_are_told(network, brokers) -> No
     assert told == sorted(told)
     assert told[-1] >= 20
     assert len(set(told)) >= 20
+
+
+def test_a_holder_started_anew_with_its_clock_set_back_is_followed_as_before(
+    network, brokers
+) -> None:
+    """It counts its notices from its clock, and what it tells is valid all the same."""
+    names = brokers(2)
+    net = differing(network, names, {})
+    told: list[int] = []
+
+    def put(version: int) -> None:
+        wall = net.now.wall_ms - 20_000 + version
+        entity = net.question("r1").entity
+        record = ContextRecord("p", entity, "status", wall, wall + 600_000, {"v": version})
+        net.deliver(Put(version, record), Sender(("p", 1), "", "client"), names[1])
+
+    def run(duration_ms: int) -> None:
+        for _ in range(duration_ms // 50):
+            net.run(50)
+            for message, source in net.inbox.pop(WATCHER, []):
+                if isinstance(message, Notice):
+                    told.append(message.record.values["v"])
+                    net.send(Noticed(message.id, message.number), WATCHER, source, "client")
+
+    put(0)
+    net.run(1_000)
+    net.deliver(Watch(7, net.question("r1"), 600_000), Sender(WATCHER, "x", "client"), names[0])
+    run(1_000)
+    net.add(names[1]).adopt([names[0]], net.now)
+    net.machines[names[1]] = Late(net.machines[names[1]], 10_000)
+    put(1)
+    run(6_000)  # until the watch is renewed
+    put(2)
+    run(1_000)
+    assert told == [0, 1, 2]

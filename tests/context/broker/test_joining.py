@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rapport.context.broker.effects import NeighbourLost, NetworkJoined, NotJoined
-from rapport.context.messages import Departed
+from rapport.context.messages import NOT_FOUND, RECEIVED, Command, Departed
 from rapport.overlay.topology import Topology, from_edges, is_connected, mesh
-from rapport.transport.base import Address
+from rapport.transport.base import Address, Sender
 
 
 def neighbourhoods(net) -> Topology[Address]:
@@ -42,6 +42,24 @@ def test_a_broker_whose_list_is_silent_does_not_join_and_says_so(network, broker
     net.run(3_000)
     assert [e for _, e in net.effects] == [NotJoined(0, 2)]
     assert net.machines[names[0]].neighbours == ()
+
+
+def test_who_waits_for_a_join_hears_when_the_broker_is_told_to_leave_meanwhile(
+    network, brokers
+) -> None:
+    """Else those that wait would add up until no command is taken any more."""
+    (name,) = brokers(1)
+    net = network(from_edges([], nodes=[name]), adopt=False)
+    controller = Sender(("controller", 1))
+    for id in range(0, 200, 2):
+        net.deliver(Command(id, "join", (("nobody", 1),)), controller, name)
+        net.deliver(Command(id + 1, "leave"), controller, name)
+    net.run(100)
+    said = [message for message, _ in net.inbox[controller.address]]
+    assert {m.status for m in said if m.id % 2} == {RECEIVED}
+    assert [m.status for m in said if m.id % 2 == 0] == [RECEIVED, NOT_FOUND] * 100
+    assert [e for _, e in net.effects] == [NotJoined(0, 1)] * 100
+    assert net.machines[name].neighbours == ()
 
 
 def test_a_broker_that_leaves_is_asked_no_more_and_the_word_goes_further(network, brokers) -> None:

@@ -190,6 +190,25 @@ def test_another_provider_that_tells_something_newer_here_calls_the_others_copie
     assert versions(net, names) == [2] * 4
 
 
+def test_who_calls_an_older_copy_back_is_still_known_to_have_the_newer_one(
+    network, brokers
+) -> None:
+    """A broker that had the record before its provider came here calls its old copies back when it
+    gets one of ours: that one is still to be called back when there is something newer.
+    """
+    names = brokers(3)
+    net = network(line(names), settings())
+    first = net.put(names[2], "r1", v=1)
+    assert versions(net, names[:2]) == [1, 1]
+    net.run(10)
+    call = Outdated(5, first.key(), first.valid_from, 0, called=True)
+    for name in names[:2]:
+        net.deliver(call, Sender(name), names[2])
+    net.put(names[2], "r1", v=2)
+    net.run(50)
+    assert versions(net, names) == [2, 2, 2]
+
+
 def test_each_copy_is_called_back_once_and_acknowledged(network, brokers) -> None:
     names = brokers(6)
     net = network(line(names), settings())

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from rapport.context.broker.effects import Audited
 from rapport.context.broker.settings import BrokerLimits, BrokerSettings
 from rapport.context.messages import (
     NOT_ALLOWED,
@@ -154,6 +155,24 @@ def test_a_watch_ends_with_its_lease_or_when_told_to(network, brokers) -> None:
     assert net.machines[names[1]].status().watchers == 0, "the holder is told, too"
 
 
+def test_watches_that_were_ended_leave_nothing_behind_until_their_lease_would_end(
+    network, brokers
+) -> None:
+    """Whoever watches and ends it again and again, with long leases, fills no memory."""
+    (name,) = brokers(1)
+    net = network(from_edges([], nodes=[name]))
+    net.put(name, "r1", v=0)
+    for id in range(1_000):
+        net.deliver(Watch(id, net.question("r1"), 3_600_000), WATCHES, name)
+        net.deliver(Unwatch(id), WATCHES, name)
+    net.deliver(Watch(7, net.question("r1"), 100_000), WATCHES, name)
+    net.run(60_000)
+    assert len(net.machines[name].agenda) < 10
+    assert net.machines[name].status().watchers == 1
+    net.run(40_001)
+    assert net.machines[name].status().watchers == 0
+
+
 def test_a_periodic_watcher_is_told_each_period_changed_or_not(network, brokers) -> None:
     names = brokers(4)
     net = network(line(names))
@@ -219,6 +238,26 @@ def test_watches_are_bounded_and_need_the_right_to_read(network, brokers) -> Non
     net.run(5)
     said = [m.status for m, _ in net.inbox[CONSUMER] if isinstance(m, Status)]
     assert said == [RECEIVED, RECEIVED, TOO_BUSY, NOT_ALLOWED]
+
+
+def test_a_client_that_says_it_is_a_broker_is_audited_and_judged_as_a_client(
+    network, brokers
+) -> None:
+    """Only members of the network watch at the holder, and on behalf of others."""
+    (name,) = brokers(1)
+    net = network(
+        from_edges([], nodes=[name]),
+        BrokerSettings(audits=True),
+        allows=lambda identity, right, entity, scope: entity.id != "secret",
+    )
+    for id, room in enumerate(("r1", "secret")):
+        watch = Watch(id, net.question(room), 60_000, 0, "somebody else", at_holder=True)
+        net.deliver(watch, WATCHES, name)
+    net.put(name, "r1", v=1)
+    net.run(100)
+    assert [m.record.values for m, _ in net.inbox[CONSUMER] if isinstance(m, Notice)] == [{"v": 1}]
+    audited = [e for _, e in net.effects if isinstance(e, Audited) and e.what == "watch"]
+    assert [(one.identity, one.status) for one in audited] == [("x", RECEIVED), ("x", NOT_ALLOWED)]
 
 
 def test_a_holder_that_was_started_anew_is_followed_as_before(network, brokers) -> None:

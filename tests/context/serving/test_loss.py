@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import pytest
 
 from rapport.context.api import ContextBroker, ContextConsumer, ContextNotFound, ContextProvider
+from rapport.core.context_record import EntityRef
 from rapport.kernel.chance import Chance
 from rapport.testing.faults.lossy import LossyEndpoint
 from rapport.transport.base import Endpoint
@@ -70,5 +72,31 @@ def test_with_a_copy_in_reach_requests_are_answered_whatever_is_lost(
                 got = await asyncio.gather(*(tell_and_ask(n) for n in range(many)))
                 assert sum(got) >= answered * many
                 network.lose(0.0)
+
+    asyncio.run(scenario())
+
+
+def test_who_provides_at_a_rate_goes_on_after_what_came_too_late(line_of_brokers: Opening) -> None:
+    """A short outage, and a measurement is over when it arrives: the next one is newer."""
+
+    async def scenario() -> None:
+        network, measured = BadNetwork(), itertools.count()
+        async with line_of_brokers(1) as (broker,):
+            provider = await ContextProvider.open([broker.address], name="p", link=network)
+            async with provider:
+                providing = asyncio.create_task(
+                    provider.provide_every(
+                        "room/r3", "status", lambda: {"n": next(measured)}, every_ms=20
+                    )
+                )
+                for _ in range(5):
+                    await asyncio.sleep(0.1)
+                    network.lose(1.0)
+                    await asyncio.sleep(0.07)
+                    network.lose(0.0)
+                await asyncio.sleep(0.3)
+                assert not providing.done()
+                assert (await broker.ask(EntityRef("room", "r3"), "status")).record.values["n"] > 10
+                providing.cancel()
 
     asyncio.run(scenario())

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
@@ -106,6 +107,24 @@ def test_the_past_can_be_asked_for(tmp_path: Path) -> None:
         assert [past.record.values for past in part] == [{"n": 1}]
         assert [past async for past in history(channels, EntityRef("room", "r9"))] == []
         await channels.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_is_no_record_hides_none_of_the_past(tmp_path: Path) -> None:
+    """Links bring what nodes of another release wrote."""
+
+    async def scenario() -> None:
+        async with kept_broker(tmp_path) as broker:
+            await broker.put(a_record(1))
+            channels = broker._shell.keeping._channels  # type: ignore[union-attr]
+            event = a_record(2).to_event(source="elsewhere")
+            await channels.channel("context").append(
+                [msgspec.structs.replace(event, data=b'{"provider": 7}')]
+            )
+            await broker.put(a_record(3))
+            past = [one.record.values["n"] async for one in history(channels, ROOM)]
+        assert past == [1, 3]
 
     asyncio.run(scenario())
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rapport.context.v0.reading import MAX_DATAGRAM
 from rapport.core.context_record import ContextRecord, EntityRef
 
 T = 1516060800000
@@ -93,6 +94,31 @@ def test_nothing_that_named_hosts_send_crashes_a_broker(
         found(None, world.now)
     network.asked.clear()
     assert broker.searches == 0
+
+
+def longest_request(pairs: int) -> bytes:
+    """A request whose path leaves no room in its datagram."""
+    start = "3|1516060800000|room|r9|status"
+    left = MAX_DATAGRAM - len(start)
+    for number in range(pairs):
+        host = f"{number:03}".ljust(left // (pairs - number) - len("||1"), "x")
+        start += f"|{host}|1"
+        left -= len(f"|{host}|1")
+    return start.encode()
+
+
+@pytest.mark.parametrize("hop_limit", [64, 512])
+def test_a_path_that_leaves_no_room_for_an_answer_crashes_nobody(
+    world: Any, network: Any, hop_limit: int
+) -> None:
+    """With one pair more, or the words of a refusal, it fits no datagram."""
+    broker = world.broker(1, [2, 3], hop_limit=hop_limit)
+    datagram = longest_request(500)
+    assert len(datagram) == MAX_DATAGRAM
+    broker.handle(datagram, ("10.0.0.2", 7410), world.now)
+    assert broker.counters.bad == 0, "it can be read"
+    assert broker.outbox == []
+    assert broker.counters.unsaid == 1
 
 
 @pytest.mark.slow

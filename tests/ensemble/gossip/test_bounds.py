@@ -40,6 +40,17 @@ def test_a_flood_of_names_fills_no_memory(net: Any) -> None:
     assert not machine.doubles
 
 
+def test_a_strategy_forgets_what_was_pushed_out_while_it_waited(net: Any) -> None:
+    strategy = CounterBased(Chance(1), wait_ms=100)
+    net.add("a", GossipSettings(components=20, waiting=50), strategy=strategy)
+    for turn in range(30):
+        for number in range(100):
+            name = f"c{turn}.{number}"
+            net.tell("a", Published(name, WALL, WALL, "n", (), b""), Sender(("n", 1)))
+        net.run(net.scheduler.time_ms + 200)
+    assert strategy._heard == {}
+
+
 def test_the_adaptive_strategy_remembers_only_so_many_components(net: Any) -> None:
     strategy = Adaptive(Chance(1), remembered=64)
     net.add("a", GossipSettings(), strategy=strategy)

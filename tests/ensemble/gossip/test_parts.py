@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rapport.ensemble.codec import MAX_MESSAGE, encode
+from rapport.ensemble.codec import MAX_MESSAGE, MAX_PARTS, encode
 from rapport.ensemble.gossip.machine import GossipMachine
 from rapport.ensemble.gossip.settings import GossipSettings
 from rapport.ensemble.gossip.splitting import Splitter, join
 from rapport.ensemble.messages import Part, Published, PullParts
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Now
+from rapport.testing.work import lines
 from rapport.transport.base import Sender
 
 WALL = 1_700_000_000_000
@@ -32,6 +33,18 @@ def quiet_machine(**more: Any) -> GossipMachine:
             return []
 
     return GossipMachine("a", GossipSettings(**more), Chance(1), source=Nothing())
+
+
+def test_what_is_missing_of_very_many_parts_is_not_all_looked_through() -> None:
+    """Whoever sends one part of a count that it chooses makes nobody else work that much."""
+
+    def work(count: int) -> int:
+        machine = quiet_machine()
+        for number in range(20):
+            machine.handle(Part(f"c{number}", WALL, 0, count, 1, b"x"), SENDER, Now(WALL, 0.0))
+        return lines(lambda: machine.tick(Now(WALL + 400, 400.0)))
+
+    assert work(MAX_PARTS) < 1.5 * work(1_000)
 
 
 @given(st.integers(0, 20_000), st.integers(64, 2_000), st.text("é漢x", min_size=1, max_size=20))

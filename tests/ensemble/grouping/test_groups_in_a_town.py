@@ -190,3 +190,20 @@ def test_a_partition_of_groupers_heals(town: Any) -> None:
     here.run(5)
     assert [len(one.machine.others) for one in here.groupers()] == [6] * 6
     assert here.wrong() == []
+
+
+def test_two_members_that_were_cut_off_when_they_met_hear_each_other_afterwards(
+    town: Any,
+) -> None:
+    """The cut lasts longer than they try to reach whom they only know from a table."""
+    here = town()
+    grouper = here.grouper(0).address
+    one, other = (here.client(number, ["red"], [grouper]) for number in (1, 2))
+    here.separated = lambda *ends: set(ends) == {one.address, other.address}
+    here.run(8)
+    assert one.heard == other.heard == {}
+    here.separated = lambda *_ends: False
+    here.run(15)
+    before = here.scheduler.now.wall_ms - 2 * here.settings.period_ms
+    assert one.heard[other.name] > before
+    assert other.heard[one.name] > before

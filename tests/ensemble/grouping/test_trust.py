@@ -89,6 +89,17 @@ def test_a_table_cannot_make_a_node_flood_somebody_who_never_spoke() -> None:
     assert VICTIM in here.to_publish("car", NOW)
 
 
+def test_who_never_spoke_is_tried_again_seldom() -> None:
+    here = client()
+    sent = []
+    for period in range(60):
+        now = Now(0, 5_000.0 * period)
+        here.received(table(VICTIM, version=period + 1), Sender(GROUPER), now)
+        for _component in range(4):
+            sent += [period] * here.to_publish("car", now).count(VICTIM)
+    assert sent == [0, 0, 0, 12, 24, 36, 48]
+
+
 def test_a_publication_goes_to_no_more_than_the_limit() -> None:
     here = client(recipients=10)
     many = [("10.2.0.0", port) for port in range(100)]

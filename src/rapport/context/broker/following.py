@@ -5,7 +5,7 @@ from __future__ import annotations
 from rapport.context.broker.agenda import NEVER
 from rapport.context.broker.answering import MOST_BEHIND_MS
 from rapport.context.broker.asking import OWN_CONSUMER, Asking, Ended
-from rapport.context.broker.watching import Watcher, Watching
+from rapport.context.broker.watching import LOOK_AGAIN_MS, Watcher, Watching
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import (
     NOT_FOUND,
@@ -17,6 +17,7 @@ from rapport.context.messages import (
     Status,
     Unwatch,
     Watch,
+    is_late,
 )
 from rapport.context.table import QuestionKey, key_of
 from rapport.core.context_record import ContextRecord
@@ -146,7 +147,7 @@ class Following:
         self._place.send(Noticed(notice.id, notice.number), sender.address)
         upstream.unanswered = 0
         asked = upstream.question
-        if notice.number > upstream.notice and (record.entity, record.scope) == (
+        if not is_late(notice.number, upstream.notice) and (record.entity, record.scope) == (
             asked.entity,
             asked.scope,
         ):
@@ -275,7 +276,8 @@ class Following:
         self._plan_end(upstream, record, now)
 
     def _plan_end(self, upstream: _Upstream, record: ContextRecord, now: Now) -> None:
-        ends_ms = now.steady_ms + (record.valid_until - now.wall_ms)
+        left_ms = min(record.valid_until - now.wall_ms, LOOK_AGAIN_MS)
+        ends_ms = now.steady_ms + left_ms
         if ends_ms < upstream.over_ms:
             upstream.over_ms = ends_ms
             self._place.agenda.at(ends_ms, self._record_over, upstream, ends_ms)

@@ -124,12 +124,13 @@ class Recalling:
         given = self._given.get(key)
         if given is None:
             return
-        self._drop(given, sender.address)  # it knows
-        calls = [
-            (self._call(key, provider, outdated.before), to)
-            for to, (start, by) in given.to.items()
-            if by == provider and start < outdated.before
+        void = [
+            to for to, (start, by) in given.to.items() if by == provider and start < outdated.before
         ]
+        if sender.address in void:
+            self._drop(given, sender.address)  # it knows; a newer copy it may have is still ours
+            void.remove(sender.address)
+        calls = [(self._call(key, provider, outdated.before), to) for to in void]
         self._send_all(key, given, calls, now)
 
     def is_void(self, record: ContextRecord, now: Now) -> bool:

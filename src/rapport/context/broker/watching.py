@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
+import msgspec
+
 from rapport.context.broker.effects import Audited
 from rapport.context.broker.workplace import Workplace
 from rapport.context.messages import (
@@ -25,6 +27,10 @@ from rapport.transport.base import Address, Now, Sender
 
 _TRIES = 6
 _LEAST_PERIOD_MS = 50
+LOOK_AGAIN_MS = 30_000.0
+"""What lasts longer is looked at now and then: a watch that was ended leaves nothing on the agenda
+for as long as its lease, or its record, would have lasted.
+"""
 
 WatcherKey = tuple[Address, int]
 
@@ -104,6 +110,9 @@ class Watching:
 
     def watch(self, watch: Watch, sender: Sender, now: Now) -> None:
         """Begins or prolongs a watch; one that watches already is told nothing twice."""
+        if watch.at_holder and sender.kind != "network":
+            # Members answer for theirs; a client is judged and audited as what it is.
+            watch = msgspec.structs.replace(watch, at_holder=False)
         key = (sender.address, watch.id)
         before = self._watchers.get(key)
         status, why = self._judge(watch, before is None, sender, now)
@@ -187,7 +196,7 @@ class Watching:
         self._watchers[watcher.key()] = watcher
         self._by_question.setdefault(question, {})[watcher.key()] = watcher
         self._per_sender[watcher.address] += 1
-        self._place.agenda.at(watcher.lease_ms, self._lease_over, watcher)
+        self._look_at_lease(watcher, now)
         if watcher.every_ms and not watcher.at_holder:
             self._period(watcher, now)
             return
@@ -214,10 +223,10 @@ class Watching:
     def _judge(self, watch: Watch, is_new: bool, sender: Sender, now: Now) -> tuple[int, str]:
         place, limits = self._place, self._place.settings.limits
         question: Question = watch.question
-        by_broker = watch.at_holder and sender.kind == "network"
-        if not by_broker and not place.allows(
+        may = watch.at_holder or place.allows(
             sender.identity, "read", question.entity, question.scope
-        ):
+        )
+        if not may:
             place.counts["not_allowed"] += 1
             return NOT_ALLOWED, "no right to read this"
         if is_new and len(self._watchers) >= limits.watches:
@@ -225,7 +234,7 @@ class Watching:
         if is_new and self._per_sender.get(sender.address, 0) >= limits.watches_per_sender:
             return TOO_BUSY, "you watch too much"
         held = place.table.answer(key_of(question), now.wall_ms)
-        if by_broker and not self.is_here(held):
+        if watch.at_holder and not self.is_here(held):
             return NOT_FOUND, "its provider does not give it to this broker any more"
         return RECEIVED, ""
 
@@ -235,7 +244,11 @@ class Watching:
         if watcher.lease_ms <= now.steady_ms:
             self._end(watcher, now)
         else:
-            self._place.agenda.at(watcher.lease_ms, self._lease_over, watcher)
+            self._look_at_lease(watcher, now)
+
+    def _look_at_lease(self, watcher: Watcher, now: Now) -> None:
+        due_ms = min(watcher.lease_ms, now.steady_ms + LOOK_AGAIN_MS)
+        self._place.agenda.at(due_ms, self._lease_over, watcher)
 
     def _period(self, watcher: Watcher, now: Now) -> None:
         if self.is_watched(watcher):

@@ -118,8 +118,9 @@ class ContextProvider:
         valid_for_ms: int | None = None,
         within_ms: int = _WITHIN_MS,
     ) -> None:
-        """Measures and tells, every so often, until cancelled. What nobody took is not told
-        again: the next measurement is newer. Valid for two periods unless said otherwise.
+        """Measures and tells, every so often, until cancelled. What nobody took, or was over when
+        it came, is not told again: the next measurement is newer. Valid for two periods unless said
+        otherwise. Raises InvalidInput (what cannot be told), NotAllowed.
         """
         while True:
             began_ns = self._link.clock.steady_ns()
@@ -134,7 +135,9 @@ class ContextProvider:
                     valid_for_ms=valid_for_ms or 2 * every_ms,
                     within_ms=min(within_ms, max(every_ms, 100)),
                 )
-            except Unavailable as error:
+            except RapportError as error:
+                if not _may_pass(error):
+                    raise
                 _log.warning("context was not told", entity=str(entity), error=error.message)
             took_ms = (self._link.clock.steady_ns() - began_ns) / 1e6
             await self._link.clock.sleep(max(every_ms - took_ms, 0))
@@ -246,6 +249,13 @@ class ContextProvider:
         now = self._link.clock.now_ms()
         self._told = {key: one for key, one in self._told.items() if one.valid_until > now}
         self._forget_at = 2 * len(self._told) + _LEAST_FORGOTTEN
+
+
+def _may_pass(error: RapportError) -> bool:
+    """Whether the next update may well be taken: nobody answered, or this one was too late, which
+    is all that a broker calls a bad request of what can be a record.
+    """
+    return isinstance(error, Unavailable) or error.code == "context.bad_request"
 
 
 def _batches(records: list[ContextRecord]) -> list[list[ContextRecord]]:

@@ -7,7 +7,15 @@ from collections import deque
 
 from rapport.context.clients.link import BrokerLink
 from rapport.context.faults import ContextNotFound
-from rapport.context.messages import Message, Notice, Noticed, Question, Unwatch, Watch
+from rapport.context.messages import (
+    Message,
+    Notice,
+    Noticed,
+    Question,
+    Unwatch,
+    Watch,
+    is_late,
+)
 from rapport.core.context_record import ContextRecord
 from rapport.core.errors import Conflict, RapportError, Unavailable
 from rapport.kernel.tasks import Tasks, first_of
@@ -101,14 +109,19 @@ class ContextSubscription:
 
     def _is_known(self, notice: Notice, sender: Address) -> bool:
         """Repeated; or, on change, told by another broker before."""
-        record = notice.record
-        latest = self._latest.get(record.provider)
-        is_old = notice.number <= self._numbers.get(sender, -1)
-        self._numbers[sender] = max(notice.number, self._numbers.get(sender, -1))
+        record, last = notice.record, self._numbers.get(sender)
+        comes_late = last is not None and is_late(notice.number, last)
+        if not comes_late:
+            self._numbers[sender] = notice.number
         if self._every_ms:
-            return is_old
-        if latest is not None and (record == latest or record.rank() < latest.rank()):
-            return True
+            return comes_late
+        latest = self._latest.get(record.provider)
+        if latest is not None:
+            is_older = record.rank() < latest.rank()
+            # What began earlier counts once what began later is over, if it was told after it.
+            still_counts = latest.valid_until > self._link.clock.now_ms()
+            if record == latest or (is_older and (still_counts or comes_late)):
+                return True
         self._latest[record.provider] = record
         return False
 

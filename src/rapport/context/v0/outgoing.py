@@ -34,6 +34,8 @@ class V0Counters(msgspec.Struct):
     """Answers to hosts that the site does not name, larger than what they had sent."""
     astray: int = 0
     """Answers from, or with a way back over, an address that is no neighbour."""
+    unsaid: int = 0
+    """Requests and refusals whose path fitted no datagram."""
     late: int = 0
     """Answers that nobody waits for any more."""
     answered: int = 0

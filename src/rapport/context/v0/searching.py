@@ -188,7 +188,7 @@ class Searching:
         neighbours = self._neighbourhood.addresses
         step = next_hop(neighbours, trail, self._chance, own=self._address)
         if step.to is not None and len(trail) <= self._settings.hop_limit:
-            self._outgoing.send(m.Request(now.wall_ms, question, trail), step.to)
+            self._say(m.Request(now.wall_ms, question, trail), step.to)
         elif self._search is None or self._is_entry(trail) or self._is_full():
             self._send_nothing(question, trail, now)
         else:
@@ -277,7 +277,16 @@ class Searching:
                 return
             except TooLarge:
                 status = INTERNAL_ERROR
-        self._outgoing.send(m.Refusal(now.wall_ms, status, _REQUEST, way[0][0], way), to)
+        self._say(m.Refusal(now.wall_ms, status, _REQUEST, way[0][0], way), to)
+
+    def _say(self, message: m.V0Message, to: Address) -> None:
+        """To a broker. A path that fits no datagram any more goes nowhere: whoever was asked first
+        refuses in time.
+        """
+        try:
+            self._outgoing.send(message, to)
+        except TooLarge:
+            self._outgoing.counters.unsaid += 1
 
     def _reached_consumer(
         self,

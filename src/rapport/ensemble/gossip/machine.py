@@ -236,10 +236,10 @@ class GossipMachine:
         heappush(self._waiting, (due_ms, self._number, message))
         self._due_ms = min(self._due_ms, due_ms)
 
-    def _end_wait(self, message: Published, entry: Reception, now: Now) -> None:
-        if entry.sent_ms == -_NEVER:
+    def _end_wait(self, message: Published, entry: Reception | None, now: Now) -> None:
+        if entry is not None and entry.sent_ms == -_NEVER:
             self._decide_again(message, now)
-        else:  # said meanwhile, in answer to a pull: the strategy is asked so that it forgets
+        else:  # said meanwhile in answer to a pull, or pushed out: asked only so that it forgets
             self._strategy.decide_again(message, now)
 
     def _decide_again(self, message: Published, now: Now) -> None:
@@ -289,7 +289,7 @@ class GossipMachine:
         while self._waiting and self._waiting[0][0] <= steady_ms:
             message = heappop(self._waiting)[2]
             entry = self._entries.get(message.component)
-            if entry is not None and entry.version == message.version:
+            if entry is None or entry.version == message.version:
                 self._end_wait(message, entry, now)
         self._parts.tick(now)
         if steady_ms >= self._sweep.due_ms:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from rapport.core.errors import InvalidInput
@@ -155,7 +156,8 @@ class Parts:
     def _pull(self, key: _Key, begun: _Incomplete) -> None:
         """Over the media that parts came by: who was heard by radio may have no address."""
         component, version, count, _checksum = key
-        missing = [index for index in range(count) if index not in begun.parts][:_MOST_MISSING]
+        wanted = (index for index in range(count) if index not in begun.parts)
+        missing = list(islice(wanted, _MOST_MISSING))
         place = self._place
         if place.radio and begun.on_radio:
             place.outbox.append(Outgoing(PullParts(component, version, tuple(missing)), None))

@@ -7,12 +7,14 @@ groupers that were configured, or introduced by one whose word is taken.
 
 A table is a list of addresses to send to, so a forged one could make nodes flood somebody. Against
 that: a publication goes to `recipients` nodes at most, and to an address that never spoke to this
-node only `tries` times. Groupers in turn list only addresses that knowledge really came from.
+node only `tries` times, then once in twelve periods. Groupers in turn list only addresses that
+knowledge really came from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from rapport.ensemble.grouping.components import GrouperClient, GroupJoin, HeardGrouper
 from rapport.ensemble.grouping.peers import GroupPeers
@@ -28,6 +30,8 @@ _REMEMBERED = 4_096
 """Addresses that spoke, or did not answer yet."""
 _ASKED = 2
 """Groupers that are asked who keeps a group."""
+_AGAIN = 12
+"""Periods after which one that did not answer is tried once more: there may have been no way."""
 
 GroupsOf = Callable[[str], Sequence[str]]
 """The groups of a component, by its id; none for one that is not there."""
@@ -37,6 +41,13 @@ def is_of_groupers(message: Published) -> bool:
     """Whether a message is a table or an announcement: not for replicas and gossip."""
     roles = message.roles
     return len(roles) == 1 and (roles[0] == TABLE or roles[0] == GROUPER)
+
+
+class _Tried(NamedTuple):
+    """How often an address was spoken to without an answer, and when last."""
+
+    times: int = 0
+    last_ms: float = float("-inf")
 
 
 class GroupClient:
@@ -70,7 +81,7 @@ class GroupClient:
         self._introduced: dict[Address, None] = {}
         self._published: set[str] = set()
         self._spoke: dict[Address, None] = {}
-        self._tried: dict[Address, int] = {}
+        self._tried: dict[Address, _Tried] = {}
         self._turn = 0
 
     def received(self, message: Published, sender: Sender, now: Now) -> None:
@@ -134,7 +145,7 @@ class GroupClient:
         groupers.pop(self._address, None)
         members = [one for one in self._members_of(groups, now) if one not in groupers]
         chosen = self._drawn(members, len(groupers))
-        self._count_tries(chosen)
+        self._count_tries(chosen, now)
         return [*groupers, *chosen]
 
     def to_pass_on(self, message: Published, now: Now) -> list[Address]:
@@ -180,8 +191,17 @@ class GroupClient:
         for group in groups:
             found.update(dict.fromkeys(self.peers.members(group, now)))
         found.pop(self._address, None)
-        spoke, tried, tries = self._spoke, self._tried, self.settings.tries
-        return [one for one in found if one in spoke or tried.get(one, 0) < tries]
+        spoke = self._spoke
+        return [one for one in found if one in spoke or self._may_be_tried(one, now)]
+
+    def _may_be_tried(self, address: Address, now: Now) -> bool:
+        """Whether one that never spoke is spoken to: both may have tried while there was no way,
+        so a try is left to each for ever.
+        """
+        tried = self._tried.get(address)
+        if tried is None or tried.times < self.settings.tries:
+            return True
+        return now.steady_ms >= tried.last_ms + _AGAIN * self.settings.period_ms
 
     def _drawn(self, members: list[Address], taken: int) -> list[Address]:
         """As many of them as may be sent to, drawn at random if these are not all."""
@@ -190,12 +210,13 @@ class GroupClient:
         wanted = room if fan_out is None else min(fan_out, room)
         return members if len(members) <= wanted else self._chance.sample(members, wanted)
 
-    def _count_tries(self, chosen: Iterable[Address]) -> None:
+    def _count_tries(self, chosen: Iterable[Address], now: Now) -> None:
         for address in chosen:
             if address not in self._spoke:
                 if address not in self._tried and len(self._tried) >= _REMEMBERED:
                     del self._tried[next(iter(self._tried))]
-                self._tried[address] = self._tried.get(address, 0) + 1
+                times = self._tried.get(address, _Tried()).times
+                self._tried[address] = _Tried(times + 1, now.steady_ms)
 
     def _take(self, message: Published, sender: Address, now: Now) -> None:
         table = read_table(message) if self.trusts(sender) else None

@@ -42,7 +42,9 @@ class GroupingSettings(msgspec.Struct, frozen=True, kw_only=True):
     recipients: int = 256
     """The most that one publication goes to, whatever the tables say."""
     tries: int = 3
-    """Publications to a member that was never heard of but in tables; more only after it spoke."""
+    """Publications to a member that was never heard of but in tables; after these one in twelve
+    periods, until it spoke.
+    """
     page_members: int = 24
     """Members in one message; a larger table is published by pages, which can be lost singly. An
     entry takes 25 bytes, with IPv6 up to 47: this many fit a datagram.
