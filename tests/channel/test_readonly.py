@@ -1,13 +1,14 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.readonly import open_readonly
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, make_event
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.clock import ManualClock, SystemClock
 
 
 def event(number: int) -> Event:
@@ -70,3 +71,31 @@ def test_a_place_that_is_none_is_refused_and_not_taken_for_an_empty_channel(tmp_
 def test_a_directory_that_is_not_there_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(UnknownName):
         open_readonly(tmp_path / "absent", SystemClock())
+
+
+@pytest.mark.parametrize("by_rule", [True, False], ids=["of the channel", "of the event"])
+def test_what_is_past_its_time_to_live_is_given_to_nobody_here_either(
+    tmp_path: Path, by_rule: bool
+) -> None:
+    async def scenario() -> None:
+        clock = ManualClock(1_000)
+        writer = open_embedded(tmp_path, clock)
+        mortal = [
+            msgspec.structs.replace(event(number), headers={} if by_rule else {"ttlms": "500"})
+            for number in range(1, 2_501)
+        ]
+        await writer.channel("mine").append(mortal)
+        clock.set_ms(1_400)
+        await writer.channel("mine").append([event(9_999)])
+        reader = open_readonly(tmp_path, clock, lambda _name: 500 if by_rule else -1)
+        mine = reader.channel("mine")
+        assert len(await mine.read_after(0, limit=3_000)) == 2_501
+        clock.set_ms(1_500)
+        assert [one.event.id for one in await mine.read_after(0, limit=1_000)] == ["e9999"]
+        assert await reader.find_event("e7") == []
+        clock.set_ms(9_000)
+        assert len(await mine.read_after(0)) == (0 if by_rule else 1)
+        await reader.close()
+        await writer.close()
+
+    asyncio.run(scenario())

@@ -107,8 +107,13 @@ def open_reading(
     """
     if not directory.is_dir():
         raise UnknownName("log directory", str(directory), code="channel.no_log")
+
+    def ttl_rule(channel: str) -> int:
+        ttl_ms = declared.rules_for(channel).ttl_ms
+        return -1 if ttl_ms is None else ttl_ms
+
     if is_embedded(directory, declared):
-        return open_readonly(directory, clock)
+        return open_readonly(directory, clock, ttl_rule)
     placed = _placed(directory, declared, site)
     embedded = SegmentLogReader(directory)
     own = set(embedded.logs())
@@ -120,7 +125,8 @@ def open_reading(
     for name in _used(declared) | set(placed.values()):
         if name != EMBEDDED:
             readers[name] = open_store(name, declared, site)
-    return ReadOnlyChannels(directory, clock, RoutedLogReader(readers, place_of))
+    reader = RoutedLogReader(readers, place_of)
+    return ReadOnlyChannels(directory, clock, reader, ttl_rule=ttl_rule)
 
 
 def read_identity(directory: Path, declared: ChannelsDeclared, *, site: Path) -> str:

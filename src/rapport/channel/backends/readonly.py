@@ -5,12 +5,13 @@ design 17]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rapport.channel.channel import Appended
 from rapport.channel.checking import check_channel_name, check_place
 from rapport.channel.finding.history_feed import HistoryFeed
+from rapport.channel.retention.ttl import living
 from rapport.channel.subscriptions import LoggedSubscription
 from rapport.core.codec import decode_block
 from rapport.core.errors import UnknownName, Unsupported
@@ -23,18 +24,36 @@ from rapport.store.segments.tailing import SegmentLogReader
 _LOOK_EVERY_MS = 100
 
 
-def open_readonly(directory: Path, clock: Clock) -> ReadOnlyChannels:
+TtlRule = Callable[[str], int]
+"""The time to live of a channel's events in ms; -1 = as long as possible."""
+
+
+def no_ttl(_channel: str) -> int:
+    """No channel ends its events' time."""
+    return -1
+
+
+def open_readonly(directory: Path, clock: Clock, ttl_rule: TtlRule = no_ttl) -> ReadOnlyChannels:
     """The channels as they are and grow; raises UnknownName when there are none yet."""
     if not directory.is_dir():
         raise UnknownName("log directory", str(directory), code="channel.no_log")
-    return ReadOnlyChannels(directory, clock)
+    return ReadOnlyChannels(directory, clock, ttl_rule=ttl_rule)
 
 
 class ReadOnlyChannels:
-    """See Channels; whatever would write is refused with Unsupported."""
+    """See Channels; whatever would write is refused with Unsupported. What is past its time to live
+    is given to nobody here either.
+    """
 
-    def __init__(self, directory: Path, clock: Clock, log: LogReader | None = None) -> None:
-        self._directory, self._clock = directory, clock
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        log: LogReader | None = None,
+        *,
+        ttl_rule: TtlRule = no_ttl,
+    ) -> None:
+        self._directory, self._clock, self._ttl_rule = directory, clock, ttl_rule
         self._log: LogReader = log or SegmentLogReader(directory)
         self._history: SqliteHistory | None = None
 
@@ -46,7 +65,7 @@ class ReadOnlyChannels:
     def channel(self, name: str) -> ReadOnlyChannel:
         """See Channels."""
         check_channel_name(name)
-        return ReadOnlyChannel(name, self._log, self._clock)
+        return ReadOnlyChannel(name, self._log, self._clock, self._ttl_rule(name))
 
     def names(self) -> list[str]:
         """See Channels."""
@@ -83,8 +102,8 @@ class ReadOnlyChannels:
 class ReadOnlyChannel:
     """See Channel."""
 
-    def __init__(self, name: str, log: LogReader, clock: Clock) -> None:
-        self.name, self._log, self._clock = name, log, clock
+    def __init__(self, name: str, log: LogReader, clock: Clock, ttl_ms: int = -1) -> None:
+        self.name, self._log, self._clock, self._ttl_ms = name, log, clock, ttl_ms
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Refused: publish through a door of the node that writes."""
@@ -97,6 +116,14 @@ class ReadOnlyChannel:
 
     def read_now(self, position: int, limit: int) -> list[StoredEvent]:
         """The same, blocking."""
+        while found := self._read(position, limit):
+            alive = living(found, self._ttl_ms, self._clock.now_ms())
+            if alive:
+                return alive
+            position = found[-1].position
+        return []
+
+    def _read(self, position: int, limit: int) -> list[StoredEvent]:
         found: list[StoredEvent] = []
         for block in self._log.read_after(self.name, position, max_records=limit):
             for offset, event in enumerate(decode_block(block.body)):
