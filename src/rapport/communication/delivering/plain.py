@@ -166,11 +166,13 @@ class PlainLane:
     def told_event(
         self, plain: PlainPeer, message: Message, logged: Event, event: Event, handled: Handled
     ) -> Event:
-        """The message's event in `log` when routing rules add components: callbacks are told of it,
-        and the delivery is the same.
+        """The message's event in `log` when routing rules add receivers: it names all of them, and
+        callbacks are told where components are among them. The delivery is the same.
         """
         receivers = tuple([str(each) for each in handled.receivers])
         data = event.data[:-1] + _message_end(plain.peer.name, plain.address, receivers)
+        if not handled.notify:
+            return msgspec.structs.replace(logged, data=data)
         RECENT.note(data, message)
         headers = event.headers | {FATE: handled.fate}
         return msgspec.structs.replace(logged, data=data, headers=headers)

@@ -114,16 +114,31 @@ class Receiving:
         receiver = message.receiver
         if receiver is None or receiver.kind != "peer" or message.ttl or message.type == AUTH:
             return False
-        plain = self._lane.reach(receiver.name, now_ms) if handled.is_simple else None
-        if plain is None:
+        plain = self._lane.reach(receiver.name, now_ms) if handled.tracked is not None else None
+        others = self._plain_others(handled, now_ms)
+        if plain is None or others is None:
             return False
         delivery = self._lane.delivery_event(plain, message, id, event, now_ms)
         logged = self._lane.message_event(plain, id, event)
-        if handled.notify:
+        if handled.notify or others:
             logged = self._lane.told_event(plain, message, logged, event, handled)
         self._transaction.emit_early("log", logged)
         self._transaction.emit_early(plain.channel, delivery)
+        for key, other in others:
+            self._queue_routed(other, message, id, event, routed_key(id, key), now_ms)
         return True
+
+    def _plain_others(self, handled: Handled, now_ms: int) -> list[tuple[str, PlainPeer]] | None:
+        """Additional receivers, each by name, that a delivery alone reaches; None when it takes
+        more for one of them.
+        """
+        found: list[tuple[str, PlainPeer]] = []
+        for to in handled.routed:
+            plain = self._lane.reach(to.name, now_ms) if to.kind == "peer" else None
+            if plain is None:
+                return None
+            found.append((str(to), plain))
+        return found
 
     def _tell_routed(
         self, message: Message, id: str, event: Event, to: Identifier, now_ms: int
@@ -163,8 +178,8 @@ class Receiving:
         )
         name = event_name(id, "routed", delivery.peer)
         queued = ledger_event(line, "queued", id=name, now_ms=now_ms, causes=(id,))
-        self._transaction.emit("log", queued)
-        self._transaction.emit(plain.channel, delivery.to_event())
+        self._transaction.emit_early("log", queued)
+        self._transaction.emit_early(plain.channel, delivery.to_event())
 
     # --- everything else ---
 
