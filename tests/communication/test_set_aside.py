@@ -14,7 +14,7 @@ from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcom
 from rapport.communication.delivering.case_records import CASES
 from rapport.communication.delivering.receiving import Receiving
 from rapport.communication.delivering.transaction import Transaction
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.store.memory import MemoryRecordStore
@@ -133,6 +133,16 @@ def test_a_message_that_leaves_no_room_for_what_the_log_adds_stops_nobody(room, 
         assert await handed_of(room) == ["after", "before"]
 
     asyncio.run(scenario())
+
+
+def test_an_outbox_that_cannot_be_read_stops_the_start_and_says_what_to_do() -> None:
+    """Going on without it would lose what nobody could name."""
+    records = MemoryRecordStore()
+    records.put("communication", "outbox", b"\x81\xa3log")
+    with pytest.raises(Corrupt) as caught:
+        Transaction(records).last_outbox()
+    assert caught.value.code == "communication.bad_record"
+    assert "'outbox'" in caught.value.hint
 
 
 # --- outcomes that are handed over directly ---

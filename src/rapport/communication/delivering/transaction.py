@@ -223,9 +223,19 @@ class Transaction:
         self._size = 0
 
     def last_outbox(self) -> Outgoing:
-        """What the last commit wanted appended; maybe it was, maybe the process died before."""
+        """What the last commit wanted appended; maybe it was, maybe the process died before. Raises
+        Corrupt when it cannot be read: nobody could say what would be left out.
+        """
         kept = self._records.get(TABLE, OUTBOX)
-        return msgspec.msgpack.decode(kept, type=Outgoing) if kept else {}
+        try:
+            return msgspec.msgpack.decode(kept, type=Outgoing) if kept else {}
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Corrupt(
+                f"what was last to be said cannot be read: {error}",
+                code="communication.bad_record",
+                hint=f"put the records back from a copy; or remove the record {OUTBOX!r} of table "
+                f"{TABLE!r}: then deliveries and ledger lines of the last batch may be missing",
+            ) from None
 
 
 def _check_value(place: tuple[str, str], value: Any) -> None:
