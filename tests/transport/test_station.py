@@ -13,12 +13,14 @@ from rapport.core.errors import TooLarge
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.simulation import Scheduler, SimulatedClock
-from rapport.transport.base import Sender
-from rapport.transport.fragments import AssemblyLimits
+from rapport.transport.base import Address, Sender
+from rapport.transport.fragments import WHOLE, AssemblyLimits
+from rapport.transport.framing import RUN_BYTES, Seal, receiver_name
 from rapport.transport.keys import DatagramKeys, make_key
 from rapport.transport.memory import MemoryMedium
 from rapport.transport.simulated import Link, SimulatedMedium
 from rapport.transport.station import Station
+from rapport.transport.unsealing import Unseal
 
 NOW = 1_772_442_000_000
 HOUR = 3_600_000
@@ -258,6 +260,32 @@ def test_a_captured_datagram_sent_from_elsewhere_is_not_answered_twice(ring) -> 
         thief.send(captured[0], station.address)
     net.scheduler.run()
     assert answers == []
+
+
+def test_a_client_that_forges_the_address_of_a_member_gets_nothing_of_what_members_say(
+    ring,
+) -> None:
+    net = Net()
+    broker, other_broker = net.station(ring.member()), net.station(ring.member())
+    other_broker.send(b"here I am", broker.address)
+    net.scheduler.run()
+    ann = Seal(ring.client("ann"), os.urandom(RUN_BYTES))
+    forged = ann.seal(WHOLE + b"me too", NOW, to=receiver_name(broker.address))
+    net.medium.carry(forged, other_broker.address, broker.address)
+    net.scheduler.run()
+    assert net.heard[broker][-1] == (b"me too", Sender(other_broker.address, "ann", "client"))
+    captured: list[bytes] = []
+    carry = net.medium.carry
+
+    def tap(datagram: bytes, sender: Address, to: Address) -> None:
+        captured.append(datagram)
+        carry(datagram, sender, to)
+
+    net.medium.carry = tap
+    broker.send(b"among ourselves", other_broker.address)
+    net.scheduler.run()
+    assert net.words(other_broker) == [b"among ourselves"]
+    assert Unseal(ring.client("ann"), own=ann).open(captured[0], NOW) is None
 
 
 def test_memory_of_those_heard_is_bounded(ring, monkeypatch) -> None:

@@ -28,6 +28,7 @@ TOKENS = {
     "reader": "reader-K3mN7qR2sT5uV8wX1yZ4aB",
     "boss": "boss-Q1w2E3r4T5y6U7i8O9p0A1s2",
 }
+NEIGHBOUR = "0123456789abcdef"
 NODE_TOKEN = "node-Zx8Cv7Bn6Mm5Lk4Jh3Gf2Ds1"
 ACCESS = """
 [access.gateway]
@@ -339,6 +340,23 @@ def test_who_sends_faster_than_its_rate_is_told_when_to_come_again(open_doors: O
             assert 1 <= int(headers["retry-after"]) <= 10
             assert (await boss("POST", path, event("other")))[0] == 200
             assert doors.node.channels.channel("mine").last_position() == 51
+
+    asyncio.run(scenario())
+
+
+def test_the_way_of_other_nodes_is_no_way_around_a_rate(open_doors: Open) -> None:
+    slow = ACCESS.replace('publish = ["raw.*", "mine"]', 'publish = ["mine"]\nrate = 5')
+
+    async def scenario() -> None:
+        async with open_doors(slow) as doors:
+            gateway, path = Caller(doors, TOKENS["gateway"]), "/federation/channels/mine/events"
+            many = [event(str(number)) for number in range(50)]
+            assert (await gateway("POST", path, {"node": NEIGHBOUR, "events": many}))[0] == 200
+            late = {"node": NEIGHBOUR, "events": [event("late")]}
+            status, told, headers = await gateway("POST", path, late)
+            assert (status, told["title"]) == (429, "access.too_fast")
+            assert int(headers["retry-after"]) >= 1
+            assert doors.node.channels.channel("mine").last_position() == 50
 
     asyncio.run(scenario())
 

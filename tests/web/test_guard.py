@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
-from rapport.core.errors import InvalidInput
+from rapport.channel.access.admission import OPEN_TO_ALL
+from rapport.channel.access.rights import LOCAL
+from rapport.core.errors import InvalidInput, NotAllowed
+from rapport.kernel.clock import SystemClock
 from rapport.kernel.settings import NodeSettings
-from rapport.web.guard import check_exposure, is_loopback
+from rapport.web.guard import Doorkeeper, check_exposure, is_loopback
 
 
 def test_a_node_is_not_opened_to_others_without_a_token() -> None:
@@ -20,6 +23,17 @@ def test_a_node_is_not_opened_to_others_without_a_token() -> None:
 def test_loopback_is_known_in_all_its_forms() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]")))
     assert not any(map(is_loopback, ("example.org", "10.0.0.1", "0.0.0.0", "")))
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [("Building.example", "building.example:8420"), ("2001:DB8::7", "[2001:db8::7]:8420")],
+)
+def test_a_node_answers_to_its_name_however_it_is_written(host: str, asked: str) -> None:
+    doorkeeper = Doorkeeper(NodeSettings(host=host), OPEN_TO_ALL, SystemClock())
+    assert doorkeeper.admit({"host": asked}, "10.0.0.1") == LOCAL
+    with pytest.raises(NotAllowed):
+        doorkeeper.admit({"host": "elsewhere.example"}, "10.0.0.1")
 
 
 def test_with_a_token_only_health_and_answer_links_are_open(with_doors: Callable[..., Any]) -> None:

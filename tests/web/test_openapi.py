@@ -54,6 +54,35 @@ def test_every_door_has_summary_answers_tag_and_problems(with_doors: Callable[..
     asyncio.run(scenario())
 
 
+WITHOUT_BODY = {
+    "/channels/{name}/interceptors/{interceptor}/on",
+    "/interpretations/reload",
+    "/load/stream/{follower}",
+    "/peers/{peer}/inbox-link",
+    "/policies",
+    "/policies/{policy}/{act}",
+    "/pushes/{session}/cancel",
+    "/reload",
+    "/tables/{table}/refresh",
+}
+"""Doors that change something and read no body."""
+
+
+def test_every_door_that_reads_a_body_tells_of_it(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            document = (await doors.ask("GET", "/schema/openapi.json")).json()
+            silent = {
+                path
+                for path, methods in document["paths"].items()
+                for method, told in methods.items()
+                if method in ("post", "put", "patch") and "requestBody" not in told
+            }
+            assert silent == WITHOUT_BODY
+
+    asyncio.run(scenario())
+
+
 def test_the_asyncapi_document_has_what_version_3_demands(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

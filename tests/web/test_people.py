@@ -64,6 +64,31 @@ def test_an_answer_that_is_no_text_is_refused_with_a_code(with_doors: Callable[.
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("head", "content"),
+    [
+        (b"", b"\xff\xfe"),
+        (b"\r\nContent-Type: text/plain; charset=klingon", b"yes"),
+        (b'; filename="answer.txt"', b"yes"),
+    ],
+    ids=["no text", "unknown letters", "a file"],
+)
+def test_a_form_in_parts_that_holds_no_words_is_refused_and_records_nothing(
+    with_doors: Callable[..., Any], head: bytes, content: bytes
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            path = f"/answer/m1/ana/{token_for(doors, 'm1', 'ana')}"
+            named = b'--x\r\nContent-Disposition: form-data; name="answer"'
+            body = named + head + b"\r\n\r\n" + content + b"\r\n--x--\r\n"
+            kind = {"Content-Type": "multipart/form-data; boundary=x"}
+            refused = await doors.ask("POST", path, body, kind)
+            assert (refused.status, refused.json()["title"]) == (400, "answer.bad")
+            assert doors.node.channels.channel("control").last_position() == 0
+
+    asyncio.run(scenario())
+
+
 def test_a_plain_text_is_the_answer_and_not_a_yes(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

@@ -161,6 +161,70 @@ def test_a_token_of_a_request_goes_on_as_a_stream(with_doors: Callable[..., Any]
     asyncio.run(scenario())
 
 
+def test_who_wants_only_what_is_new_misses_nothing_between_two_connections(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await fill(doors, 1, 3)
+            path = "/channels/mine/stream?from_start=false"
+            async with listening(doors, path) as source:
+                await fill(doors, 4, 4)
+                assert [event["position"] for event in await source.messages(1)] == [4]
+            await fill(doors, 5, 6)  # while nobody is connected
+            async with listening(doors, path, Last_Event_ID="4") as source:
+                assert [event["position"] for event in await source.messages(2)] == [5, 6]
+
+    asyncio.run(scenario())
+
+
+def test_who_wants_only_what_is_new_has_a_place_before_anything_came(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await fill(doors, 1, 3)
+            async with listening(doors, "/channels/mine/stream?from_start=false") as source:
+                await source.block()
+                await asyncio.wait_for(source.block(), 5)
+                assert source.last_id == "3"
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_lost_within_the_set_of_a_token_goes_on_within_it(
+    with_doors: Callable[..., Any],
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            await fill(doors, 1, 8)
+            body = {"query": "type = 'odd'", "max_messages": 3}
+            batch = (await doors.ask("POST", "/channels/mine/requests", body)).json()
+            path = f"/channels/mine/stream?token={batch['current_token']}"
+            for last, expected in {"0": [1, 3, 5, 7], "1": [3, 5, 7], "5": [7]}.items():
+                async with listening(doors, path, Last_Event_ID=last) as source:
+                    found = await source.messages(len(expected))
+                    assert [event["position"] for event in found] == expected
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", ["/channels/mine/stream", "/load/stream"])
+def test_one_reader_too_many_is_told_to_come_again(
+    with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async def scenario() -> None:
+        async with with_doors() as doors:
+            monkeypatch.setattr("rapport.web.live.socket.MOST_CONNECTIONS", 1)
+            async with listening(doors, path) as source:
+                await source.block()
+                answer = await doors.ask("GET", path)
+                assert (answer.status, answer.json()["title"]) == (503, "web.too_many_readers")
+                assert answer.headers["retry-after"] == "5"
+
+    asyncio.run(scenario())
+
+
 def test_a_query_with_an_end_ends_and_is_not_begun_again(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

@@ -201,6 +201,20 @@ def test_a_message_of_nobody_proven_to_a_person_is_not_allowed(
     asyncio.run(scenario())
 
 
+def test_strangers_are_not_told_which_inputs_there_are(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors(token=SECRET * 2) as doors:
+            await open_input(doors)
+            stranger = await doors.ask("POST", "/inputs/gatewaz", SAID)
+            assert (stranger.status, stranger.json()["title"]) == (404, "input.unknown")
+            assert "gateway" not in stranger.body.decode()
+            known = {"Authorization": f"Bearer {SECRET * 2}"}
+            told = (await doors.ask("POST", "/inputs/gatewaz", SAID, known)).json()
+            assert told["hint"] == "did you mean 'gateway'?"
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_no_request_to_inputs_or_inboxes_is_a_fault_of_ours(
     with_doors: Callable[..., Any], mode: GenerationMode

@@ -47,7 +47,8 @@ class Station:
     """Sends and receives messages up to `limits.message_bytes`; best effort, as its endpoint.
 
     A member answers a client with the key that the client used last from that address, so that a
-    client needs no other key than its own. Lives on one loop.
+    client needs no other key than its own; not at an address where a member was heard. Lives on one
+    loop.
     """
 
     def __init__(
@@ -189,6 +190,11 @@ class Station:
 
     def _meet(self, address: Address, origin: Origin) -> _Heard:
         """Another process, or another key, speaks from the address."""
+        before = self._heard.get(address)
+        if before is not None and (before.origin.kind, origin.kind) == ("network", "client"):
+            # Anybody can write any address on a datagram: what is for a member would be sealed with
+            # the client's key, for the client to read. It is heard, and not answered there.
+            return _Heard(Sender(address, origin.identity, origin.kind), origin, None)
         if len(self._heard) >= _MOST_SENDERS and address not in self._heard:
             del self._heard[next(iter(self._heard))]
         sender = Sender(address, origin.identity, origin.kind)

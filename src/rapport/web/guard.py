@@ -66,7 +66,8 @@ class Doorkeeper:
         self._admission, self._clock = admission, clock
         self._failures = FailedAttempts()
         public = urlsplit(settings.public_url).hostname if settings.public_url else None
-        self._hosts = {settings.host, *((public,) if public else ())}
+        # In small letters, as `_host_of` gives what a request says.
+        self._hosts = {settings.host.lower(), *((public,) if public else ())}
 
     def __call__(
         self, connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler

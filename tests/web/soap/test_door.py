@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from rapport.channel.xmessages.envelope import write_envelope
 from rapport.channel.xmessages.names import SOAP_11, SOAP_12
 from rapport.core.xml import parse_xml
+from rapport.web.headers import SAFE_HEADERS
 
 pytestmark = pytest.mark.slow
 
 PATH = "/soap/channels/lab"
+SAFE = {name.lower(): value for name, value in SAFE_HEADERS.items()}
 EVENT = (
     '<x:XEvent><x:type>t</x:type><x:message contentType="application/json">{"n": 1}</x:message>'
     "</x:XEvent>"
@@ -53,6 +55,7 @@ def test_answers_and_faults_speak_the_version_of_the_caller(
                     is_valid(answer.body)
                 wrong = await doors.ask("POST", PATH, write_envelope(version, "<x:nothing/>"))
                 assert wrong.status == 400
+                assert wrong.headers.items() >= SAFE.items()
                 assert parse_xml(wrong.body).namespace == version
 
     asyncio.run(scenario())

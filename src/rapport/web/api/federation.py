@@ -39,7 +39,7 @@ async def take_over(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Takes in another node's events, each once; answers when they are on disk."""
-    allow(request, node, "publish", name)
+    identity = allow(request, node, "publish", name)
     if not is_shared(name):
         raise NotAllowed(
             f"channel {name!r} takes in no events of other nodes", code="link.not_shared"
@@ -51,6 +51,7 @@ async def take_over(
             f"{len(events)} events in one request; the limit is {node.settings.max_batch}",
             code="event.batch_too_large",
         )
+    node.admission.rates.charge(identity, len(events), node.clock.now_ms())
     came = await node.links.receiver.take_in(name, check_node_id(given.node), events)
     return _json(msgspec.to_builtins(came))
 

@@ -49,6 +49,7 @@ async def follow_load(
     _allow_looking(request, node)
     follower = node.load.follower(imprecision, of, how)
     live: Live = request.app.state.live
+    live.check_room()
     return Stream(_reports(live, node, follower), media_type="text/event-stream")
 
 
@@ -68,7 +69,7 @@ async def change_imprecision(
 
 
 async def _reports(live: Live, node: Node, follower: Follower) -> AsyncIterator[bytes]:
-    live.enter()
+    live.join()
     try:
         yield f"retry: {RETRY_MS}\n\n".encode()
         with node.load.following(follower):

@@ -67,6 +67,16 @@ async def _plain_text(request: Request[Any, Any, Any]) -> str:
         raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
 
 
+async def _form_text(request: Request[Any, Any, Any]) -> str:
+    try:
+        answer = (await request.form()).get("answer", "")
+    except (UnicodeDecodeError, LookupError) as error:  # no text, or letters of an unknown kind
+        raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
+    if not isinstance(answer, str):
+        raise InvalidInput("an answer is a text and no file", code="answer.bad")
+    return answer
+
+
 async def _answer_text(request: Request[Any, Any, Any]) -> str:
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind == "application/json":
@@ -76,8 +86,7 @@ async def _answer_text(request: Request[Any, Any, Any]) -> str:
             raise InvalidInput(f"the answer cannot be read: {error}", code="answer.bad") from None
         answer = given.get("answer", "")
     elif kind in _FORMS:
-        form = await request.form()
-        answer = str(form.get("answer", ""))
+        answer = await _form_text(request)
     elif not (answer := (await _plain_text(request)).strip()) and kind:
         # A button sends a form, and a program that says what it sends has something to say.
         raise InvalidInput(

@@ -9,9 +9,7 @@ from litestar import Request, Response, get
 from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
-from rapport.channel.following import Following
 from rapport.channel.requesting.batch import Request as Asked
-from rapport.node.node import Node
 from rapport.web.callers import allow
 from rapport.web.dependencies import NodeDependency
 from rapport.web.live.socket import Live
@@ -34,34 +32,46 @@ async def stream(
 ) -> Response[Any]:
     """The events of a channel, history first and then live, as Server-Sent Events."""
     identity = allow(request, node, "subscribe", name)
+    live: Live = request.app.state.live
+    live.check_room()
+    seen = _seen(request)
     asked = Asked(
         query=None if token else condition or {},
         kind=kind,
         interpretation=interpretation,
         token=token,
-        from_start=from_start,
+        from_start=from_start or seen is not None,
         handback=handback,
         max_messages=WRITE_EVENTS,
     )
+    if seen is not None and not token:
+        after = seen  # not where `from_start=false` begins now: that would leave a gap
     following = await node.channels.source.follow(
         name, asked, identity=identity, after=after, closing=node.doors_close
     )
-    last = request.headers.get("last-event-id")
-    if last:
-        following.go_on_after(read_place(last))
+    if seen is not None and seen >= following.reach:
+        following.go_on_after(seen)  # else it was lost within the token's own set
     if following.is_over:
         return Response(None, status_code=204)  # a browser stops reconnecting
-    live: Live = request.app.state.live
     wording = Wording(node, name, identity, following)
-    return Stream(_counted(live, node, name, following, wording), media_type="text/event-stream")
+    parts = event_stream(
+        *(node, name, following, live.encoded, wording),
+        seen=seen or 0,
+        has_place=not (from_start or token),
+    )
+    return Stream(_counted(live, parts), media_type="text/event-stream")
 
 
-async def _counted(
-    live: Live, node: Node, name: str, following: Following, wording: Wording
-) -> AsyncIterator[bytes]:
-    live.enter()
+def _seen(request: Request[Any, Any, Any]) -> int | None:
+    """How far a reader that reconnects has come; raises InvalidInput."""
+    last = request.headers.get("last-event-id")
+    return read_place(last) if last else None
+
+
+async def _counted(live: Live, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    live.join()
     try:
-        async for part in event_stream(node, name, following, live.encoded, wording):
+        async for part in parts:
             yield part
     finally:
         live.leave()

@@ -14,9 +14,16 @@ from litestar import Request, Response, post
 from litestar.params import FromPath
 
 from rapport.channel.access.rates import FailedAttempts
+from rapport.channel.access.rights import NOBODY
 from rapport.communication.adapters.incoming.input_base import Arrival
 from rapport.communication.adapters.web.webhook_in import WebhookInput
-from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated, TooFast
+from rapport.core.errors import (
+    InvalidInput,
+    NotAllowed,
+    NotAuthenticated,
+    TooFast,
+    UnknownName,
+)
 from rapport.node.node import Node
 from rapport.web.callers import identity_of
 from rapport.web.dependencies import NodeDependency
@@ -36,7 +43,7 @@ async def take_messages(
     """Takes messages of an input; answered when they are durable. Those that were refused have a
     reason instead of an id.
     """
-    door = node.web_input(name)
+    door = _door(request, node, name)
     body = await request.body()
     caller = _caller(request, node, name, door, body)
     door.check_size(body)
@@ -48,6 +55,16 @@ async def take_messages(
     return Response(
         msgspec.json.encode({"messages": told}), status_code=202, media_type="application/json"
     )
+
+
+def _door(request: Request[Any, Any, Any], node: Node, name: str) -> WebhookInput:
+    """The input; raises UnknownName, which tells strangers no names that they did not know."""
+    try:
+        return node.web_input(name)
+    except UnknownName as error:
+        if identity_of(request) != NOBODY:
+            raise
+        raise UnknownName(error.kind, name, code=error.code) from None
 
 
 def check_taken(arrivals: Sequence[Arrival]) -> None:

@@ -56,6 +56,13 @@ class Live:
 
     def enter(self) -> None:
         """Counts a connection in; raises Unavailable when there are too many."""
+        self.check_room()
+        self.join()
+
+    def check_room(self) -> None:
+        """Raises Unavailable when too many are connected; a stream asks while it can still be
+        refused, and joins when it begins.
+        """
         if self._connected >= MOST_CONNECTIONS:
             raise Unavailable(
                 f"{MOST_CONNECTIONS} readers are connected already",
@@ -63,6 +70,9 @@ class Live:
                 retry_after_seconds=5,
                 hint="read by requests meanwhile",
             )
+
+    def join(self) -> None:
+        """Counts in who was let pass before; those that pass at once may be a few too many."""
         self._connected += 1
 
     def leave(self) -> None:

@@ -44,13 +44,27 @@ def read_place(last_event_id: str) -> int:
 
 
 async def event_stream(
-    node: Node, channel: str, following: Following, encoded: EncodedEvents, wording: Wording
+    node: Node,
+    channel: str,
+    following: Following,
+    encoded: EncodedEvents,
+    wording: Wording,
+    *,
+    seen: int = 0,
+    has_place: bool = False,
 ) -> AsyncIterator[bytes]:
     """The bytes of the stream, one write at a time: nothing is read ahead of a slow reader.
 
     Ends with the query, with an `event: problem`, or when the node closes its doors.
+
+    Args:
+        seen: events up to this position are left out of a token's own set.
+        has_place: the reader is told at once where it stands, as it began there and at no other
+            time: lost before anything came, it could not go on from there.
     """
     yield f"retry: {RETRY_MS}\n\n".encode()
+    if has_place:
+        yield _place_alone(following.reach)
     try:
         while not node.doors_close.is_set():
             followed = await following.next_set(wait_ms=BEAT_MS)
@@ -58,6 +72,8 @@ async def event_stream(
                 yield named_block("gone", {"position": following.reach})
             elif followed is not None:
                 events, words = await wording.said(followed), wording.stamp
+                if seen:
+                    events = [stored for stored in events if stored.position > seen]
                 lines = [encoded.event(channel, stored, words) for stored in events]
                 if events:
                     yield blocks(events, lines, following.handback)

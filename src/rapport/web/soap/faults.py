@@ -15,7 +15,7 @@ from rapport.channel.xmessages.envelope import MEDIA_TYPES, SoapError, write_fau
 from rapport.channel.xmessages.names import SOAP_11, SOAP_12
 from rapport.core.errors import InvalidInput, RapportError, TooLarge
 from rapport.kernel.telemetry import get_logger
-from rapport.web.headers import text_type
+from rapport.web.headers import SAFE_HEADERS, text_type
 from rapport.web.problems import error_headers
 
 _log = get_logger(__name__)
@@ -63,5 +63,5 @@ def _respond(
         write_fault(version, error),
         status_code=status,
         media_type=text_type(MEDIA_TYPES[version]),
-        headers=headers,
+        headers=SAFE_HEADERS | headers,
     )
