@@ -7,7 +7,7 @@ import pytest
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.backends.readonly import open_readonly
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
-from rapport.core.event import Event, make_event
+from rapport.core.event import Event, StoredEvent, make_event
 from rapport.kernel.clock import ManualClock, SystemClock
 
 
@@ -95,6 +95,37 @@ def test_what_is_past_its_time_to_live_is_given_to_nobody_here_either(
         assert await reader.find_event("e7") == []
         clock.set_ms(9_000)
         assert len(await mine.read_after(0)) == (0 if by_rule else 1)
+        await reader.close()
+        await writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_is_past_its_time_to_live_costs_little_and_is_not_waited_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = ManualClock(1_000)
+        writer = open_embedded(tmp_path, clock)
+        await writer.channel("mine").append([event(number) for number in range(1, 2_501)])
+        reader = open_readonly(tmp_path, clock, lambda _name: 500)
+        mine = reader.channel("mine")
+        readings = 0
+        read = mine._read
+
+        def counted(position: int, limit: int) -> list[StoredEvent]:
+            nonlocal readings
+            readings += 1
+            return read(position, limit)
+
+        mine._read = counted  # type: ignore[method-assign]
+        clock.set_ms(9_000)
+        assert await mine.wait_after(0, timeout_ms=0)
+        assert await mine.read_after(0, limit=1) == []
+        assert readings < 10
+        assert not await mine.wait_after(0, timeout_ms=0)
+        assert not await mine.wait_after(1_234, timeout_ms=0)
+        await writer.channel("mine").append([event(9_998), event(9_999)])
+        assert await mine.wait_after(0, timeout_ms=0)
+        assert [one.event.id for one in await mine.read_after(0, limit=1)] == ["e9998"]
         await reader.close()
         await writer.close()
 

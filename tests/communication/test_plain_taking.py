@@ -149,3 +149,33 @@ def test_a_new_address_holds_from_the_next_batch_on():
     directory.people["ana"] = Peer(name="ana", addresses=("sms:7",), fallback=True)
     early, _ = take(taken, [sent("m3", Identifier("peer", "ana"))])
     assert taken._lane.reach("ana", NOON).peer is directory.people["ana"]
+
+
+def routed_to_many(count: int) -> Taking:
+    """Messages of type ROUTED go to ana and to so many more, each of whom one delivery reaches."""
+    directory = Directory()
+    more = [f"p{number}" for number in range(count)]
+    directory.people |= {name: Peer(name=name, addresses=(f"mail:{name}@x.org",)) for name in more}
+    made = taking(directory=directory)
+    made._receiving._route = lambda message: [Identifier("peer", name) for name in more]
+    made._plain_taking._route = made._receiving._route
+    return made
+
+
+def test_a_transaction_ends_when_those_who_are_added_have_been_told_enough(monkeypatch):
+    """What goes out early is in memory as well: a batch of large messages may be a gigabyte."""
+    monkeypatch.setattr("rapport.communication.delivering.transaction._FULL_BYTES", 50_000)
+    made = routed_to_many(10)
+    ana = Identifier("peer", "ana")
+    early, _ = take(made, [sent(f"m{n}", ana, content="x" * 1_000) for n in range(20)])
+    assert sum(len(event.data) for events in early.values() for event in events) < 100_000
+    assert 1 <= made.positions["input"] < 20
+
+
+def test_nobody_is_told_of_a_tracked_message_before_the_log_is():
+    """Killed in between, with other rules at the next start, it would never be in the log."""
+    ben = Identifier("peer", "ben")  # for whom it takes more than a delivery
+    early, outgoing = take(taking(), [sent("m1", ben, type="ROUTED")])
+    assert early == {}
+    told = [event.data for event in outgoing["output.mail"]]
+    assert sum(b'"peer":"ana"' in data for data in told) == 1

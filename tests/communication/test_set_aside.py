@@ -11,6 +11,7 @@ from rapport.channel.checking import MAX_DATA_BYTES
 from rapport.channel.dead.office import DeadLetterOffice, Wanted
 from rapport.communication.adapters.base import Delivery, Failed
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData, outcome_data
+from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.case_records import CASES
 from rapport.communication.delivering.receiving import Receiving
 from rapport.communication.delivering.transaction import Transaction
@@ -127,6 +128,36 @@ def test_a_message_that_leaves_no_room_for_what_the_log_adds_stops_nobody(room, 
         await room.channels.channel("input").append(events)
         await room.settle()
         await room.restart()
+        await room.settle()
+        (letter,) = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
+        assert (letter.code, letter.channel) == ("message.too_long", "input")
+        assert await handed_of(room) == ["after", "before"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["component", "peer"])
+@pytest.mark.parametrize("ttl", [0, 600_000], ids=["plain", "tracked"])
+def test_a_message_with_more_receivers_than_the_log_can_name_stops_nobody(
+    room, ttl: int, kind: str
+) -> None:
+    others = [Identifier(kind, f"{number:04}{'x' * 190}") for number in range(200)]
+    room.route = lambda message: others if message.id == "bad" else ()
+
+    async def scenario() -> None:
+        await room.start()
+        for id, size in (("before", 4), ("bad", LARGEST_EVENT - 300), ("after", 4)):
+            message = Message(
+                type="TASK",
+                subtype="REQUEST",
+                sender=APP,
+                receiver=ANA,
+                id=id,
+                content="x" * size,
+                ttl=ttl,
+            )
+            event = message.to_event(source="test", time=room.clock.now_ms())
+            await room.channels.channel("input").append([event])
         await room.settle()
         (letter,) = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
         assert (letter.code, letter.channel) == ("message.too_long", "input")

@@ -226,3 +226,17 @@ def test_an_attribute_named_position_does_not_stand_for_the_channels_own() -> No
     event = Event("s", "1", "t", "", 0, headers={"position": "99", "received": "x"})
     shown = stored_cloudevent(StoredEvent(3, 4, event))
     assert (shown["position"], shown["received"]) == (3, 4)
+
+
+def test_data_that_a_door_took_and_a_reader_cannot_read_is_invalid_for_that_reader() -> None:
+    """How deep may be read depends on the depth of who reads: 700 levels pass the door."""
+    deep = b"[" * 700 + b"]" * 700
+    said = {"specversion": "1.0", "id": "1", "source": "s", "type": "t", "data": msgspec.Raw(deep)}
+    event = decode_cloudevent(msgspec.json.encode(said), received_ms=1)
+
+    def read_at(depth: int) -> object:
+        return read_at(depth - 1) if depth else event.payload()
+
+    with pytest.raises(InvalidInput) as caught:
+        read_at(400)
+    assert caught.value.code == "event.bad_data"

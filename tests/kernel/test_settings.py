@@ -97,3 +97,20 @@ def test_a_secret_file_that_is_no_text_is_told_without_its_bytes(tmp_path: Path)
     (tmp_path / "key").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match="it is not text"):
         read_secret("file:key", tmp_path)
+
+
+def test_an_empty_secret_is_told_and_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With it a link would show no token, and what is pushed would go out without a seal."""
+    (tmp_path / "key").write_text("\n")
+    monkeypatch.setenv("PUSH_SECRET", "")
+    for named in ("file:key", "env:PUSH_SECRET"):
+        with pytest.raises(InvalidInput, match="is empty") as caught:
+            read_secret(named, tmp_path)
+        assert caught.value.code == "settings.no_secret"
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbfs3cret\r\n")
+    assert read_secret("file:key", tmp_path) == "s3cret"

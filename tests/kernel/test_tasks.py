@@ -107,3 +107,38 @@ def test_all_tasks_are_ended_also_by_one_that_is_being_cancelled() -> None:
         return ended
 
     assert asyncio.run(scenario()) == ["two", "one", "owner"]
+
+
+def test_a_task_whose_cleaning_up_fails_is_stopped_all_the_same() -> None:
+    """What fails while it is being cancelled is not started again: who stops it would wait for
+    ever.
+    """
+
+    async def scenario() -> int:
+        clock = ManualClock()
+        tasks, runs = Tasks(clock), 0
+
+        async def work() -> None:
+            nonlocal runs
+            runs += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                if runs == 1:
+                    raise OSError("the disk is full")
+
+        tasks.start("work", work)
+        await clock.advance(10)
+        stopping = asyncio.create_task(tasks.stop())
+        await clock.advance(60_000)
+        is_stopped = stopping.done()
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        assert is_stopped
+        return runs
+
+    with capture_logs() as logs:
+        assert asyncio.run(scenario()) == 1
+    assert [(entry["event"], entry["error"]) for entry in logs] == [
+        ("task failed", "OSError('the disk is full')")
+    ]

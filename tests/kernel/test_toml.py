@@ -80,3 +80,29 @@ def test_tables_of_a_list_know_their_own_lines() -> None:
     assert file.place_of(("rule", "[1]", "b")) == (5, 1)
     assert file.place_of(("rule",)) == (1, 1)
     assert file.place_of(("rule", "a")) == (2, 1)
+
+
+def test_a_mark_of_the_encoding_at_the_beginning_is_no_fault() -> None:
+    """As editors of some machines write it; policies and CSV files may begin with it, too."""
+    file = TomlFile.parse(b"\xef\xbb\xbf" + TEXT, name="site.toml")
+    assert file.values == TomlFile.parse(TEXT, name="site.toml").values
+    assert file.place_of(("site",)) == (1, 1)
+
+
+def test_lines_of_a_value_are_no_headers_and_no_keys() -> None:
+    text = b'''[tables.rooms]
+corners = [
+  [0, 0],
+  ["key", "x"],  # ]
+]
+note = """
+[tables.other]
+key = "not this one"
+"""
+other = \'\'\'
+key = \'\'\'
+key = "id"
+'''
+    file = TomlFile.parse(text, name="site.toml")
+    assert file.place_of(("tables", "rooms", "note")) == (6, 1)
+    assert file.place_of(("tables", "rooms", "key")) == (12, 1)

@@ -22,6 +22,8 @@ from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
 from rapport.node.metrics import metrics_text
 from rapport.node.node import Node
+from rapport.policy.ontology import Ontology
+from rapport.tables.tables import Tables
 from rapport.testing.running import play
 
 pytestmark = pytest.mark.slow
@@ -278,6 +280,30 @@ def test_what_the_broker_knows_survives_a_restart_and_reaches_the_lake(
     kinds = {(row["type"], row["subject"]) for row in rows}
     assert ("rapport.context.record", "room/r1") in kinds
     assert ("rapport.context.found", "room/r1") in kinds
+
+
+def test_policies_see_what_is_valid_all_through_a_reload(site: Path) -> None:
+    """A site that is read anew asks no broker: what is known is not forgotten for a moment."""
+
+    async def scenario(node: Node) -> None:
+        await tell(node, "room/r1", "status", status="closed")
+        await until_status(node, "r1", "closed")
+        seen: list[str | None] = []
+        renew = node.policy.renew
+
+        def looked_at(tables: Tables, ontology: Ontology) -> None:
+            seen.append(tables.lookup("present", "r1", "status"))
+            renew(tables, ontology)
+
+        node.policy.renew = looked_at  # type: ignore[method-assign]
+        (site / "rooms.csv").write_text("id,x1,y1,x2,y2\nr1,0,0,1,2\nr2,1,1,2,2\n")
+        await node.reload()
+        await until_status(node, "r1", "closed")
+        assert set(seen) == {"closed"}
+        instances = node.site.tables.instances("room")
+        assert instances.columns["area"][instances.row("r1")].tolist() == [0, 0, 1, 2]
+
+    play(site, scenario)
 
 
 def test_a_reload_of_the_site_loses_nothing_that_is_valid(site: Path) -> None:

@@ -19,7 +19,7 @@ from rapport.core.event import Event, make_event
 from rapport.core.knowledge import Knowledge
 from rapport.core.release import CARRIED, RELEASES, BatchDone, ReleaseDone
 from rapport.ensemble.backlog import Reading, Receipt
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import ManualClock, SystemClock, settle
 from rapport.node.ensemble_carried import CarriedReadings
 from rapport.node.ensemble_context import record_of
 from rapport.node.ensemble_feeds import MOST_SUBJECTS, Feed
@@ -314,5 +314,43 @@ def test_only_late_readings_that_were_carried_lead_to_a_second_look() -> None:
         assert (done.first_ms, done.last_ms, done.through) == (40, 50, 3)
         assert (done.streams, done.released) == (["person.position"], 2)
         await channels.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("data", [b"1" + b"0" * 30, b'{"x": [' + b"9" * 30 + b"]}"])
+def test_a_value_that_cannot_be_kept_is_a_fault_and_does_not_stop_its_feed(data: bytes) -> None:
+    """Else the feed would read the same event again and again, and tell nothing that follows."""
+
+    async def scenario() -> None:
+        channels, given = open_memory(ManualClock()), list[object]()
+        faults: list[str] = []
+        tie = FeedTie(
+            channel="events",
+            type="t",
+            subject="car/*",
+            component="hall",
+            field="f",
+            value=(),
+            by_subject=False,
+        )
+        feed = Feed(
+            tie,
+            channels,
+            lambda _component, values: given.append(values["f"]),
+            lambda _component, error: faults.append(error.code),
+            number=0,
+        )
+        running = asyncio.create_task(feed.run())
+        await settle()
+        huge = msgspec.structs.replace(event("car/1", 0), data=data)
+        await channels.channel("events").append([huge])
+        await settle()
+        then = msgspec.structs.replace(event("car/1", 7), id="2")
+        await channels.channel("events").append([then])
+        await settle()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert (given, faults) == ([7], ["ensemble.bad_value"])
 
     asyncio.run(scenario())

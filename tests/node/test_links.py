@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rapport.channel.backends.memory import open_memory
+from rapport.channel.channel import Appended
+from rapport.channel.federation.declare import Link
+from rapport.channel.federation.intake import Receiver
 from rapport.core.errors import Unavailable
 from rapport.core.event import Event
-from rapport.kernel.clock import SystemClock
+from rapport.kernel.chance import Chance
+from rapport.kernel.clock import ManualClock, SystemClock
 from rapport.kernel.settings import NodeSettings
-from rapport.node.links.link import parts_of
-from rapport.node.links.neighbour import Neighbour
+from rapport.kernel.tasks import Tasks
+from rapport.node.links.link import LinkParts, RunningLink, parts_of
+from rapport.node.links.neighbour import Hello, Neighbour
 from rapport.node.wiring import make_node
 from rapport.site.site import load_site
 from rapport.testing.running import running
@@ -75,5 +82,51 @@ def test_a_password_in_the_address_of_a_neighbour_is_not_shown() -> None:
         assert "http://127.0.0.1:1" in caught.value.message
         assert "s3cret" not in caught.value.message
         await neighbour.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_link_that_failed_unexpectedly_serves_its_channels_again() -> None:
+    async def scenario() -> None:
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+
+        async def append(name: str, events: Sequence[Event]) -> Appended:
+            return await channels.channel(name).append(list(events))
+
+        async def bury(*_what: object) -> None:
+            raise AssertionError("nothing is refused here")
+
+        parts = LinkParts(
+            node="here",
+            clock=clock,
+            chance=Chance(1),
+            channels=channels,
+            receiver=Receiver("here", channels, append, bury),
+        )
+        link = RunningLink(Link(name="there", url="http://there", send=("alarms",)), "", parts)
+        met, given = 0, list[str]()
+
+        async def hello() -> Hello:
+            nonlocal met
+            met += 1
+            if met == 2:
+                raise ValueError("nobody thought of this")
+            return Hello("there", [])
+
+        async def hand_over(_channel: str, _node: str, events: Sequence[Event]) -> None:
+            given.extend(event.id for event in events)
+
+        link._neighbour.hello, link._neighbour.hand_over = hello, hand_over  # type: ignore[method-assign]
+        tasks = Tasks(clock)
+        await channels.channel("alarms").append([_event(1, 1)])
+        tasks.start("link", link.run)
+        await clock.advance(10_000)
+        await channels.channel("alarms").append([_event(2, 1)])
+        await clock.advance(10_000)
+        await tasks.stop()
+        await link.close()
+        assert given == ["1", "2"]
+        assert link.status["send", "alarms"].forwarded == 2
 
     asyncio.run(scenario())

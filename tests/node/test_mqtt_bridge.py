@@ -10,6 +10,7 @@ from rapport.channel.backends.memory import open_memory
 from rapport.channel.mqtt.client import Arrived
 from rapport.channel.mqtt.declare import Bridge, Incoming
 from rapport.channel.mqtt.mapping import Packet
+from rapport.core.errors import ChannelUnavailable, InvalidInput
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock
 from rapport.node.mqtt.bridge import RunningBridge
@@ -56,5 +57,51 @@ def test_a_retained_state_is_stored_when_it_is_not_what_the_topic_said_last():
             ("lamps/1", "OFF"),
             ("lamps/1", "ON"),
         ]
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_can_never_be_stored_waits_until_it_can_be_buried():
+    """Else the bridge would forget what the broker gave it with this one, and neither store nor
+    acknowledge it before the connection breaks.
+    """
+
+    async def scenario():
+        clock = ManualClock(1_000)
+        channels = open_memory(clock)
+        letters, tried = channels.channel("dead_letters"), 0
+        bury_one = letters.append
+
+        async def bury_later(events: Sequence[Event]):
+            nonlocal tried
+            tried += 1
+            if tried == 1:
+                raise ChannelUnavailable("the disk is full")
+            return await bury_one(events)
+
+        async def append(channel: str, events: Sequence[Event]):
+            if any(event.data == b'"bad"' for event in events):
+                raise InvalidInput("no such lamp")
+            return await channels.channel(channel).append(list(events))
+
+        letters.append = bury_later
+        declared = Bridge(
+            name="hall",
+            host="h",
+            port=1883,
+            incoming=(Incoming(topic="lamps/#", source="lamps", channel="raw.lamps"),),
+        )
+        bridge = RunningBridge(declared, "", "site", channels, append, clock)
+        packets = [
+            Packet(topic="lamps/1", payload=text, number=number)
+            for number, text in enumerate((b'"bad"', b'"ON"'), start=1)
+        ]
+        recent = {"raw.lamps": deque(maxlen=100)}
+        storing = asyncio.create_task(bridge._store([Arrived(one, 1) for one in packets], recent))
+        await clock.advance(5_000)
+        await storing
+        stored = await channels.channel("raw.lamps").read_after(0, limit=100)
+        assert [one.event.payload() for one in stored] == ["ON"]
+        assert (letters.last_position(), bridge.taken, bridge.refused) == (1, 1, 1)
 
     asyncio.run(scenario())

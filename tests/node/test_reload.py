@@ -168,3 +168,45 @@ def test_what_a_command_changed_refuses_a_reload_before_anything_is_taken(site: 
         assert node.channels.channel("interpretations").last_position() == read
 
     play(site, story)
+
+
+FOLDER = """
+[adapters.folder.folders]
+alarms = "."
+[peers.zoe]
+addresses = ["folder:alarms"]
+"""
+
+
+def test_a_reload_with_a_new_adapter_that_failed_can_be_tried_again(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(node: Node) -> None:
+        with (site / "site.toml").open("a") as file:
+            file.write(FOLDER)
+        with failing_at_the_end(node, monkeypatch), pytest.raises(ChannelUnavailable):
+            await node.reload()
+        done = await node.reload()
+        assert done.people == ["peer zoe added"]
+
+    play(site, story)
+
+
+def test_what_was_taken_over_is_the_site_also_when_others_cannot_be_told(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(node: Node) -> None:
+        async def fail() -> None:
+            raise ChannelUnavailable("no space is left")
+
+        with (site / "site.toml").open("a") as file:
+            file.write(FOLDER)
+        with monkeypatch.context() as patch:
+            patch.setattr(node._parts.communication, "tell_others", fail)
+            with pytest.raises(ChannelUnavailable):
+                await node.reload()
+        assert "zoe" in [one.name for one in node.directory.peers()]
+        assert "zoe" in node.site.file.values["peers"]
+        await node.reload()
+
+    play(site, story)

@@ -46,7 +46,8 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The data decoded and checked as `kind`."""
         try:
             return msgspec.json.decode(self.data, type=kind)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            # How deep data may be nested depends on the caller's own depth: a door took it in.
             raise InvalidInput(
                 f"the data of event {self.id!r} cannot be read: {error}", code="event.bad_data"
             ) from None

@@ -108,26 +108,37 @@ def data_in_force(section: Section, environment: Mapping[str, str] | None = None
 
 def read_secret(text: str, directory: Path) -> str:
     """A secret named as `file:PATH` or `env:NAME`; anything else is refused so that none stands in
-    the site file.
+    the site file, and an empty one, with which doors would be asked or left without any.
     """
     kind, _, rest = text.partition(":")
     if kind == "env" and rest:
         value = os.environ.get(rest)
         if value is None:
             raise InvalidInput(f"the variable {rest} is not set", code="settings.no_secret")
-        return value
+        return _filled(value, f"the variable {rest}")
     if kind == "file" and rest:
         try:
-            return (directory / rest).read_text(encoding="utf-8").strip()
+            found = (directory / rest).read_text(encoding="utf-8-sig").strip()
         except (OSError, ValueError) as error:  # ValueError: not text; its words would show some
             why = getattr(error, "strerror", None) or "it is not text"
             raise InvalidInput(
                 f"cannot read the secret file {rest}: {why}", code="settings.no_secret"
             ) from None
+        return _filled(found, f"the secret file {rest}")
     raise InvalidInput(
         "a secret is named as file:PATH or env:NAME, never written out",
         code="settings.bare_secret",
     )
+
+
+def _filled(secret: str, where: str) -> str:
+    if not secret:
+        raise InvalidInput(
+            f"{where} is empty",
+            code="settings.no_secret",
+            hint="put the secret there, or do not name it in the site file",
+        )
+    return secret
 
 
 def _convert(text: str, kind: object, variable: str) -> object:

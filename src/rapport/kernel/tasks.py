@@ -78,6 +78,8 @@ class Tasks:
             except Exception as error:
                 self.failures[name] = self.failures.get(name, 0) + 1
                 _log.error("task failed", task=name, error=repr(error), again_in_ms=pause_ms)
+            if _is_being_stopped():
+                return  # its cleaning up failed; started again it would never hear of the stop
             lasted_ms = (self._clock.steady_ns() - began) // 1_000_000
             if lasted_ms > _LONGEST_PAUSE_MS:
                 pause_ms = _FIRST_PAUSE_MS
@@ -85,6 +87,12 @@ class Tasks:
             self._well_again_ns[name] = self._clock.steady_ns() + calm_ns
             await self._clock.sleep(pause_ms)
             pause_ms = min(pause_ms * 2, _LONGEST_PAUSE_MS)
+
+
+def _is_being_stopped() -> bool:
+    """Whether the task that asks was cancelled, whatever became of that."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def first_of(*works: Awaitable[object]) -> None:

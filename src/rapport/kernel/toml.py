@@ -22,6 +22,13 @@ _NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 
+_PIECES = {
+    "": re.compile(r"""\"{3}|'{3}|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{}]"""),
+    '"""': re.compile(r'\\.|"{3}'),
+    "'''": re.compile(r"'{3}"),
+}
+"""What matters in a line of a value: outside of texts of several lines, and inside of each kind."""
+
 _MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -55,7 +62,7 @@ class TomlFile:
                 [Problem(file=name, code="site.too_large", message="the file is larger than 4 MiB")]
             )
         try:
-            text = raw.decode("utf-8")
+            text = raw.decode("utf-8-sig")  # some editors mark the encoding
         except UnicodeDecodeError as error:
             line = raw[: error.start].count(b"\n") + 1
             problem = Problem(
@@ -115,9 +122,12 @@ class TomlFile:
         table: tuple[str, ...] = ()
         entry: tuple[str, ...] = ()
         counts = Counter[tuple[str, ...]]()
+        quote, depth = "", 0
         for number, line in enumerate(self.text.splitlines(), start=1):
             column = len(line) - len(line.lstrip()) + 1
-            if header := _HEADER.match(line):
+            if quote or depth:
+                quote, depth = _left_open(line, quote, depth)
+            elif header := _HEADER.match(line):
                 table, entry = _parts(header[1]), ()
                 yield number, column, table
                 if line.lstrip().startswith("[["):
@@ -128,6 +138,7 @@ class TomlFile:
                 yield number, column, table + _parts(key[1])
                 if entry:
                     yield number, column, entry + _parts(key[1])
+                quote, depth = _left_open(line[key.end() :], "", 0)
 
 
 class Section:
@@ -163,6 +174,24 @@ def _parts(dotted: str) -> tuple[str, ...]:
         next(part for part in found if part) if any(found) else ""
         for found in _PART.findall(dotted)
     )
+
+
+def _left_open(line: str, quote: str, depth: int) -> tuple[str, int]:
+    """The quotes and the number of brackets of a value that are open after a line of it, by those
+    that were before: its next lines are neither headers nor keys.
+    """
+    at = 0
+    while piece := _PIECES[quote].search(line, at):
+        at, found = piece.end(), piece[0]
+        if quote:
+            quote = "" if found == quote else quote
+        elif found in _PIECES:
+            quote = found
+        elif found in ("[", "{"):
+            depth += 1
+        elif found in ("]", "}"):
+            depth -= 1
+    return quote, depth
 
 
 def _syntax_problem(name: str, text: str, message: str) -> Problem:

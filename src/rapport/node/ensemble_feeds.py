@@ -57,16 +57,32 @@ class Feed:
         return (not tie.type or event.type == tie.type) and fnmatchcase(event.subject, tie.subject)
 
     def after(self, value: Any, events: Sequence[Event]) -> Any:
-        """The field's value after some events; pure. What cannot be read changes nothing."""
+        """The field's value after some events. What cannot be read changes nothing, nor does what
+        cannot be kept: that is noted.
+        """
         for event in events:
             try:
                 found = at(event.payload(), self._tie.value)
             except InvalidInput:
                 found = NOT_THERE
-            if found is NOT_THERE:
+            if found is NOT_THERE or not self._can_be_kept(found):
                 continue
             value = found if not self._tie.by_subject else _with(value, event.subject, found)
         return value
+
+    def _can_be_kept(self, found: Any) -> bool:
+        try:
+            msgspec.msgpack.encode(found)
+        except (OverflowError, ValueError, RecursionError) as error:
+            # Met only when the place is saved, it would be read again and again.
+            fault = InvalidInput(
+                f"a value of the channel {self._tie.channel!r} cannot be kept: {error}"[:300],
+                code="ensemble.bad_value",
+                hint="numbers have at most 64 bits; send larger ones as text",
+            )
+            self._note(self._tie.component, fault)
+            return False
+        return True
 
     def _give(self, value: Any) -> None:
         if value is NOT_THERE:

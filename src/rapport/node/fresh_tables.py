@@ -129,6 +129,12 @@ class FreshTables:
             if not new.gives(concept, attribute)
         ]
 
+    async def keep_context(self, reloaded: Site) -> None:
+        """Gives the reloaded site, before it is taken over, what is known of context."""
+        await in_own_thread(
+            lambda: reloaded.tables.keep_context(self._tables), name="tables-prepare"
+        )
+
     def take_over(self, reloaded: Site) -> None:
         """Goes on with the tables of the reloaded site; what is new is found in it, what went is
         gone.

@@ -134,6 +134,7 @@ class Meanings:
 
     async def take_over(self, site: Site) -> Reloaded:
         """The same with a site that is read and checked already."""
+        await asyncio.to_thread(site.tables.keep_context, self._site.tables)
         found = await asyncio.to_thread(in_site, site)
         bindings = source_bindings(site.ontology, site.file)
         names = self._bindings.keys() | bindings.keys()

@@ -269,6 +269,8 @@ class Policies:
                 raise SiteError(found.problems)
             compiler = SiteCompiler(site, people, await self._spoken(site))
 
+            await self._tables.keep_context(site)
+
             async def renew() -> None:
                 self._tables.take_over(site)
                 await self._tables.hand_over(site.ontology)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
@@ -66,13 +67,16 @@ class SiteReload:
         self._people, self._own_actions, self._plugins = people, own_actions, plugins
         self._meanings, self._policies = meanings, policies
         self._communication = communication
+        self._begun: dict[str, Any] = {}
+        """What the site said of adapters that came by a reload, when they began."""
         self._turn = asyncio.Lock()
 
     async def reload(self, ledger: Ledger, *, by: str = "") -> SiteReloaded:
         """Takes the files over; all of it counts when it returns.
 
         Raises SiteError or PolicyError with every fault at its place, then everything is as it was;
-        what only a restart can change is among them (`reload.needs_restart`).
+        what only a restart can change is among them (`reload.needs_restart`). Raises Unavailable
+        also when all is taken over and only others could not be told of it: to be tried again.
         """
         async with self._turn:
             site = await asyncio.to_thread(
@@ -81,6 +85,7 @@ class SiteReload:
             people = await self._checked(site)
             warnings = await self._warnings(people, ledger)
             before, former = self._people, self._meanings.former()
+            self._note_adapters(site)
             # Until the old policies have ended, what they ask for is still known.
             changed = await self._use(people, before, by)
             try:
@@ -89,10 +94,10 @@ class SiteReload:
             except BaseException:
                 await asyncio.shield(self._go_back(before, former, by))
                 raise
-            await self._use(people, people, by)
-            await self._communication.tell_others()
             # The tables that run are those of the start, which hold what was read now.
             self.site = msgspec.structs.replace(site, tables=self.site.tables)
+            await self._use(people, people, by)
+            await self._communication.tell_others()
             done = SiteReloaded(
                 people=[_said(change) for change in changed],
                 actions=actions_changed(before, people),
@@ -116,6 +121,7 @@ class SiteReload:
             site.file,
             people=assembly.can_take_over,
             adapters=assembly.outputs.names,
+            begun=self._begun,
         )
         problems += self._meanings.problems_with(site) + self._policies.problems_with(site)
         if not problems:
@@ -123,6 +129,14 @@ class SiteReload:
         if problems:
             raise SiteError(list(dict.fromkeys(problems)))
         return people
+
+    def _note_adapters(self, site: Site) -> None:
+        """Those that do not run yet begin with what the site says now, and stay though the rest of
+        the reload fails.
+        """
+        running = self._communication.outputs.names
+        tables = site.file.section("adapters").values
+        self._begun |= {name: said for name, said in tables.items() if name not in running}
 
     async def _use(
         self, people: Communication, before: Communication, by: str

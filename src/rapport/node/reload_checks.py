@@ -7,6 +7,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rapport.communication.declare import Communication
@@ -39,10 +40,16 @@ PEOPLE = ("peers", "collectives", "actions", "adapters")
 
 
 def needs_restart(
-    before: TomlFile, after: TomlFile, *, people: bool, adapters: Collection[str]
+    before: TomlFile,
+    after: TomlFile,
+    *,
+    people: bool,
+    adapters: Collection[str],
+    begun: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[Problem]:
     """Every table that differs and cannot be taken over, at its place. `people`: whether they can
-    be; `adapters` run already, and go on with the settings that they began with.
+    be; `adapters` run already, and go on with the settings that they began with. `begun`: those
+    settings of adapters that came by a reload, also by one that failed.
     """
     old, new = before.values, after.values
     names = [name for name in (*new, *old) if name not in TAKEN_OVER]
@@ -58,6 +65,8 @@ def needs_restart(
         _restart(after, ("adapters", name), f"[adapters.{name}]")
         for name in dict.fromkeys((*told, *tells))
         if people and told.get(name) != tells.get(name) and (name in told or name in adapters)
+        # What a reload brought that then failed is no change when it is tried again.
+        if name in told or name not in begun or begun[name] != tells[name]
     ]
     return problems
 

@@ -291,6 +291,19 @@ class Tables:
             other.switch(other.prepared(read), BEGINNING_OF_TIME)
         return other
 
+    def keep_context(self, former: Tables) -> None:
+        """Takes the rows of context that `former` holds of tables declared alike: who reads a
+        site's files anew asks no broker, and what is known would be forgotten for a moment. Before
+        these tables are in use; raises as `given` and `prepared` do. In any thread.
+        """
+        known, files = former._held.loaded, dict[str, RowFile]()
+        for name, declared in self.declarations().items():
+            if declared.context and name in known and known[name].declared == declared:
+                files[name] = known[name].file
+        read = [one for name, file in files.items() if (one := self.given(name, file))]
+        if read:
+            self.switch(self.prepared(read), BEGINNING_OF_TIME)
+
     def same(self) -> Tables:
         """Another object that holds the same until one of them takes something over: for who may
         want to go back to it, by `take_over`.

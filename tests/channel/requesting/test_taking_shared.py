@@ -32,7 +32,7 @@ from rapport.channel.requesting.taking_shared import (
 from rapport.core.errors import Corrupt
 from rapport.core.event import Event
 from rapport.kernel.clock import ManualClock, SystemClock
-from rapport.store.base import Overtaken
+from rapport.store.base import READ_BYTES, Overtaken
 from rapport.store.history import MemoryHistory
 from rapport.store.memory import MemoryLogStore, MemoryRecordStore
 from rapport.store.side_logs import taken_log
@@ -348,3 +348,13 @@ def test_notes_of_takes_past_their_lease_are_forgotten(clock: ManualClock):
             assert await left_for(node) == []
 
     asyncio.run(scenario())
+
+
+def test_takes_are_all_read_however_large_they_are():
+    """A reading ends in bytes: that it gave few does not mean that these are all."""
+    log = SharedMemory()
+    shared = SharedTakes(log, "c")
+    body = b"x" * (READ_BYTES // 2)
+    for number in range(5):
+        log.append(shared.name, [(1, body)], number)
+    assert [block.first for block in shared.read()] == [1, 2, 3, 4, 5]

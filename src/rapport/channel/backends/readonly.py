@@ -22,7 +22,8 @@ from rapport.store.routed import LogReader
 from rapport.store.segments.tailing import SegmentLogReader
 
 _LOOK_EVERY_MS = 100
-
+_PASSED_AT_ONCE = 1_000
+"""Events past their time that are read at once, however few are asked for."""
 
 TtlRule = Callable[[str], int]
 """The time to live of a channel's events in ms; -1 = as long as possible."""
@@ -104,6 +105,8 @@ class ReadOnlyChannel:
 
     def __init__(self, name: str, log: LogReader, clock: Clock, ttl_ms: int = -1) -> None:
         self.name, self._log, self._clock, self._ttl_ms = name, log, clock, ttl_ms
+        self._passed = (0, 0)
+        """After the first position and up to the second all are past their time."""
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Refused: publish through a door of the node that writes."""
@@ -116,11 +119,13 @@ class ReadOnlyChannel:
 
     def read_now(self, position: int, limit: int) -> list[StoredEvent]:
         """The same, blocking."""
-        while found := self._read(position, limit):
+        start, most = position, limit
+        while found := self._read(position, most):
             alive = living(found, self._ttl_ms, self._clock.now_ms())
             if alive:
-                return alive
-            position = found[-1].position
+                return alive[:limit]
+            position, most = found[-1].position, max(limit, _PASSED_AT_ONCE)
+            self._passed = (start, position)
         return []
 
     def _read(self, position: int, limit: int) -> list[StoredEvent]:
@@ -134,6 +139,9 @@ class ReadOnlyChannel:
 
     async def wait_after(self, position: int, *, timeout_ms: int | None = None) -> bool:
         """See Channel; looks ten times a second."""
+        passed_from, passed_to = self._passed
+        if passed_from <= position < passed_to:
+            position = passed_to  # nobody is given what stands there: it is not waited for
         waited = 0
         while await asyncio.to_thread(self.last_position) <= position:
             if timeout_ms is not None and waited >= timeout_ms:

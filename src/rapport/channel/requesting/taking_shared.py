@@ -66,8 +66,6 @@ class SharedTakes:
         while blocks := self.log.read_after(self.name, reached, max_records=_READ_RECORDS):
             found += blocks
             reached = blocks[-1].last
-            if len(blocks) < _READ_RECORDS:
-                break
         return found
 
     def take_in(self, taken: Taken, blocks: Sequence[Block]) -> None:

@@ -15,7 +15,7 @@ from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.declining import Declines
 from rapport.communication.delivering.handling import ANSWERING, FATE, FORWARDED, Route, handle
 from rapport.communication.delivering.plain import PlainLane
-from rapport.communication.delivering.receiving import answered_end, fate_end
+from rapport.communication.delivering.receiving import answered_end, fate_end, leaves_room
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import may_have_wishes
@@ -103,7 +103,7 @@ class PlainTaking:
         if plain is None or (message.type, message.subtype) in FORWARDED:
             return False
         handled = handle(message, routed) if routed else None
-        if handled is not None and not handled.is_simple:
+        if handled is not None and not (handled.is_simple and leaves_room(event, handled)):
             return False
         logged, delivery = self._lane.events(plain, message, event, row.now_ms)
         if handled is not None and handled.notify:

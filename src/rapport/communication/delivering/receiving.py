@@ -41,6 +41,8 @@ from rapport.core.message import AUTH, CONTROL, MESSAGE, RECENT, Identifier, Mes
 
 _LOOKED_UP = ANSWERING - {"answer"}
 """Proofs of who sent an answer that do not prove that they were asked."""
+_FEW = 8
+"""Receivers whose names always fit beside the largest message."""
 _NEVER = 2**62
 """Later than any clock: what is later still could not be kept."""
 
@@ -71,11 +73,7 @@ class Receiving:
         `is_again`.
         """
         if len(event.data) > LARGEST_EVENT:
-            raise TooLarge(
-                "the message leaves no room for what the log says about it",
-                code="message.too_long",
-                hint="send a link to what is large",
-            )
+            raise _no_room()
         message = Message.from_event(event)
         id = message.id or event.id
         proof = event.headers.get(PROOF, "none")
@@ -83,6 +81,8 @@ class Receiving:
         if message.refers_to and message.sender.kind == "peer" and not is_again:
             answer = self._hear_answer(message, event.id, proof, now_ms)
         handled = handle(message, self._route(message))
+        if not leaves_room(event, handled):
+            raise _no_room()
         is_told_only = handled.tracked is None and not handled.routed and not handled.forward
         if answer is not None and not is_told_only:
             line = answered_line(message.refers_to, answer, event.id, now_ms)
@@ -125,7 +125,10 @@ class Receiving:
         self._transaction.emit_early("log", logged)
         self._transaction.emit_early(plain.channel, delivery)
         for key, other in others:
-            self._queue_routed(other, message, id, event, routed_key(id, key), now_ms)
+            for channel, said in self._routed(
+                other, message, id, event, routed_key(id, key), now_ms
+            ):
+                self._transaction.emit_early(channel, said)
         return True
 
     def _plain_others(self, handled: Handled, now_ms: int) -> list[tuple[str, PlainPeer]] | None:
@@ -149,14 +152,16 @@ class Receiving:
         key = routed_key(id, str(to))
         plain = self._lane.reach(to.name, now_ms) if to.kind == "peer" else None
         if plain is not None and not message.ttl:
-            self._queue_routed(plain, message, id, event, key, now_ms)
+            # With the message's own event, which is not in the log before the transaction is done.
+            for channel, said in self._routed(plain, message, id, event, key, now_ms):
+                self._transaction.emit(channel, said)
             return
         case = self._case(key, id, message, event, NO_WISHES)
         case.routed, case.tracking.acknowledge = True, False
         if self._cases.records.case(key) is None:
             self._start(case, message, event, self._ask(case, to, now_ms), NO_WISHES, now_ms)
 
-    def _queue_routed(
+    def _routed(
         self,
         plain: PlainPeer,
         message: Message,
@@ -164,7 +169,8 @@ class Receiving:
         event: Event,
         key: str,
         now_ms: int,
-    ) -> None:
+    ) -> tuple[tuple[str, Event], tuple[str, Event]]:
+        """The line and the delivery for an additional receiver, each with its channel."""
         delivery = self._lane.delivery(
             plain, message, id, now_ms=now_ms, sent_ms=event.time, case=key
         )
@@ -178,8 +184,7 @@ class Receiving:
         )
         name = event_name(id, "routed", delivery.peer)
         queued = ledger_event(line, "queued", id=name, now_ms=now_ms, causes=(id,))
-        self._transaction.emit_early("log", queued)
-        self._transaction.emit_early(plain.channel, delivery.to_event())
+        return ("log", queued), (plain.channel, delivery.to_event())
 
     # --- everything else ---
 
@@ -331,6 +336,21 @@ def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
     """The end of a message's event in `log`."""
     said = {"fate": fate, "receivers": [str(each) for each in receivers]}
     return b"," + msgspec.json.encode(said)[1:]
+
+
+def leaves_room(event: Event, handled: Handled) -> bool:
+    """Whether the message's event in `log` can name all its receivers: rules may add thousands."""
+    is_usual = len(handled.receivers) <= _FEW
+    named = 0 if is_usual else len(fate_end(handled.fate, handled.receivers))
+    return len(event.data) + named <= LARGEST_EVENT
+
+
+def _no_room() -> TooLarge:
+    return TooLarge(
+        "the message leaves no room for what the log says about it",
+        code="message.too_long",
+        hint="send a link to what is large",
+    )
 
 
 def answered_end(

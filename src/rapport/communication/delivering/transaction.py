@@ -53,7 +53,7 @@ class Transaction:
         self._outgoing: Outgoing = {}
         self._early: Outgoing = {}
         self._size = 0
-        """Bytes that were emitted, what was rolled back included."""
+        """Bytes that were emitted one by one, what was rolled back included."""
 
     # --- values ---
 
@@ -147,6 +147,7 @@ class Transaction:
             events = self._early[channel] = []
         events.append(event)
         self._journal.append(events)
+        self._size += len(event.data)
 
     def emit_all_early(self, channel: str, events: list[Event]) -> None:
         """As `emit_early` for many, which are not rolled back any more."""

@@ -58,6 +58,7 @@ class RunningLink:
         self.peer = ""
         self.trouble = "not reached yet"
         self.status: dict[tuple[str, str], ChannelStatus] = {}
+        self._begun: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         """Greets the neighbour and keeps one task per shared channel; ends when cancelled."""
@@ -75,6 +76,7 @@ class RunningLink:
                     failures += 1
                     await self._pause(failures)
         finally:
+            self._begun.clear()  # run again after a failure, it begins them again
             await self._tasks.stop()
 
     async def close(self) -> None:
@@ -102,9 +104,10 @@ class RunningLink:
                 self._begin("send", channel, partial(self._push, channel))
 
     def _begin(self, way: str, channel: str, work: Callable[[], Awaitable[None]]) -> None:
-        if (way, channel) in self.status:
+        if (way, channel) in self._begun:
             return
-        self.status[way, channel] = ChannelStatus()
+        self._begun.add((way, channel))
+        self.status.setdefault((way, channel), ChannelStatus())
         self._tasks.start(f"link {self.link.name} {way} {channel}", work)
 
     # --- taking in --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from rapport.channel.mqtt.mapping import (
 from rapport.channel.mqtt.topics import matches
 from rapport.channel.query.kinds import make_query
 from rapport.channel.stretches import events_between
-from rapport.core.errors import InvalidInput, RapportError
+from rapport.core.errors import InvalidInput, RapportError, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
@@ -155,8 +155,18 @@ class RunningBridge:
             return
         self.refused += 1
         _log.warning("message refused", bridge=self.bridge.name, why=error.message)
-        stored = StoredEvent(0, 0, events[0])
-        await bury(self._channels, channel, f"mqtt:{self.bridge.name}", stored, error, attempts=1)
+        await self._bury_surely(channel, StoredEvent(0, 0, events[0]), error)
+
+    async def _bury_surely(self, channel: str, stored: StoredEvent, error: InvalidInput) -> None:
+        # Given up here, all that came with it would be forgotten without an acknowledgement.
+        reader = f"mqtt:{self.bridge.name}"
+        while True:
+            try:
+                await bury(self._channels, channel, reader, stored, error, attempts=1)
+                return
+            except Unavailable as trouble:
+                _log.warning("message waits", bridge=self.bridge.name, why=trouble.message)
+                await self._clock.sleep(_PAUSE_MS)
 
     def _meant_by(self, topic: str) -> Incoming | None:
         return next((one for one in self.bridge.incoming if matches(one.topic, topic)), None)
