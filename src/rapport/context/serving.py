@@ -223,8 +223,13 @@ class ContextBroker:
         if is_first and self._wanted:
             self._shell.tasks.start("context join", self._join_until_done)
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it was told to leave, and not to join again since."""
+        return self.machine.has_left
+
     async def leave(self) -> None:
-        """Says goodbye to the neighbours; clients are still served."""
+        """Says goodbye to the neighbours, and ends trying to join; clients are still served."""
         self.machine.leave(self._shell.now())
         self._shell.settle()
 
@@ -301,17 +306,23 @@ class ContextBroker:
     async def _join_until_done(self) -> None:
         # Not merely until it has neighbours: who joined this one meanwhile may be as cut off as it.
         told, pause_ms = "", _JOIN_AGAIN_MS
-        while True:
+        wanted: tuple[Address, ...] = ()
+        while wanted != self._wanted:  # a list may have come while the one before was joined
+            wanted = self._wanted
             try:
-                neighbours = await self.join(self._wanted)
+                neighbours = await self.join(wanted)
                 _log.info("joined", neighbours=[format_address(one) for one in neighbours])
-                break
+                continue
             except Unavailable as error:
                 if error.message != told:
                     told = error.message
                     _log.warning("not joined yet", error=told)
-            await self._shell.clock.sleep(pause_ms)
-            pause_ms = min(2 * pause_ms, _JOIN_SELDOM_MS)
+            wanted = ()
+            if not self.has_left:
+                await self._shell.clock.sleep(pause_ms)
+                pause_ms = min(2 * pause_ms, _JOIN_SELDOM_MS)
+            if self.has_left:
+                break  # whoever told it to leave meant it
         self._wanted = ()
 
 

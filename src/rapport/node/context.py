@@ -147,9 +147,11 @@ class NodeContext:
                 _log.info("context keys changed")
 
     async def _join(self, broker: ContextBroker, tables: ContextTables) -> None:
-        """Tries until the network is joined; then the broker keeps its neighbours itself."""
+        """Tries until the network is joined, or the broker is told to leave; then the broker keeps
+        its neighbours itself.
+        """
         pause_ms = _FIRST_PAUSE_MS
-        while not self._joined:
+        while not (self._joined or broker.has_left):
             try:
                 await broker.join(self._declared.join)
                 self._joined = True
@@ -160,6 +162,7 @@ class NodeContext:
                     reason=error.message,
                     again_in_ms=pause_ms,
                 )
-                await self._clock.sleep(pause_ms)
+                if not broker.has_left:
+                    await self._clock.sleep(pause_ms)
                 pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
         tables.ask_again()

@@ -240,6 +240,11 @@ class Membership:
             self._liveness.watch(address, now)
         return []
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it said good-bye, and was not told since to join again."""
+        return self._has_left
+
     def leave(self, now: Now) -> list[MembershipStep]:
         """Says good-bye; no neighbours, no admissions until `start` or `connect`. A search under
         way ends with Alone.

@@ -375,3 +375,43 @@ def test_a_restarted_broker_finds_its_way_back(tmp_path: Path) -> None:
         await other.close()
 
     asyncio.run(scenario())
+
+
+async def _addresses(count: int) -> list[tuple[str, int]]:
+    """Addresses where nobody listens now."""
+    brokers = [
+        await ContextBroker.open(ANYWHERE, clock=SystemClock(), chance=Chance(3))
+        for _ in range(count)
+    ]
+    for broker in brokers:
+        await broker.close()
+    return [broker.address for broker in brokers]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wait_s", [0.0, 1.0], ids=["in the middle of a try", "between tries"])
+def test_who_was_told_to_leave_does_not_go_on_joining(
+    monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> None:
+    monkeypatch.setattr("rapport.context.serving._JOIN_AGAIN_MS", 1_500)
+
+    async def scenario() -> None:
+        (place,) = await _addresses(1)
+        broker = await ContextBroker.open(ANYWHERE, clock=SystemClock(), chance=Chance(1))
+        broker.keep_joining([place])
+        await asyncio.sleep(wait_s)
+        await broker.leave()
+        other = await ContextBroker.open(place, clock=SystemClock(), chance=Chance(2))
+        await asyncio.sleep(2.5)
+        assert broker.has_left
+        assert not broker.status().neighbours
+        broker.keep_joining([place])  # who wants it again says so
+        for _ in range(500):
+            if broker.status().neighbours:
+                break
+            await asyncio.sleep(0.01)
+        assert broker.status().neighbours
+        await other.close()
+        await broker.close()
+
+    asyncio.run(scenario())

@@ -251,6 +251,11 @@ class BrokerMachine:
         self._neighbourhood.carry_out(self._place.membership.leave(now), now)
         self.next_due_ms()
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it was told to leave, and not to join again since."""
+        return self._place.membership.has_left
+
     def monitor(self, now: Now) -> None:
         """Pings the neighbours from now on."""
         self._neighbourhood.carry_out(self._place.membership.monitor(now), now)
