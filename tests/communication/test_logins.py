@@ -23,11 +23,13 @@ class Place:
         self.names = {"ana"}
         records = self.channels.records
         passwords = Passwords(records, PasswordSettings(memory_kib=64, passes=1, lanes=1))
-        self.is_away, self.hashing = False, threading.Event()
+        self.is_away, self.hashing, self.may_end = False, threading.Event(), threading.Event()
+        self.may_end.set()
         hashed = passwords._set
 
         def hash_slowly(peer: str, password: str) -> bool:
             self.hashing.set()
+            assert self.may_end.wait(10)
             return hashed(peer, password)
 
         passwords._set = hash_slowly
@@ -122,9 +124,11 @@ def test_a_password_whose_setter_goes_away_ends_the_sessions_of_the_old_one_all_
         await place.logins.set_password("ana", "correct horse", by="admin")
         opened = await place.door.log_in("ana", "correct horse")
         place.hashing.clear()
+        place.may_end.clear()
         setting = asyncio.create_task(place.logins.set_password("ana", "battery staple", by="a"))
         await asyncio.to_thread(place.hashing.wait, 10)
         setting.cancel()
+        asyncio.get_running_loop().call_soon(place.may_end.set)  # not before it heard of that
         with pytest.raises(asyncio.CancelledError):
             await setting
         assert (await place.door.log_in("ana", "battery staple")).peer == "ana"
