@@ -260,6 +260,9 @@ async def fresh_room(
     running: bool = True,
 ) -> AsyncIterator[Room]:
     """A room in a directory of its own, which is removed afterwards."""
+    # What is left of the room before holds hundreds of megabytes, in few enough objects that
+    # Python would not look for it by itself.
+    gc.collect()
     with tempfile.TemporaryDirectory(prefix="rapport-bench-") as place:
         room = Room(
             Path(place), directory, route=route, with_tokens=with_tokens, answering=answering
