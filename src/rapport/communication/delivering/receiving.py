@@ -123,12 +123,12 @@ class Receiving:
         if handled.notify or others:
             logged = self._lane.told_event(plain, message, logged, event, handled)
         self._transaction.emit_early("log", logged)
-        self._transaction.emit_early(plain.channel, delivery)
         for key, other in others:
             for channel, said in self._routed(
                 other, message, id, event, routed_key(id, key), now_ms
             ):
                 self._transaction.emit_early(channel, said)
+        self._transaction.emit_early(plain.channel, delivery)
         return True
 
     def _plain_others(self, handled: Handled, now_ms: int) -> list[tuple[str, PlainPeer]] | None:
