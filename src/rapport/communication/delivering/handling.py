@@ -79,3 +79,10 @@ def _to(receiver: Identifier | None, routed: tuple[Identifier, ...]) -> Handled:
         tuple(each for each in people if each != receiver),
         notify=len(people) < len(receivers),
     )
+
+
+@lru_cache(maxsize=4_096)
+def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
+    """The end of a message's event in `log`."""
+    said = {"fate": fate, "receivers": [str(each) for each in receivers]}
+    return b"," + msgspec.json.encode(said)[1:]

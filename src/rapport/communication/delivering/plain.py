@@ -8,18 +8,16 @@ for a case, in fewer lines: the message's own event stands for the line of the q
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import msgspec
 
 from rapport.communication.adapters.base import DELIVERY, LONGEST_ID, Delivery
-from rapport.communication.delivering.handling import FATE, Handled
+from rapport.communication.delivering.handling import FATE, Handled, fate_end
 from rapport.communication.delivering.members import Members
 from rapport.communication.ledger import SOURCE
 from rapport.communication.peers import Peer, adapter_of, shown_address
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import CAUSE, Event, cause_text
-from rapport.core.message import MESSAGE, RECENT, Message
+from rapport.core.message import MESSAGE, RECENT, Identifier, Message
 
 _REMEMBERED = 100_000
 _MOST_PEERS = 20_000
@@ -32,7 +30,8 @@ class PlainPeer(msgspec.Struct, frozen=True):
     address: str
     channel: str
     said: bytes
-    """The end of a message's event in `log`."""
+    """The end of a message's event in `log`; its last part is `reached`."""
+    reached: bytes
     named: str
     """The end of a delivery's id; empty when it is no readable one."""
     longest: int
@@ -122,6 +121,8 @@ class PlainLane:
 
     def _made(self, name: str, peer: Peer, address: str) -> PlainPeer:
         adapter = adapter_of(address)
+        how = {"peer": peer.name, "address": shown_address(address), "adapter": adapter}
+        reached = b"," + msgspec.json.encode(how)[1:]
         ends = {
             policy: _delivery_end(peer, address, policy == "acknowledged")
             for policy in ("acknowledged", "unreliable")
@@ -131,7 +132,8 @@ class PlainLane:
             peer,
             address,
             f"output.{adapter}",
-            _message_end(peer.name, address, (f"peer:{name}",)),
+            fate_end("queued", (Identifier("peer", name),))[:-1] + reached,
+            reached,
             named,
             LONGEST_ID - len(named) if named and named.isprintable() else -1,
             ends,
@@ -169,8 +171,8 @@ class PlainLane:
         """The message's event in `log` when routing rules add receivers: it names all of them, and
         callbacks are told where components are among them. The delivery is the same.
         """
-        receivers = tuple([str(each) for each in handled.receivers])
-        data = event.data[:-1] + _message_end(plain.peer.name, plain.address, receivers)
+        said = fate_end(handled.fate, handled.receivers)[:-1]
+        data = b"".join((event.data[:-1], said, plain.reached))
         if not handled.notify:
             return msgspec.structs.replace(logged, data=data)
         RECENT.note(data, message)
@@ -219,19 +221,6 @@ class PlainLane:
             acknowledge=message.delivery_policy == "acknowledged" and not case,
             case=case,
         )
-
-
-@lru_cache(maxsize=16_384)
-def _message_end(peer: str, address: str, receivers: tuple[str, ...]) -> bytes:
-    """How a message's event in `log` ends."""
-    said = {
-        "fate": "queued",
-        "receivers": receivers,
-        "peer": peer,
-        "address": shown_address(address),
-        "adapter": adapter_of(address),
-    }
-    return b"," + msgspec.json.encode(said)[1:]
 
 
 def _name_end(peer: Peer, address: str) -> str:

@@ -13,9 +13,16 @@ import msgspec
 
 from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.declining import Declines
-from rapport.communication.delivering.handling import ANSWERING, FATE, FORWARDED, Route, handle
+from rapport.communication.delivering.handling import (
+    ANSWERING,
+    FATE,
+    FORWARDED,
+    Route,
+    fate_end,
+    handle,
+)
 from rapport.communication.delivering.plain import PlainLane
-from rapport.communication.delivering.receiving import answered_end, fate_end, leaves_room
+from rapport.communication.delivering.receiving import answered_end, leaves_room
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.delivering.wishes import may_have_wishes

@@ -7,7 +7,6 @@ The shell of `handling.handle`; called by the engine inside one transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -15,7 +14,14 @@ from rapport.communication.arriving.limits import LARGEST_EVENT
 from rapport.communication.delivering.case_records import Case, Letter, routed_key
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
-from rapport.communication.delivering.handling import ANSWERING, FATE, Handled, Route, handle
+from rapport.communication.delivering.handling import (
+    ANSWERING,
+    FATE,
+    Handled,
+    Route,
+    fate_end,
+    handle,
+)
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.plain import PlainLane, PlainPeer
 from rapport.communication.delivering.put_off import TakenInPart
@@ -329,13 +335,6 @@ class Receiving:
             if self._lane.recent.about(sent) is None and self._cases.records.case(sent) is None:
                 found.append(sent)
         return found
-
-
-@lru_cache(maxsize=4_096)
-def fate_end(fate: MessageFate, receivers: tuple[Identifier, ...]) -> bytes:
-    """The end of a message's event in `log`."""
-    said = {"fate": fate, "receivers": [str(each) for each in receivers]}
-    return b"," + msgspec.json.encode(said)[1:]
 
 
 def leaves_room(event: Event, handled: Handled) -> bool:
