@@ -106,6 +106,20 @@ def test_a_message_that_cannot_be_kept_is_set_aside_and_its_sender_told(
     asyncio.run(scenario())
 
 
+def task_of(room, id: str, size: int, ttl: int) -> Event:
+    """A message for ana with a content of that size."""
+    message = Message(
+        type="TASK",
+        subtype="REQUEST",
+        sender=APP,
+        receiver=ANA,
+        id=id,
+        content="x" * size,
+        ttl=ttl,
+    )
+    return message.to_event(source="test", time=room.clock.now_ms())
+
+
 @pytest.mark.parametrize("ttl", [0, 600_000], ids=["plain", "tracked"])
 def test_a_message_that_leaves_no_room_for_what_the_log_adds_stops_nobody(room, ttl: int) -> None:
     """No door lets it in; a program of the node's own may append it all the same."""
@@ -114,16 +128,7 @@ def test_a_message_that_leaves_no_room_for_what_the_log_adds_stops_nobody(room, 
         await room.start()
         events = []
         for id, size in (("before", 4), ("bad", MAX_DATA_BYTES - 300), ("after", 4)):
-            message = Message(
-                type="TASK",
-                subtype="REQUEST",
-                sender=APP,
-                receiver=ANA,
-                id=id,
-                content="x" * size,
-                ttl=ttl,
-            )
-            events.append(message.to_event(source="test", time=room.clock.now_ms()))
+            events.append(task_of(room, id, size, ttl))
         assert len(events[1].data) <= MAX_DATA_BYTES
         await room.channels.channel("input").append(events)
         await room.settle()
@@ -147,17 +152,7 @@ def test_a_message_with_more_receivers_than_the_log_can_name_stops_nobody(
     async def scenario() -> None:
         await room.start()
         for id, size in (("before", 4), ("bad", LARGEST_EVENT - 300), ("after", 4)):
-            message = Message(
-                type="TASK",
-                subtype="REQUEST",
-                sender=APP,
-                receiver=ANA,
-                id=id,
-                content="x" * size,
-                ttl=ttl,
-            )
-            event = message.to_event(source="test", time=room.clock.now_ms())
-            await room.channels.channel("input").append([event])
+            await room.channels.channel("input").append([task_of(room, id, size, ttl)])
         await room.settle()
         (letter,) = await DeadLetterOffice(room.channels, room.clock).letters(Wanted())
         assert (letter.code, letter.channel) == ("message.too_long", "input")

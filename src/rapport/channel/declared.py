@@ -65,6 +65,11 @@ class ChannelRules(msgspec.Struct, frozen=True, kw_only=True):
     export: bool | None = None
     """Whether a running node writes what is closed to the lake; retention waits for that."""
 
+    @property
+    def lives_ms(self) -> int:
+        """The time to live in force; -1 where no rule says one."""
+        return -1 if self.ttl_ms is None else self.ttl_ms
+
     def over(self, wider: ChannelRules) -> ChannelRules:
         """These rules, with what they leave open from wider ones."""
         chosen = {

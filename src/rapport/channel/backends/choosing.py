@@ -109,8 +109,7 @@ def open_reading(
         raise UnknownName("log directory", str(directory), code="channel.no_log")
 
     def ttl_rule(channel: str) -> int:
-        ttl_ms = declared.rules_for(channel).ttl_ms
-        return -1 if ttl_ms is None else ttl_ms
+        return declared.rules_for(channel).lives_ms
 
     if is_embedded(directory, declared):
         return open_readonly(directory, clock, ttl_rule)

@@ -181,8 +181,7 @@ class Shared:
 
     def ttl_of(self, name: str) -> int:
         """The channel's time to live; -1 when it sets none."""
-        ttl_ms = self.rules_for(name).ttl_ms
-        return -1 if ttl_ms is None else ttl_ms
+        return self.rules_for(name).lives_ms
 
     def start(self) -> None:
         """Begins to feed the history index in the background, if there are threads to use."""

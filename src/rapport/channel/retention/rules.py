@@ -45,7 +45,7 @@ def keep_of(rules: ChannelRules) -> Keep:
     return Keep(
         for_ms=rules.keep_for_ms or 0,
         size=rules.keep_bytes or 0,
-        ttl_ms=-1 if rules.ttl_ms is None else rules.ttl_ms,
+        ttl_ms=rules.lives_ms,
         hard=bool(rules.keep_hard),
     )
 
