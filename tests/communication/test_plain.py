@@ -416,7 +416,7 @@ plain_deliveries = st.builds(
 @given(st.lists(plain_deliveries, max_size=6))
 def test_lines_written_together_are_those_written_one_by_one(deliveries):
     alone = [plain_line(outcome_data(each, Sent()), each, 7) for each in deliveries]
-    assert handed_lines(deliveries, 7) == alone
+    assert list(handed_lines(deliveries, 7)) == alone
 
 
 @given(st.lists(plain_deliveries, max_size=6))
@@ -424,4 +424,4 @@ def test_outcomes_that_are_not_made_yet_lead_to_the_same_lines(deliveries):
     positions = list(range(1, len(deliveries) + 1))
     made = [outcome_data(each, Sent(), at) for at, each in enumerate(deliveries, 1)]
     lines, others = lines_of_plain(HandedOutcomes(deliveries, positions), 7)
-    assert (lines, list(others)) == lines_of_plain(made, 7)
+    assert (list(lines), list(others)) == lines_of_plain(made, 7)

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.packed_events import PackedEvents
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -54,6 +55,29 @@ class BareReading(Protocol):
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
         """Like `read_after`, without headers; empty when they matter, or are in memory anyway:
         then read whole ones.
+        """
+
+
+class PackedStretch(msgspec.Struct, frozen=True, gc=False):
+    """Events at consecutive positions that came in together."""
+
+    first: int
+    received: int
+    events: PackedEvents
+
+    @property
+    def last(self) -> int:
+        """Position of the last one."""
+        return self.first + len(self.events) - 1
+
+
+@runtime_checkable
+class PackedReading(Protocol):
+    """A channel that has packed events as they were appended, for as long as they are in memory."""
+
+    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
+        """The packed events right after a position, up to `limit` of those that were appended
+        together; None when they are others, or no more in memory: then `read_after` has them.
         """
 
 

@@ -8,6 +8,7 @@ from itertools import chain
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME, Event, check_envelope
+from rapport.core.packed_events import PackedEvents
 from rapport.core.usual_events import KNOWN_SOUND
 
 MAX_DATA_BYTES = 1024 * 1024
@@ -64,6 +65,9 @@ def check_events(events: Sequence[Event], max_data_bytes: int) -> int:
     at. What is known to be sound is not checked again, but for its size.
     """
     try:
+        if isinstance(events, PackedEvents):
+            _check_sizes((events.largest,), max_data_bytes)
+            return events.data_bytes
         if type(events) in KNOWN_SOUND:
             return _check_sizes([len(event.data) for event in events], max_data_bytes)
         return _check_together(events, max_data_bytes)

@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeVar
 
-from rapport.channel.channel import Channels, Subscription
+from rapport.channel.channel import Channels, PackedStretch, Subscription
 from rapport.channel.checking import MAX_DATA_BYTES
 from rapport.channel.dead.replay import Replay
 from rapport.communication.actions import (
@@ -27,6 +28,7 @@ from rapport.communication.actions import (
 )
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
+from rapport.communication.carried import SaidMessages, packed_after, remember
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
@@ -38,18 +40,19 @@ from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.returned import Returned
 from rapport.communication.delivering.taking import INPUTS, Taking, TakingParts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
-from rapport.communication.delivering.transaction import Outgoing, append_early, append_outgoing
+from rapport.communication.delivering.transaction import Early, append_early, append_outgoing
 from rapport.communication.peers import PeerDirectory
 from rapport.communication.privacy.functions import NO_FUNCTIONS, PrivacyFunctions
 from rapport.communication.templates import Facts, nothing_known
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.usual_events import SoundEvents
+from rapport.core.usual_events import as_sound
 from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 from rapport.store.base import RecordStore
 
+T = TypeVar("T")
 READER = "communication"
 _BATCH = 2_000
 _BATCH_BYTES = 16_000_000
@@ -195,7 +198,7 @@ class CommunicationEngine:
         """
         lines, others = lines_of_plain(outcomes, self._clock.now_ms())
         if lines:
-            await self._channels.channel("log").append(SoundEvents(lines))
+            await self._channels.channel("log").append(as_sound(lines))
         if others:
             async with self._turn:
                 if not self.opened.is_set():
@@ -242,7 +245,30 @@ class CommunicationEngine:
     # --- one turn ---
 
     async def _read(self, name: str) -> bool:
-        now_ms, limit = self._clock.now_ms(), self._limits[name]
+        limit = self._limits[name]
+        if name == "input":
+            stretches = packed_after(
+                self._channels.channel(name), self._taking.positions[name], (SaidMessages,), limit=_BATCH
+            )
+            if stretches and await self._take_stretches(stretches):
+                return True
+            if stretches:
+                limit = len(stretches[0].events)
+                remember(stretches[0].events.carried)
+        return await self._read_events(name, limit)
+
+    async def _take_stretches(self, stretches: Sequence[PackedStretch]) -> bool:
+        """Takes messages of `input` as they came; False when they are to be read as events."""
+        now_ms, until = self._clock.now_ms(), self._channels.channel("input").last_position()
+        taken = await self._do(partial(self._taking.take_packed, stretches))
+        if taken:
+            last = stretches[taken - 1]
+            self._heard_ms["input"] = now_ms if last.last >= until else last.received
+            await self._commit_now_and_then("input")
+        return taken > 0
+
+    async def _read_events(self, name: str, limit: int) -> bool:
+        now_ms = self._clock.now_ms()
         position = self._taking.positions[name]
         channel = self._channels.channel(name)
         until = channel.last_position()
@@ -253,8 +279,7 @@ class CommunicationEngine:
             hops = await self._hops(name, batch)
             await self._take_batch(name, batch, hops)
             self._limits[name] = _next_limit(batch)
-            if self._taking.positions[name] - self._committed[name] >= _COMMIT_EVERY:
-                await self._commit_place(name)
+            await self._commit_now_and_then(name)
             position = self._taking.positions[name]
             # A transaction may end before the batch does.
             last = next(stored for stored in reversed(batch) if stored.position <= position)
@@ -308,29 +333,34 @@ class CommunicationEngine:
             busy = True
         return busy
 
-    async def _do(self, work: Callable[[], None]) -> None:
+    async def _do(self, work: Callable[[], T]) -> T:
         """Does work in a thread, appends what follows from the input alone, then makes the rest
-        durable, then appends that.
+        durable, then appends that; returns what the work gave.
 
         After a failure everything is loaded anew: the outbox may not have been appended, and the
         next commit would forget it.
         """
         try:
-            early = await run_aside(partial(self._prepare, work))
+            found, early = await run_aside(partial(self._prepare, work))
             await append_early(self._channels, early)
             await append_outgoing(self._channels, await run_aside(self._taking.commit))
+            return found
         except BaseException:
             self.opened.clear()
             raise
 
-    def _prepare(self, work: Callable[[], None]) -> Outgoing:
-        work()
-        return self._taking.transaction.take_early()
+    def _prepare(self, work: Callable[[], T]) -> tuple[T, Early]:
+        found = work()
+        return found, self._taking.transaction.take_early()
 
     async def _commit_places(self) -> None:
         for name in INPUTS:
             if self._taking.positions[name] > self._committed[name]:
                 await self._commit_place(name)
+
+    async def _commit_now_and_then(self, name: str) -> None:
+        if self._taking.positions[name] - self._committed[name] >= _COMMIT_EVERY:
+            await self._commit_place(name)
 
     async def _commit_place(self, name: str) -> None:
         """The places that count are the transaction's; these tell others how far we have read."""

@@ -14,6 +14,7 @@ import msgspec
 
 from rapport.core.errors import InvalidInput
 from rapport.core.event import MAX_NAME, Event
+from rapport.core.packed_events import PackedEvents
 from rapport.core.times import parse_times
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -45,8 +46,13 @@ class SoundEvents(tuple[Event, ...]):
     __slots__ = ()
 
 
-KNOWN_SOUND = frozenset((CheckedEvents, SoundEvents))
-"""Types of batches whose names need no second look."""
+KNOWN_SOUND = frozenset((CheckedEvents, SoundEvents, PackedEvents))
+"""Types of batches whose names need no second look, and in which no publisher counts."""
+
+
+def as_sound(events: Sequence[Event]) -> Sequence[Event]:
+    """Events whose maker answers for them, as a batch that says so."""
+    return events if type(events) is PackedEvents else SoundEvents(events)
 
 
 def are_bare(events: Sequence[Event]) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from rapport.channel.channel import Appended
+from rapport.channel.channel import Appended, PackedStretch
 from rapport.channel.checking import as_they_are, check_events, check_place
 from rapport.channel.finding.planning import Found
 from rapport.channel.logged.bare_events import bare_events, may_hold
@@ -93,6 +93,16 @@ class LoggedChannel:
             position = found[-1].position
             self._unreadable = (start, position)
         return []
+
+    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
+        """See PackedReading."""
+        if self._shared.closed or position >= self._last or self._shared.ttl_of(self.name) > 0:
+            return None
+        block = self._shared.decoded.holding(self.name, position + 1)
+        events = None if block is None else block.packed(position, limit)
+        if block is None or events is None:
+            return None
+        return PackedStretch(position + 1, block.received, events)
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
         """See BareReading. Headers matter to interceptors, and for times to live."""
@@ -184,7 +194,7 @@ class LoggedChannel:
         draft = self._sequences.draft(appends, self._known)
         group = plan_group(appends, self._known + 1, seen.find, self._is_same, draft)
         if group.fresh:
-            pieces = cut_blocks(group.fresh)
+            pieces = [piece for run in group.fresh for piece in cut_blocks(run)]
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from rapport.channel.retention.ttl import are_mortal
 from rapport.core.event import Event, StoredEvent
+from rapport.core.packed_events import PackedEvents
 from rapport.store.id_keys import KeyedIds, keys_of
 
 CACHE_BYTES = 16 * 1024 * 1024
@@ -19,17 +20,17 @@ _MANY = 32
 class DecodedBlock:
     """The events of one block; made into stored events when the first reader asks."""
 
-    __slots__ = ("_events", "_ids", "_mortal", "_received", "_stored", "first", "last", "size")
+    __slots__ = ("_events", "_ids", "_mortal", "_stored", "first", "last", "received", "size")
 
     def __init__(
         self, first: int, received: int, events: Sequence[Event], size: int, *, keyed: bool = False
     ) -> None:
         """`keyed`: somebody will want the keys of the ids, and they are at hand now."""
         self.first, self.last, self.size = first, first + len(events) - 1, size
-        self._received, self._events = received, events
+        self.received, self._events = received, events
         self._ids: KeyedIds | None = None
         if keyed and len(events) >= _MANY:
-            ids = [event.id for event in events]
+            ids = events.ids if isinstance(events, PackedEvents) else [one.id for one in events]
             self._ids = KeyedIds(ids, keys_of(ids))
         self._stored: list[StoredEvent] | None = None
         self._mortal: bool | None = None
@@ -43,14 +44,29 @@ class DecodedBlock:
             self._mortal = are_mortal(self._events)
         return self._mortal
 
+    def packed(self, position: int, limit: int) -> PackedEvents | None:
+        """Up to `limit` events after a position, where they are packed and what their maker knows
+        of them is carried along.
+        """
+        events = self._events
+        if not isinstance(events, PackedEvents) or not events.carried:
+            return None
+        start = max(position - self.first + 1, 0)
+        if not start and len(events) <= limit:
+            return events
+        return events.part(start, min(start + limit, len(events)))
+
     def ids(self) -> Sequence[str]:
         """The ids of its events, in order."""
-        return [event.id for event in self._events] if self._ids is None else self._ids
+        if self._ids is not None:
+            return self._ids
+        events = self._events
+        return events.ids if isinstance(events, PackedEvents) else [one.id for one in events]
 
     def after(self, position: int, limit: int) -> list[StoredEvent]:
         """Up to `limit` events after a position."""
         if self._stored is None:
-            received = self._received
+            received = self.received
             self._stored = [
                 StoredEvent(place, received, event)
                 for place, event in enumerate(self._events, start=self.first)

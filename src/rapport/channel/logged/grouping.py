@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from rapport.channel.channel import Appended
 from rapport.channel.logged.seen import Keys, are_all_different, identity_keys
 from rapport.core.codec import encode_block
 from rapport.core.event import Event
+from rapport.core.packed_events import PackedEvents
 
 BLOCK_EVENTS = 1024
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -35,7 +37,8 @@ class Numbered(Protocol):
 class Group(msgspec.Struct):
     """What a set of appends comes to: new events with their keys, and an answer for each append."""
 
-    fresh: list[Event]
+    fresh: list[Sequence[Event]]
+    """In runs: packed events stay packed."""
     keys: Keys
     answers: list[Appended]
 
@@ -50,12 +53,50 @@ def plan_group(
     """Decides which events are new. A repetition gets the position of its first copy, also within
     the group. `numbered` is asked too when some of the events are counted by their publisher.
     """
-    events = [event for append in appends for event in append]
-    keys = identity_keys(events)
+    runs = _runs(appends)
+    keys = _keys(runs)
     suspected = find(keys)
     if numbered is None and not suspected and are_all_different(keys):
-        return Group(events, keys, _consecutive(appends, next_position))
+        return Group(_merged(runs), keys, _consecutive(appends, next_position))
     return _plan_with_repetitions(appends, keys, suspected, next_position, is_same, numbered)
+
+
+def _runs(appends: Sequence[Sequence[Event]]) -> list[Sequence[Event]]:
+    """The events of all appends, in order; those that are not packed in rows of their own."""
+    runs: list[Sequence[Event]] = []
+    row: list[Event] = []
+    for append in appends:
+        if not isinstance(append, PackedEvents):
+            row += append
+        elif append:
+            if row:
+                runs.append(row)
+                row = []
+            runs.append(append)
+    return [*runs, row] if row else runs
+
+
+def _merged(runs: list[Sequence[Event]]) -> list[Sequence[Event]]:
+    """The same with packed neighbours joined: many small appends at once are not many small
+    blocks.
+    """
+    found: list[Sequence[Event]] = []
+    packs: list[PackedEvents] = []
+    for run in runs:
+        packed = run if isinstance(run, PackedEvents) else None
+        if packs and (packed is None or packed.width != packs[0].width):
+            found.append(PackedEvents.joined(packs))
+            packs = []
+        if packed is None:
+            found.append(run)
+        else:
+            packs.append(packed)
+    return [*found, PackedEvents.joined(packs)] if packs else found
+
+
+def _keys(runs: Sequence[Sequence[Event]]) -> Keys:
+    found = [identity_keys(run) for run in runs]
+    return found[0] if len(found) == 1 else np.concatenate(found or [identity_keys(())])
 
 
 def _consecutive(appends: Sequence[Sequence[Event]], next_position: int) -> list[Appended]:
@@ -99,11 +140,14 @@ def _plan_with_repetitions(
             positions.append(position)
             number += 1
         answers.append(Appended(tuple(positions), duplicates))
-    return Group(fresh, keys[chosen], answers)
+    return Group([fresh] if fresh else [], keys[chosen], answers)
 
 
 def cut_blocks(events: Sequence[Event]) -> list[tuple[Sequence[Event], bytes]]:
     """The events in pieces small enough to be read singly, each with its bytes."""
+    if isinstance(events, PackedEvents):
+        most = max(min(BLOCK_EVENTS, BLOCK_BYTES // max(events.largest, 1)), 1)
+        return [(piece, piece.block()) for piece in events.pieces(most)]
     blocks: list[tuple[Sequence[Event], bytes]] = []
     for start in range(0, len(events), BLOCK_EVENTS):
         _cut(events[start : start + BLOCK_EVENTS], blocks)

@@ -14,6 +14,7 @@ import numpy as np
 
 from rapport.channel.logged.seen_marks import SeenMarks
 from rapport.core.event import Event
+from rapport.core.packed_events import PackedEvents
 
 DEDUPE_WINDOW = 1_000_000
 """Events per channel among which a repetition is recognised."""
@@ -42,7 +43,10 @@ def decode_identities(block: bytes) -> list[SeenIdentity]:
 
 def identity_keys(events: Sequence[Event | SeenIdentity]) -> Keys:
     """A 64-bit key per event."""
-    identities = [(event.source, event.id) for event in events]
+    if isinstance(events, PackedEvents):
+        identities = [(events.source, id) for id in events.ids]
+    else:
+        identities = [(event.source, event.id) for event in events]
     return np.fromiter(map(hash, identities), np.int64, len(identities)).view(np.uint64)
 
 

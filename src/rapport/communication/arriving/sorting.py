@@ -35,6 +35,7 @@ from rapport.communication.sessions.tokens import INVALID
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event
 from rapport.core.message import AUTH, CONTROL, MESSAGEINFO, Message
+from rapport.core.packed_events import PackedEvents
 
 TOO_FAST = "message.too_fast"
 _STRANGERS, _FAULTY = "", "?"
@@ -99,9 +100,11 @@ class Sorting:
 
     # --- many at once ---
 
-    def own_events(self, messages: Sequence[Message], adapter: str, now_ms: int) -> list[Event]:
+    def own_events(self, messages: Sequence[Message], adapter: str, now_ms: int) -> Sequence[Event]:
         """As `own` for each; raises InvalidInput for the first that cannot be sent."""
         found = self._usual(messages, APPLICATION, APPLICATION, adapter, now_ms)
+        if isinstance(found, PackedEvents) and not any(map(self._misfits, messages)):
+            return found
         return [
             self.own(message, adapter, now_ms) if event is None or self._misfits(message) else event
             for message, event in zip(messages, found, strict=True)
@@ -109,20 +112,23 @@ class Sorting:
 
     def vouched_events(
         self, messages: Sequence[Message], adapter: str, trusted: Trusted, now_ms: int
-    ) -> list[Event | None]:
+    ) -> Sequence[Event | None]:
         """The events of messages that come in on the medium's word for their senders, the usual
         way; None for those that are to be proven and sorted one by one.
         """
         found = self._usual(messages, ARRIVING, "medium", adapter, now_ms)
-        return [
-            event if event is not None and self._is_let_in(message, adapter, trusted, now_ms)
-            else None
-            for message, event in zip(messages, found, strict=True)
-        ]  # fmt: skip
+        is_packed = isinstance(found, PackedEvents)
+        let_in = [
+            (is_packed or event is not None) and self._is_let_in(message, adapter, trusted, now_ms)
+            for message, event in zip(messages, messages if is_packed else found, strict=True)
+        ]
+        if is_packed and all(let_in):
+            return found
+        return [event if may else None for event, may in zip(found, let_in, strict=True)]
 
     def _usual(
         self, messages: Sequence[Message], source: str, proof: str, adapter: str, now_ms: int
-    ) -> list[Event | None]:
+    ) -> Sequence[Event | None]:
         if not self._has_usual:
             return [None] * len(messages)
         ids = self._new_ids(len(messages))

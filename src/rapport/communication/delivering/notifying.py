@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-from rapport.channel.channel import Channels, Subscription
+from rapport.channel.channel import Channels, PackedStretch, Subscription
 from rapport.channel.checking import check_reader_name
+from rapport.communication.carried import NothingTold, ToldMessages, packed_after
 from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.telling import control_message
 from rapport.communication.ledger import CONTROL_PREFIX
@@ -137,14 +138,18 @@ class Notifications:
             listener.places[channel] = place
             listener.positions[channel] = place.position
         source = self._channels.channel(channel)
-        last = source.last_position()
-        batch = await source.read_after(listener.positions[channel], limit=_BATCH)
-        if not batch:
+        last, position = source.last_position(), listener.positions[channel]
+        stretches = packed_after(source, position, (ToldMessages, NothingTold), limit=_BATCH)
+        batch = [] if stretches else await source.read_after(position, limit=_BATCH)
+        if not batch and not stretches:
             # What is there is over or cannot be read: it is not to be waited for.
             listener.positions[channel] = max(listener.positions[channel], last)
             return False
         try:
-            await _tell_all(id, listener, channel, batch)
+            if stretches:
+                await _tell_all(id, listener, channel, _carried(stretches), stretches[-1].last)
+            else:
+                await _tell_all(id, listener, channel, _messages(batch), batch[-1].position)
         finally:  # also when it is cancelled in between: what it has heard it is not told again
             # Who has the name now has a place of its own, which is not to be moved back.
             if channel in listener.places and self._named.get(id, listener) is listener:
@@ -153,22 +158,32 @@ class Notifications:
 
 
 async def _tell_all(
-    id: str, listener: _Listener, channel: str, batch: Sequence[StoredEvent]
+    id: str, listener: _Listener, channel: str, told: Iterable[tuple[int, Message]], last: int
 ) -> None:
-    """Calls it with each message, and moves its position on after each."""
-    for position, message in _messages(batch):
+    """Calls it with each message, and moves its position on after each, then to the last one."""
+    for position, message in told:
         if listener.gone.is_set():
             return  # of the rest it hears when it is added again
         await_it = _call(id, listener.callback, message)
         if await_it is not None:
             await _finish(id, await_it, message)
         listener.positions[channel] = position
-    listener.positions[channel] = batch[-1].position
+    listener.positions[channel] = last
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
     """When the task has ended, however; never ends it."""
     await asyncio.wait({task})
+
+
+def _carried(stretches: Sequence[PackedStretch]) -> Iterator[tuple[int, Message]]:
+    """As `_messages` of what this process wrote a moment ago."""
+    for stretch in stretches:
+        position = stretch.first
+        for piece in stretch.events.carried:
+            if isinstance(piece, ToldMessages):
+                yield from enumerate(piece.messages, start=position)
+            position += len(piece)
 
 
 def _messages(batch: Sequence[StoredEvent]) -> list[tuple[int, Message]]:

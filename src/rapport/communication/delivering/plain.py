@@ -8,6 +8,8 @@ for a case, in fewer lines: the message's own event stands for the line of the q
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from rapport.communication.adapters.base import DELIVERY, LONGEST_ID, Delivery
@@ -53,6 +55,12 @@ class Recent:
     def add(self, id: str, about: str = "") -> None:
         """Remembers an id for a while."""
         self._newer[id] = about
+        if len(self._newer) >= self._most:
+            self._older, self._newer = self._newer, {}
+
+    def add_all(self, about: Mapping[str, str]) -> None:
+        """As `add` for each."""
+        self._newer.update(about)
         if len(self._newer) >= self._most:
             self._older, self._newer = self._newer, {}
 

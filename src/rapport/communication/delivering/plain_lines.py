@@ -16,6 +16,7 @@ from rapport.communication.adapters.outgoing.outcomes import (
     OutcomeData,
     outcome_data,
 )
+from rapport.communication.carried import CAUSED, NothingTold, are_plain
 from rapport.communication.ledger import (
     DELIVERY_PREFIX,
     SOURCE,
@@ -25,6 +26,14 @@ from rapport.communication.ledger import (
 )
 from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text
+from rapport.core.packed_events import (
+    EVENT_HEAD,
+    WORTH_PACKING,
+    PackedEvents,
+    octets_head,
+    packed,
+    text_head,
+)
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -44,7 +53,7 @@ def came_back_line(data: OutcomeData, cause: str, now_ms: int) -> Event:
 
 def lines_of_plain(
     outcomes: Sequence[OutcomeData], now_ms: int
-) -> tuple[list[Event], Sequence[OutcomeData]]:
+) -> tuple[Sequence[Event], Sequence[OutcomeData]]:
     """The ledger lines of outcomes after which nothing more is to be done, and the others."""
     if isinstance(outcomes, HandedOutcomes):
         deliveries = outcomes.deliveries
@@ -85,26 +94,70 @@ def plain_line(data: OutcomeData, delivery: Delivery, now_ms: int) -> Event:
     return ledger_event(line, state, id=name, now_ms=now_ms, causes=(message,))
 
 
-def handed_lines(deliveries: Sequence[Delivery], now_ms: int) -> list[Event]:
+def handed_lines(deliveries: Sequence[Delivery], now_ms: int) -> Sequence[Event]:
     """The ledger lines of plain deliveries that the medium just took: those that `plain_line`
-    writes, at a third of the cost where nothing about a message's id needs care.
+    writes, packed where nothing about a message's id needs care.
     """
-    names = "".join([delivery.message for delivery in deliveries])
-    if not (names.isascii() and names.isprintable()) or any(odd in names for odd in '"\\% '):
-        return [_handed_line(delivery, now_ms) for delivery in deliveries]
-    lines: list[Event] = []
-    ends: dict[tuple[str, str, int], tuple[str, str, int]] = {}
-    for delivery in deliveries:
-        message, to = delivery.message, (delivery.peer, delivery.address, delivery.attempt)
-        name_end, end, longest = ends.get(to) or ends.setdefault(to, _handed_ends(*to))
-        if len(message) > longest or delivery.queued <= 0 or delivery.case:
-            lines.append(_handed_line(delivery, now_ms))
-            continue
-        body = f'{{"message":"{message}"{end}{delivery.queued}}}'.encode()
-        lines.append(
-            Event(SOURCE, message + name_end, _HANDED, message, now_ms, body, {CAUSE: message})
-        )
-    return lines
+    messages = [delivery.message for delivery in deliveries]
+    if len(messages) >= WORTH_PACKING and are_plain(messages):
+        found = _packed_lines(deliveries, messages, now_ms)
+        if found is not None:
+            return found
+    return [_handed_line(delivery, now_ms) for delivery in deliveries]
+
+
+def _packed_lines(
+    deliveries: Sequence[Delivery], messages: Sequence[str], now_ms: int
+) -> PackedEvents | None:
+    """None when one of them is unusual."""
+    parts: list[bytes] = []
+    ids: list[str] = []
+    sizes: list[int] = []
+    known: dict[tuple[str, str, int, int], _HandedParts] = {}
+    size, when = len(messages[0]), packed(now_ms)
+    for delivery, message in zip(deliveries, messages, strict=True):
+        to = (delivery.peer, delivery.address, delivery.attempt, delivery.queued)
+        line = known.get(to) or known.setdefault(to, _handed_parts(to, size, when))
+        if size > line.longest or delivery.case:
+            return None
+        name = message.encode()
+        ids.append(message + line.named)
+        sizes.append(line.size)
+        parts += (line.head, name, line.named_as, name, line.body, name, line.end, name)
+    carried = (NothingTold(len(ids)),)
+    return PackedEvents(SOURCE, ids, parts, sizes=sizes, carried=carried)
+
+
+class _HandedParts(msgspec.Struct, frozen=True, gc=False):
+    """What is the same in all lines about one peer and moment."""
+
+    longest: int
+    """How long a message's id may be."""
+    named: str
+    """How the line's id ends."""
+    size: int
+    """Of its data."""
+    head: bytes
+    named_as: bytes
+    body: bytes
+    end: bytes
+
+
+def _handed_parts(to: tuple[str, str, int, int], size: int, when: bytes) -> _HandedParts:
+    """`size`: of a message's id."""
+    peer, address, attempt, queued = to
+    name_end, end, longest = _handed_ends(peer, address, attempt)
+    named, said = name_end.encode(), f'"{end}{queued}}}'.encode()
+    data = len(_MESSAGE) + 1 + size + len(said)
+    return _HandedParts(
+        longest if queued > 0 else -1,
+        name_end,
+        data,
+        EVENT_HEAD + packed(SOURCE) + text_head(size + len(named)),
+        named + packed(_HANDED) + text_head(size),
+        when + octets_head(data) + _MESSAGE + b'"',
+        said + CAUSED + text_head(size),
+    )
 
 
 def _handed_line(delivery: Delivery, now_ms: int) -> Event:

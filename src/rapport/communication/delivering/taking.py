@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from rapport.channel.channel import PackedStretch
 from rapport.channel.dead.letters import DEAD_LETTERS
 from rapport.channel.dead.replay import REPLAYS, STATES, Replay
 from rapport.communication.actions import Action, OwnAction, Phrases
@@ -32,6 +33,7 @@ from rapport.communication.delivering.due import Due
 from rapport.communication.delivering.handling import Route
 from rapport.communication.delivering.judging import Judging
 from rapport.communication.delivering.members import Members
+from rapport.communication.delivering.packed_taking import PackedTaking
 from rapport.communication.delivering.plain import PlainLane
 from rapport.communication.delivering.plain_lines import came_back_line
 from rapport.communication.delivering.plain_outcomes import PlainOutcomes
@@ -122,7 +124,8 @@ class Taking:
             told_before=self.told_before,
             declines=parts.declines,
         )
-        self._plain_taking = PlainTaking(self.transaction, self._lane, parts.route, parts.declines)
+        plain = (self.transaction, self._lane, parts.route, parts.declines)
+        self._plain_taking, self._packed_taking = PlainTaking(*plain), PackedTaking(*plain)
         self._declines = parts.declines
         self._plain = PlainOutcomes(self.transaction, self._cases, self._lane, parts.retry)
         self._acting = Acting(
@@ -163,7 +166,18 @@ class Taking:
             self.wanted = list(dict.fromkeys([needed.message, *others]))
             if not number:
                 return
-        position = batch[number - 1].position
+        self._take_place(channel, batch[number - 1].position)
+
+    def take_packed(self, stretches: Sequence[PackedStretch]) -> int:
+        """Takes stretches of `input`, see PackedTaking; returns how many."""
+        self.wanted = []
+        self._lane.begin_batch()
+        taken = self._packed_taking.take(stretches, self._clock.now_ms())
+        if taken:
+            self._take_place("input", stretches[taken - 1].last)
+        return taken
+
+    def _take_place(self, channel: str, position: int) -> None:
         self.transaction.put(TABLE, f"position/{channel}", str(position).encode())
         self.positions[channel] = position
 

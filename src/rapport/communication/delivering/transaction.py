@@ -20,7 +20,8 @@ from rapport.channel.channel import Channels
 from rapport.channel.checking import LARGEST_DATA_BYTES, check_events
 from rapport.core.errors import Corrupt, InvalidInput
 from rapport.core.event import Event
-from rapport.core.usual_events import SoundEvents
+from rapport.core.packed_events import PackedEvents
+from rapport.core.usual_events import as_sound
 from rapport.store.base import Change, Delete, Put, RecordStore
 from rapport.store.records import check_changes
 
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 Outgoing = dict[str, list[Event]]
 """Events by the channel they go to, in order."""
+Early = dict[str, list[Event] | PackedEvents]
 
 
 class Transaction:
@@ -51,7 +53,7 @@ class Transaction:
         """What stood where before each change, or the list that an event went to; for
         `roll_back`."""
         self._outgoing: Outgoing = {}
-        self._early: Outgoing = {}
+        self._early: Early = {}
         self._size = 0
         """Bytes that were emitted one by one, what was rolled back included."""
 
@@ -142,24 +144,32 @@ class Transaction:
         must follow from the input alone, and its names be sound. Behind what was emitted to the
         same channel before.
         """
-        events = self._outgoing.get(channel) or self._early.get(channel)
-        if events is None:
-            events = self._early[channel] = []
+        events = self._behind(channel)
         events.append(event)
         self._journal.append(events)
         self._size += len(event.data)
 
-    def emit_all_early(self, channel: str, events: list[Event]) -> None:
-        """As `emit_early` for many, which are not rolled back any more."""
+    def emit_all_early(self, channel: str, events: list[Event] | PackedEvents) -> None:
+        """As `emit_early` for many, which are not rolled back any more. Packed ones stay packed
+        where nothing else is emitted to the channel.
+        """
         if not events:
             return
-        before = self._outgoing.get(channel) or self._early.get(channel)
-        if before is None:
-            self._early[channel] = events
+        if self._outgoing.get(channel) or self._early.get(channel):
+            self._behind(channel).extend(events)
         else:
-            before += events
+            self._early[channel] = events
 
-    def take_early(self) -> Outgoing:
+    def _behind(self, channel: str) -> list[Event]:
+        """Where an early event goes that is to stand behind what was emitted before."""
+        events = self._outgoing.get(channel) or self._early.get(channel) or []
+        if isinstance(events, PackedEvents):
+            events = list(events)
+        if not self._outgoing.get(channel):
+            self._early[channel] = events
+        return events
+
+    def take_early(self) -> Early:
         """What is to be appended before `commit`."""
         early, self._early = self._early, {}
         return {name: events for name, events in early.items() if events}
@@ -268,8 +278,8 @@ async def append_early(channels: Channels, early: Mapping[str, Sequence[Event]])
     """
     names = sorted(early, key=lambda name: (name != "log", name))
     if len(names) == 1:
-        await channels.channel(names[0]).append(SoundEvents(early[names[0]]))
+        await channels.channel(names[0]).append(as_sound(early[names[0]]))
     elif names:
         await asyncio.gather(
-            *(channels.channel(name).append(SoundEvents(early[name])) for name in names)
+            *(channels.channel(name).append(as_sound(early[name])) for name in names)
         )

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from functools import partial
 
-from rapport.channel.channel import Channels
+from rapport.channel.channel import Channels, PackedStretch
 from rapport.channel.dead.letters import DEAD_LETTERS, bury
 from rapport.channel.dead.replay import settled
 from rapport.communication.adapters.base import Delivery, Failed, OutputAdapter, is_repeatable
@@ -39,6 +39,7 @@ from rapport.communication.adapters.outgoing.sending import Sending
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.returned import Returned, told
+from rapport.communication.carried import QueuedDeliveries, packed_after
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -180,14 +181,27 @@ class Dispatch:
         if self._book.count >= limit:
             # Some more than one place, so that reading does not trickle.
             await self._book.wait_below(limit * 3 // 4 + 1)
-        room = limit - self._book.count
+        most = min(limit - self._book.count, fitting, self._settings.batch)
         source = self._channels.channel(self.channel)
-        batch = await source.read_after(
-            self._read_until, limit=min(room, fitting, self._settings.batch)
-        )
+        stretches = packed_after(source, self._read_until, (QueuedDeliveries,), limit=most)
+        if stretches:
+            return self._spread_packed(stretches, group)
+        batch = await source.read_after(self._read_until, limit=most)
         if batch:
             await self._spread(batch, group)
         return len(batch)
+
+    def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
+        """Deliveries that this process made need not be decoded; how many there are."""
+        first, last = stretches[0].first, stretches[-1].last
+        carried = [piece for stretch in stretches for piece in stretch.events.carried]
+        deliveries = [one for piece in carried for one in piece.deliveries]
+        self._read_until, self._largest = last, max([each.events.largest for each in stretches])
+        self._book.open(range(first, last + 1))
+        fresh = list(map(Waiting, range(first, last + 1), deliveries))
+        self._lanes.put(self._unmarked(fresh) if self._left else fresh)
+        self._staff(group)
+        return len(fresh)
 
     async def _wait(self, group: asyncio.TaskGroup) -> bool:
         """Until there is more; False when there is none and we are to leave."""

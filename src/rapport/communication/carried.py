@@ -1,0 +1,129 @@
+"""What makers of packed events know of them, for who reads these in the same process. [CO-7, CO-10]
+
+Nothing here is needed: what is read from the disk says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import msgspec
+
+from rapport.channel.channel import Channel, PackedReading, PackedStretch
+from rapport.communication.adapters.base import Delivery
+from rapport.core.event import CAUSE
+from rapport.core.message import RECENT, Message
+from rapport.core.packed_events import Carried, packed
+
+
+CAUSED = packed({CAUSE: ""})[:-1]
+"""Headers that name one cause, up to its text."""
+
+
+def are_plain(ids: Sequence[str]) -> bool:
+    """Whether nothing in an id is ever escaped, and all are of one length."""
+    together = "".join(ids)
+    is_plain = together.isascii() and together.isprintable()
+    alike = len(set(map(len, ids))) == 1
+    return is_plain and alike and not any(odd in together for odd in '"\\% ')
+
+
+class SaidMessages(msgspec.Struct, frozen=True, gc=False):
+    """Messages in `input`, all of one way and one time. `messages` are as they were given, without
+    their ids.
+    """
+
+    messages: Sequence[Message]
+    ids: Sequence[str]
+    """Of one length, plain: nothing in them is ever escaped."""
+    names: Sequence[bytes]
+    """The same as bytes."""
+    said: Sequence[bytes]
+    """The data of each event but for the closing brace."""
+    middles: Sequence[bytes]
+    """Type, subject and time of each event, packed."""
+    headers: dict[str, str]
+    time: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, first: int, end: int) -> Self:
+        """See Carried."""
+        return msgspec.structs.replace(
+            self,
+            messages=self.messages[first:end],
+            ids=self.ids[first:end],
+            names=self.names[first:end],
+            said=self.said[first:end],
+            middles=self.middles[first:end],
+        )
+
+    def named(self) -> list[Message]:
+        """The messages with their ids."""
+        return [
+            msgspec.structs.replace(message, id=id)
+            for message, id in zip(self.messages, self.ids, strict=True)
+        ]
+
+
+class QueuedDeliveries(msgspec.Struct, frozen=True, gc=False):
+    """Deliveries in `output.X`."""
+
+    deliveries: Sequence[Delivery]
+
+    def __len__(self) -> int:
+        return len(self.deliveries)
+
+    def part(self, first: int, end: int) -> Self:
+        """See Carried."""
+        return type(self)(self.deliveries[first:end])
+
+
+class ToldMessages(msgspec.Struct, frozen=True, gc=False):
+    """Messages in `log` of which callbacks are told."""
+
+    messages: Sequence[Message]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def part(self, first: int, end: int) -> Self:
+        """See Carried."""
+        return type(self)(self.messages[first:end])
+
+
+class NothingTold(msgspec.Struct, frozen=True, gc=False):
+    """So many lines of `log` of which no callback is told."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def part(self, first: int, end: int) -> Self:
+        """See Carried."""
+        return type(self)(end - first)
+
+
+def packed_after(
+    channel: Channel, position: int, kinds: tuple[type[Carried], ...], *, limit: int
+) -> list[PackedStretch]:
+    """The stretches right after a position of which these kinds are carried, some `limit` events at
+    the most; empty when what stands there is to be read.
+    """
+    found: list[PackedStretch] = []
+    while isinstance(channel, PackedReading) and limit > 0:
+        stretch = channel.read_packed_after(position, limit=limit)
+        if stretch is None or not all(isinstance(one, kinds) for one in stretch.events.carried):
+            break
+        found.append(stretch)
+        position, limit = stretch.last, limit - len(stretch.events)
+    return found
+
+
+def remember(pieces: Sequence[SaidMessages]) -> None:
+    """For who is about to read these as events: their messages need not be decoded."""
+    for piece in pieces:
+        RECENT.note_all([text + b"}" for text in piece.said], piece.named())

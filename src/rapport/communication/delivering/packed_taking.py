@@ -1,0 +1,245 @@
+"""Plain messages that are still as they came in: taken as columns, packed again. [CO-7, CO-8, CO-10]
+
+What `PlainTaking` does with each of them, without an event being made: a message's bytes go into
+`log` and `output.X` as they are, between pieces that are the same for all messages to a peer.
+Stretches in which one message needs more thought are left as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rapport.channel.channel import PackedStretch
+from rapport.communication.adapters.base import DELIVERY, Delivery
+from rapport.communication.carried import (
+    CAUSED,
+    NothingTold,
+    QueuedDeliveries,
+    SaidMessages,
+    ToldMessages,
+)
+from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.handling import ANSWERING, FATE, Route, fate_end
+from rapport.communication.delivering.plain import PlainLane, PlainPeer
+from rapport.communication.delivering.receiving import answered_end
+from rapport.communication.delivering.telling import PROOF
+from rapport.communication.delivering.transaction import Transaction
+from rapport.communication.ledger import SOURCE
+from rapport.core.message import Identifier, Message
+from rapport.core.packed_events import (
+    EVENT_HEAD,
+    Carried,
+    PackedEvents,
+    octets_head,
+    packed,
+    text_head,
+)
+
+_START = EVENT_HEAD + packed(SOURCE)
+_DELIVERY = packed(DELIVERY)
+
+
+class _Row(msgspec.Struct, gc=False):
+    """Events of one channel that are being made."""
+
+    parts: list[bytes] = []
+    ids: list[str] = []
+    sizes: list[int] = []
+    carried: list[Carried] = []
+
+    def events(self) -> PackedEvents:
+        return PackedEvents(
+            SOURCE, self.ids, self.parts, sizes=self.sizes, carried=tuple(self.carried)
+        )
+
+
+class _Sent(msgspec.Struct, frozen=True, gc=False):
+    """What is the same for all messages of a stretch to one peer, of one policy."""
+
+    peer: str
+    address: str
+    logged: bytes
+    """What follows a message's bytes in its event in `log`; of it `logged_size` are data."""
+    logged_size: int
+    channel: str
+    named: str
+    """How the id of a delivery ends."""
+    head: bytes
+    middle: bytes
+    """Between the message's id in the delivery's id, and as its subject."""
+    queued: bytes
+    """What follows a message's bytes in a delivery, up to its id as the cause."""
+    queued_size: int
+
+
+class PackedTaking:
+    """Takes stretches as long as all in them is plain."""
+
+    def __init__(
+        self, transaction: Transaction, lane: PlainLane, route: Route, declines: Declines
+    ) -> None:
+        self._transaction, self._lane = transaction, lane
+        self._route, self._declines = route, declines
+
+    def take(self, stretches: Sequence[PackedStretch], now_ms: int) -> int:
+        """Takes stretches of which SaidMessages are carried, up to one that is to be taken as
+        events; returns how many. That one leaves nothing behind.
+        """
+        made: dict[str, list[PackedEvents]] = {}
+        for number, stretch in enumerate(stretches):
+            rows = self._rows(stretch.events.carried, now_ms)
+            if rows is None:
+                break
+            for channel, row in rows.items():
+                made.setdefault(channel, []).append(row.events())
+        else:
+            number = len(stretches)
+        for channel, packs in made.items():
+            self._transaction.emit_all_early(channel, PackedEvents.joined(packs))
+        return number
+
+    def _rows(self, pieces: Sequence[Carried], now_ms: int) -> dict[str, _Row] | None:
+        """What all messages of a stretch lead to, by channel; None when one needs more thought."""
+        rows, asked = {"log": _Row()}, dict[str, str]()
+        try:
+            for said in pieces:
+                receiver = said.messages[0].receiver
+                if receiver is None:
+                    return None
+                if receiver.kind == "component":
+                    is_taken = self._take_told(said, rows["log"], now_ms)
+                else:
+                    is_taken = self._take_sent(said, rows, asked, now_ms)
+                if not is_taken:
+                    return None
+        except Exception:
+            return None  # what is wrong with it is said when it is taken alone
+        self._lane.recent.add_all(asked)
+        return rows
+
+    # --- messages to peers ---
+
+    def _take_sent(
+        self, said: SaidMessages, rows: dict[str, _Row], asked: dict[str, str], now_ms: int
+    ) -> bool:
+        route, known, log = self._route, dict[tuple[str, str], _Sent](), rows["log"]
+        start, when = _START + text_head(len(said.names[0])), packed(now_ms)
+        queued: dict[str, list[Delivery]] = {}
+        for message, id, name, text, middle in zip(
+            said.messages, said.ids, said.names, said.said, said.middles, strict=True
+        ):
+            receiver = message.receiver
+            if receiver is None or receiver.kind != "peer" or not message.content or route(message):
+                return False
+            if message.refers_to and message.sender.kind == "peer":
+                return False  # it may be an answer
+            key = (receiver.name, message.delivery_policy)
+            sent = known.get(key)
+            if sent is None:
+                plain = self._lane.reach(receiver.name, now_ms)
+                if plain is None or len(id) > plain.longest:
+                    return False
+                sent = known[key] = _sent(plain, message.delivery_policy, said, now_ms)
+                rows.setdefault(sent.channel, _Row())
+                queued.setdefault(sent.channel, [])
+            asked[id] = sent.peer
+            size = len(text) + sent.logged_size
+            log.sizes.append(size)
+            log.parts += (start, name, middle, octets_head(size), text, sent.logged)
+            row, size = rows[sent.channel], len(text) + sent.queued_size
+            row.sizes.append(size)
+            row.ids.append(id + sent.named)
+            row.parts += (
+                sent.head, name, sent.middle, name, when, octets_head(size), text, sent.queued, name
+            )  # fmt: skip
+            queued[sent.channel].append(_delivery(sent, message, id, said.time, now_ms))
+        log.ids += said.ids
+        log.carried.append(NothingTold(len(said)))
+        for channel, deliveries in queued.items():
+            rows[channel].carried.append(QueuedDeliveries(deliveries))
+        return True
+
+    # --- messages to applications ---
+
+    def _take_told(self, said: SaidMessages, log: _Row, now_ms: int) -> bool:
+        """Messages that callbacks are told of; perhaps they answer plain ones."""
+        route, about = self._route, self._lane.recent.about
+        proof = said.headers.get(PROOF, "none")
+        headers = packed(said.headers | {FATE: "notified"})
+        start, told = _START + text_head(len(said.names[0])), list[Message]()
+        ends: dict[tuple[str, bool | None], tuple[int, bytes]] = {}
+        for message, id, name, text, middle in zip(
+            said.messages, said.ids, said.names, said.said, said.middles, strict=True
+        ):
+            receiver = message.receiver
+            if receiver is None or receiver.kind != "component" or route(message):
+                return False
+            declined: bool | None = None
+            if message.refers_to and message.sender.kind == "peer":
+                peer = about(message.refers_to)
+                if peer is None:
+                    return False  # there may be a case that waits for it
+                if proof in ANSWERING and (proof == "answer" or peer == message.sender.name):
+                    declined = self._declines.says(message.content, message.subtype)
+            end = ends.get((receiver.name, declined))
+            if end is None:
+                data = _told_end(receiver, declined, now_ms)
+                end = ends[receiver.name, declined] = (len(data), data + headers)
+            size = len(text) + end[0]
+            log.sizes.append(size)
+            log.parts += (start, name, middle, octets_head(size), text, end[1])
+            told.append(msgspec.structs.replace(message, id=id))
+        log.ids += said.ids
+        log.carried.append(ToldMessages(told))
+        return True
+
+
+def _told_end(receiver: Identifier, declined: bool | None, now_ms: int) -> bytes:
+    """`declined` is None for a message that answers nothing."""
+    if declined is None:
+        return fate_end("notified", (receiver,))
+    return answered_end("notified", (receiver,), declined, now_ms)
+
+
+def _sent(plain: PlainPeer, policy: str, said: SaidMessages, now_ms: int) -> _Sent:
+    size = len(said.names[0])
+    times = b',"queued":%d,"time":%d}' % (now_ms, said.time)
+    named = plain.named.encode()
+    queued = plain.queued[policy] + times
+    return _Sent(
+        plain.peer.name,
+        plain.address,
+        plain.said + packed(said.headers),
+        len(plain.said),
+        plain.channel,
+        plain.named,
+        _START + text_head(size + len(named)),
+        named + _DELIVERY + text_head(size),
+        queued + CAUSED + text_head(size),
+        len(queued),
+    )
+
+
+def _delivery(sent: _Sent, message: Message, id: str, sent_ms: int, now_ms: int) -> Delivery:
+    """The delivery that stands in `output.X`."""
+    sender = message.sender
+    return Delivery(
+        message=id,
+        peer=sent.peer,
+        address=sent.address,
+        attempt=1,
+        text=message.content,
+        time=sent_ms,
+        queued=now_ms,
+        urgent=message.urgent,
+        type=message.type,
+        subtype=message.subtype,
+        sender=f"{sender.kind}:{sender.name}",
+        conversation=message.conversation,
+        language=message.language,
+        refers_to=message.refers_to,
+        plain=True,
+        acknowledge=message.delivery_policy == "acknowledged",
+    )

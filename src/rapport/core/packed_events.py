@@ -1,0 +1,174 @@
+"""Events made many at a time, as the bytes that a log block has for them. [CH-1, CH-12]
+
+Where one process makes thousands of like events a second, most of the cost is objects: an event,
+its names, its headers, each made by one thread and freed by another. Here the pieces that differ
+and the pieces that are the same lie in one row, ready to be joined into a block; an event is made
+when somebody looks at one, and then by the decoder that reads it back from the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, Self, overload
+
+import msgspec
+
+from rapport.core.event import Event
+
+_PACKER = msgspec.msgpack.Encoder()
+_EVENTS = msgspec.msgpack.Decoder(list[Event])
+_FIELDS = len(Event.__struct_fields__)
+EVENT_HEAD = bytes((0x90 | _FIELDS,))
+"""How the bytes of an event begin: so many fields follow."""
+_SHORT_LIST, _LONG_LIST = 16, 1 << 16
+_MOST_HEADS = 4_096
+WORTH_PACKING = 8
+"""So many events at least: of fewer, making each costs less than the preparations."""
+
+
+class Carried(Protocol):
+    """What the maker of events knows of them beside their bytes, for who reads them in the same
+    process: it need not be decoded again. One entry for each event.
+    """
+
+    def __len__(self) -> int: ...
+
+    def part(self, first: int, end: int) -> Self:
+        """The same of the events from `first` up to before `end`."""
+
+
+class PackedEvents(Sequence[Event]):
+    """Sound events of one source, as SoundEvents are: names and headers checked by their maker, no
+    publisher counts them, none has a time to live. Cannot be changed.
+    """
+
+    __slots__ = ("_events", "_parts", "carried", "data_bytes", "ids", "largest", "source")
+
+    def __init__(
+        self,
+        source: str,
+        ids: Sequence[str],
+        parts: Sequence[bytes],
+        *,
+        sizes: Sequence[int],
+        carried: Sequence[Carried] = (),
+    ) -> None:
+        """`parts`: joined they are the events, as many parts for each; `sizes`: of their data;
+        `carried`: empty, or for all events in their order.
+        """
+        self.source, self.ids, self._parts = source, ids, parts
+        self.data_bytes, self.largest = sum(sizes), max(sizes, default=0)
+        self.carried = carried
+        self._events: list[Event] | None = None
+
+    def block(self) -> bytes:
+        """The bytes that the log keeps for them; the same as those of `encode_block`."""
+        return list_head(len(self.ids)) + b"".join(self._parts)
+
+    def pieces(self, most: int) -> list[PackedEvents]:
+        """All of them, at most so many in a piece."""
+        count = len(self.ids)
+        if count <= most:
+            return [self]
+        return [self.part(at, min(at + most, count)) for at in range(0, count, most)]
+
+    @property
+    def width(self) -> int:
+        """How many parts an event has; 0 when there is no event."""
+        return len(self._parts) // len(self.ids) if self.ids else 0
+
+    @staticmethod
+    def joined(packs: Sequence[PackedEvents]) -> PackedEvents:
+        """All of them as one; they are of one width. Where one carries nothing, nothing is."""
+        if len(packs) == 1:
+            return packs[0]
+        made = PackedEvents.__new__(PackedEvents)
+        sources = {pack.source for pack in packs}
+        made.source = sources.pop() if len(sources) == 1 else ""
+        made.ids = [id for pack in packs for id in pack.ids]
+        made._parts = [part for pack in packs for part in pack._parts]
+        made.data_bytes = sum(pack.data_bytes for pack in packs)
+        made.largest = max(pack.largest for pack in packs)
+        carried = [piece for pack in packs for piece in pack.carried]
+        made.carried = carried if all(pack.carried for pack in packs) else ()
+        made._events = None
+        return made
+
+    def part(self, first: int, end: int) -> PackedEvents:
+        """Those from `first` up to before `end`; sizes are told as if it were all."""
+        made, width = PackedEvents.__new__(PackedEvents), self.width
+        made.source, made.ids = self.source, self.ids[first:end]
+        made._parts = self._parts[first * width : end * width]
+        made.data_bytes, made.largest = self.data_bytes, self.largest
+        made.carried = carried_part(self.carried, first, end)
+        made._events = None if self._events is None else self._events[first:end]
+        return made
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._made())
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Event]: ...
+    def __getitem__(self, place: int | slice) -> Event | list[Event]:
+        return self._made()[place]
+
+    def _made(self) -> list[Event]:
+        """Made once, whoever asks first; two threads at once make the same twice."""
+        if self._events is None:
+            self._events = _EVENTS.decode(self.block())
+        return self._events
+
+
+def carried_part(carried: Sequence[Carried], first: int, end: int) -> list[Carried]:
+    """What is carried for the events from `first` up to before `end`, without empty pieces."""
+    found: list[Carried] = []
+    for piece in carried:
+        count = len(piece)
+        if first < count and end > 0:
+            is_whole = first <= 0 and end >= count
+            found.append(piece if is_whole else piece.part(max(first, 0), min(end, count)))
+        first, end = first - count, end - count
+    return found
+
+
+# --- bytes ---
+
+
+def packed(value: object) -> bytes:
+    """A text, number or table as it stands in a block."""
+    return _PACKER.encode(value)
+
+
+def list_head(count: int) -> bytes:
+    """How a list of so many begins.
+
+    >>> list_head(3) == packed([0, 0, 0])[:1], list_head(500) == packed([0] * 500)[:3]
+    (True, True)
+    """
+    if count < _SHORT_LIST:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2, "big") if count < _LONG_LIST else packed([0] * count)[:5]
+
+
+def text_head(size: int) -> bytes:
+    """How a text of so many bytes begins."""
+    return _TEXT_HEADS[size] if size < _MOST_HEADS else _head_of(size, lambda: "x" * size)
+
+
+def octets_head(size: int) -> bytes:
+    """How so many octets begin."""
+    return _OCTETS_HEADS[size] if size < _MOST_HEADS else _head_of(size, lambda: bytes(size))
+
+
+def _head_of(size: int, make: Callable[[], object]) -> bytes:
+    whole = packed(make())
+    return whole[: len(whole) - size]
+
+
+_TEXT_HEADS = [_head_of(size, lambda size=size: "x" * size) for size in range(_MOST_HEADS)]
+_OCTETS_HEADS = [_head_of(size, lambda size=size: bytes(size)) for size in range(_MOST_HEADS)]
