@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from rapport.core.event import BareStored, Event, StoredEvent
-from rapport.core.packed_events import PackedEvents
+from rapport.core.packed_events import Carried
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -59,25 +59,29 @@ class BareReading(Protocol):
 
 
 class PackedStretch(msgspec.Struct, frozen=True, gc=False):
-    """Events at consecutive positions that came in together."""
+    """What is carried for packed events at consecutive positions that came in together."""
 
     first: int
+    last: int
     received: int
-    events: PackedEvents
+    largest: int
+    """No event has more bytes of data."""
+    carried: Sequence[Carried]
 
-    @property
-    def last(self) -> int:
-        """Position of the last one."""
-        return self.first + len(self.events) - 1
+    def __len__(self) -> int:
+        return self.last - self.first + 1
 
 
 @runtime_checkable
 class PackedReading(Protocol):
-    """A channel that has packed events as they were appended, for as long as they are in memory."""
+    """A channel that knows for a moment what the makers of packed events carry along."""
 
-    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
-        """The packed events right after a position, up to `limit` of those that were appended
-        together; None when they are others, or no more in memory: then `read_after` has them.
+    def read_packed_after(
+        self, position: int, *, limit: int, once: bool = False
+    ) -> PackedStretch | None:
+        """What is carried for packed events right after a position, up to `limit` of them; None
+        when they are others, or it is known no more: then `read_after` has them. `once`: nobody
+        else will ask, so it is let go when it was given out.
         """
 
 

@@ -81,6 +81,12 @@ class QueuedDeliveries(msgspec.Struct, frozen=True, gc=False):
         return type(self)(self.deliveries[first:end])
 
 
+def queued_in(piece: Carried) -> Sequence[Delivery]:
+    """The deliveries that are carried; in `output.X` nothing else is."""
+    assert isinstance(piece, QueuedDeliveries), "only deliveries stand there"
+    return piece.deliveries
+
+
 class ToldMessages(msgspec.Struct, frozen=True, gc=False):
     """Messages in `log` of which callbacks are told."""
 
@@ -108,22 +114,24 @@ class NothingTold(msgspec.Struct, frozen=True, gc=False):
 
 
 def packed_after(
-    channel: Channel, position: int, kinds: tuple[type[Carried], ...], *, limit: int
+    channel: Channel, position: int, *, limit: int, once: bool = True
 ) -> list[PackedStretch]:
-    """The stretches right after a position of which these kinds are carried, some `limit` events at
-    the most; empty when what stands there is to be read.
+    """The stretches right after a position, `limit` events at the most; empty when what stands
+    there is to be read.
     """
     found: list[PackedStretch] = []
     while isinstance(channel, PackedReading) and limit > 0:
-        stretch = channel.read_packed_after(position, limit=limit)
-        if stretch is None or not all(isinstance(one, kinds) for one in stretch.events.carried):
+        stretch = channel.read_packed_after(position, limit=limit, once=once)
+        if stretch is None:
             break
         found.append(stretch)
-        position, limit = stretch.last, limit - len(stretch.events)
+        position, limit = stretch.last, limit - len(stretch)
     return found
 
 
-def remember(pieces: Sequence[SaidMessages]) -> None:
+def remember(stretches: Sequence[PackedStretch]) -> None:
     """For who is about to read these as events: their messages need not be decoded."""
-    for piece in pieces:
-        RECENT.note_all([text + b"}" for text in piece.said], piece.named())
+    for stretch in stretches:
+        for piece in stretch.carried:
+            if isinstance(piece, SaidMessages):
+                RECENT.note_all([text + b"}" for text in piece.said], piece.named())

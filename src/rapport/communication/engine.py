@@ -28,7 +28,7 @@ from rapport.communication.actions import (
 )
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
-from rapport.communication.carried import SaidMessages, packed_after, remember
+from rapport.communication.carried import packed_after, remember
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
@@ -247,14 +247,13 @@ class CommunicationEngine:
     async def _read(self, name: str) -> bool:
         limit = self._limits[name]
         if name == "input":
-            stretches = packed_after(
-                self._channels.channel(name), self._taking.positions[name], (SaidMessages,), limit=_BATCH
-            )
+            position = self._taking.positions[name]
+            stretches = packed_after(self._channels.channel(name), position, limit=_BATCH)
             if stretches and await self._take_stretches(stretches):
                 return True
             if stretches:
-                limit = len(stretches[0].events)
-                remember(stretches[0].events.carried)
+                limit = len(stretches[0])
+                remember(stretches)
         return await self._read_events(name, limit)
 
     async def _take_stretches(self, stretches: Sequence[PackedStretch]) -> bool:

@@ -37,75 +37,17 @@ class Carried(Protocol):
         """The same of the events from `first` up to before `end`."""
 
 
-class PackedEvents(Sequence[Event]):
-    """Sound events of one source, as SoundEvents are: names and headers checked by their maker, no
-    publisher counts them, none has a time to live. Cannot be changed.
-    """
+class _FromBytes(Sequence[Event]):
+    """Events that are made when somebody looks at one, all at once."""
 
-    __slots__ = ("_events", "_parts", "carried", "data_bytes", "ids", "largest", "source")
+    __slots__ = ("_events",)
 
-    def __init__(
-        self,
-        source: str,
-        ids: Sequence[str],
-        parts: Sequence[bytes],
-        *,
-        sizes: Sequence[int],
-        carried: Sequence[Carried] = (),
-    ) -> None:
-        """`parts`: joined they are the events, as many parts for each; `sizes`: of their data;
-        `carried`: empty, or for all events in their order.
-        """
-        self.source, self.ids, self._parts = source, ids, parts
-        self.data_bytes, self.largest = sum(sizes), max(sizes, default=0)
-        self.carried = carried
+    def __init__(self) -> None:
         self._events: list[Event] | None = None
 
     def block(self) -> bytes:
         """The bytes that the log keeps for them; the same as those of `encode_block`."""
-        return list_head(len(self.ids)) + b"".join(self._parts)
-
-    def pieces(self, most: int) -> list[PackedEvents]:
-        """All of them, at most so many in a piece."""
-        count = len(self.ids)
-        if count <= most:
-            return [self]
-        return [self.part(at, min(at + most, count)) for at in range(0, count, most)]
-
-    @property
-    def width(self) -> int:
-        """How many parts an event has; 0 when there is no event."""
-        return len(self._parts) // len(self.ids) if self.ids else 0
-
-    @staticmethod
-    def joined(packs: Sequence[PackedEvents]) -> PackedEvents:
-        """All of them as one; they are of one width. Where one carries nothing, nothing is."""
-        if len(packs) == 1:
-            return packs[0]
-        made = PackedEvents.__new__(PackedEvents)
-        sources = {pack.source for pack in packs}
-        made.source = sources.pop() if len(sources) == 1 else ""
-        made.ids = [id for pack in packs for id in pack.ids]
-        made._parts = [part for pack in packs for part in pack._parts]
-        made.data_bytes = sum(pack.data_bytes for pack in packs)
-        made.largest = max(pack.largest for pack in packs)
-        carried = [piece for pack in packs for piece in pack.carried]
-        made.carried = carried if all(pack.carried for pack in packs) else ()
-        made._events = None
-        return made
-
-    def part(self, first: int, end: int) -> PackedEvents:
-        """Those from `first` up to before `end`; sizes are told as if it were all."""
-        made, width = PackedEvents.__new__(PackedEvents), self.width
-        made.source, made.ids = self.source, self.ids[first:end]
-        made._parts = self._parts[first * width : end * width]
-        made.data_bytes, made.largest = self.data_bytes, self.largest
-        made.carried = carried_part(self.carried, first, end)
-        made._events = None if self._events is None else self._events[first:end]
-        return made
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._made())
@@ -118,10 +60,101 @@ class PackedEvents(Sequence[Event]):
         return self._made()[place]
 
     def _made(self) -> list[Event]:
-        """Made once, whoever asks first; two threads at once make the same twice."""
+        """Made once; two threads at once make the same twice."""
         if self._events is None:
             self._events = _EVENTS.decode(self.block())
         return self._events
+
+
+class PackedEvents(_FromBytes):
+    """Sound events, as SoundEvents are: names and headers checked by their maker, no publisher
+    counts them, none has a time to live. On their way to the log; cannot be changed.
+    """
+
+    __slots__ = ("_parts", "carried", "data_bytes", "ids", "largest", "source")
+
+    def __init__(
+        self,
+        source: str,
+        ids: Sequence[str],
+        parts: Sequence[bytes],
+        *,
+        data_bytes: int,
+        largest: int,
+        carried: Sequence[Carried] = (),
+    ) -> None:
+        """`parts`: joined they are the events, as many parts for each; `data_bytes`: of all of
+        them; `largest`: of the data of one, or more; `carried`: empty, or for all events in their
+        order. `source`: empty where they have several.
+        """
+        super().__init__()
+        self.source, self.ids, self._parts = source, ids, parts
+        self.data_bytes, self.largest, self.carried = data_bytes, largest, carried
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def width(self) -> int:
+        """How many parts an event has; 0 when there is no event."""
+        return len(self._parts) // len(self.ids) if self.ids else 0
+
+    def block(self) -> bytes:
+        """See _FromBytes."""
+        return b"".join((list_head(len(self.ids)), *self._parts))
+
+    def pieces(self, most: int) -> list[PackedEvents]:
+        """All of them, at most so many in a piece."""
+        count, width = len(self.ids), self.width
+        if count <= most:
+            return [self]
+        return [
+            PackedEvents(
+                self.source,
+                self.ids[at : at + most],
+                self._parts[at * width : (at + most) * width],
+                data_bytes=self.data_bytes,
+                largest=self.largest,
+                carried=carried_part(self.carried, at, at + most),
+            )
+            for at in range(0, count, most)
+        ]
+
+    @staticmethod
+    def joined(packs: Sequence[PackedEvents]) -> PackedEvents:
+        """All of them as one; they are of one width. Where one carries nothing, nothing is."""
+        if len(packs) == 1:
+            return packs[0]
+        sources = {pack.source for pack in packs}
+        carried = [piece for pack in packs for piece in pack.carried]
+        return PackedEvents(
+            sources.pop() if len(sources) == 1 else "",
+            [id for pack in packs for id in pack.ids],
+            [part for pack in packs for part in pack._parts],
+            data_bytes=sum(pack.data_bytes for pack in packs),
+            largest=max(pack.largest for pack in packs),
+            carried=carried if all(pack.carried for pack in packs) else (),
+        )
+
+
+class HeldEvents(_FromBytes):
+    """Events that came packed and are in the log now: their bytes, and for a while what is carried
+    for them. The pieces they were made of are let go.
+    """
+
+    __slots__ = ("_block", "_count", "carried", "largest")
+
+    def __init__(self, events: PackedEvents, block: bytes) -> None:
+        super().__init__()
+        self._block, self._count = block, len(events)
+        self.carried, self.largest = events.carried, events.largest
+
+    def __len__(self) -> int:
+        return self._count
+
+    def block(self) -> bytes:
+        """See _FromBytes."""
+        return self._block
 
 
 def carried_part(carried: Sequence[Carried], first: int, end: int) -> list[Carried]:

@@ -25,6 +25,7 @@ from rapport.channel.waiting import Bell
 from rapport.core.codec import decode_block
 from rapport.core.errors import Corrupt, StoreUnavailable
 from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.packed_events import HeldEvents, PackedEvents
 from rapport.kernel.telemetry import get_logger
 from rapport.store.base import READ_BYTES, Block, Overtaken
 
@@ -94,15 +95,14 @@ class LoggedChannel:
             self._unreadable = (start, position)
         return []
 
-    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
+    def read_packed_after(
+        self, position: int, *, limit: int, once: bool = False
+    ) -> PackedStretch | None:
         """See PackedReading."""
         if self._shared.closed or position >= self._last or self._shared.ttl_of(self.name) > 0:
             return None
         block = self._shared.decoded.holding(self.name, position + 1)
-        events = None if block is None else block.packed(position, limit)
-        if block is None or events is None:
-            return None
-        return PackedStretch(position + 1, block.received, events)
+        return None if block is None else block.carried(position, limit, once=once)
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
         """See BareReading. Headers matter to interceptors, and for times to live."""
@@ -198,13 +198,21 @@ class LoggedChannel:
             blocks = self._append([(len(events), body) for events, body in pieces])
             seen.add(group.keys, blocks[0].first)
             for block, (events, body) in zip(blocks, pieces, strict=True):
-                size, keyed = len(body), self._parts.history.needs_feeding
-                decoded = DecodedBlock(block.first, block.received, events, size, keyed=keyed)
-                self._shared.decoded.put(self.name, decoded)
+                self._shared.decoded.put(self.name, self._as_decoded(block, events, body))
             self._known = blocks[-1].last
             if draft is not None:
                 draft.keep(self._known)
         return group.answers
+
+    def _as_decoded(self, block: Block, events: Sequence[Event], body: bytes) -> DecodedBlock:
+        """What is kept of a new block for its first readers."""
+        size, keyed = len(body), self._parts.history.needs_feeding
+        if isinstance(events, PackedEvents):
+            held = HeldEvents(events, body)
+            return DecodedBlock(
+                block.first, block.received, held, size, keyed=keyed, ids=events.ids
+            )
+        return DecodedBlock(block.first, block.received, events, size, keyed=keyed)
 
     def _append(self, blocks: Sequence[tuple[int, bytes]]) -> list[Block]:
         received = self._parts.clock.now_ms()

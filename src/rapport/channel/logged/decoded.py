@@ -6,10 +6,12 @@ import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import overload
 
+from rapport.channel.channel import PackedStretch
 from rapport.channel.retention.ttl import are_mortal
 from rapport.core.event import Event, StoredEvent
-from rapport.core.packed_events import PackedEvents
+from rapport.core.packed_events import HeldEvents, carried_part
 from rapport.store.id_keys import KeyedIds, keys_of
 
 CACHE_BYTES = 16 * 1024 * 1024
@@ -23,15 +25,25 @@ class DecodedBlock:
     __slots__ = ("_events", "_ids", "_mortal", "_stored", "first", "last", "received", "size")
 
     def __init__(
-        self, first: int, received: int, events: Sequence[Event], size: int, *, keyed: bool = False
+        self,
+        first: int,
+        received: int,
+        events: Sequence[Event],
+        size: int,
+        *,
+        keyed: bool = False,
+        ids: Sequence[str] | None = None,
     ) -> None:
-        """`keyed`: somebody will want the keys of the ids, and they are at hand now."""
+        """`keyed`: somebody will want the keys of the ids, and they are at hand now; in `ids` where
+        the events are not made yet.
+        """
         self.first, self.last, self.size = first, first + len(events) - 1, size
         self.received, self._events = received, events
         self._ids: KeyedIds | None = None
         if keyed and len(events) >= _MANY:
-            ids = events.ids if isinstance(events, PackedEvents) else [one.id for one in events]
-            self._ids = KeyedIds(ids, keys_of(ids))
+            names = [one.id for one in events] if ids is None else ids
+            kept = names if ids is None else _IdsOf(events, range(len(events)))
+            self._ids = KeyedIds(kept, keys_of(names))
         self._stored: list[StoredEvent] | None = None
         self._mortal: bool | None = None
 
@@ -44,24 +56,25 @@ class DecodedBlock:
             self._mortal = are_mortal(self._events)
         return self._mortal
 
-    def packed(self, position: int, limit: int) -> PackedEvents | None:
-        """Up to `limit` events after a position, where they are packed and what their maker knows
-        of them is carried along.
+    def carried(self, position: int, limit: int, *, once: bool) -> PackedStretch | None:
+        """What is carried for up to `limit` events after a position; None when nothing is. `once`:
+        who reads to the end of the block is the last to ask, so it is let go.
         """
         events = self._events
-        if not isinstance(events, PackedEvents) or not events.carried:
+        if not isinstance(events, HeldEvents) or not events.carried:
             return None
-        start = max(position - self.first + 1, 0)
-        if not start and len(events) <= limit:
-            return events
-        return events.part(start, min(start + limit, len(events)))
+        first = max(position - self.first + 1, 0)
+        end = min(first + limit, len(events))
+        found = carried_part(events.carried, first, end)
+        if once and end == len(events):
+            events.carried = ()
+        return PackedStretch(
+            self.first + first, self.first + end - 1, self.received, events.largest, found
+        )
 
     def ids(self) -> Sequence[str]:
         """The ids of its events, in order."""
-        if self._ids is not None:
-            return self._ids
-        events = self._events
-        return events.ids if isinstance(events, PackedEvents) else [one.id for one in events]
+        return [event.id for event in self._events] if self._ids is None else self._ids
 
     def after(self, position: int, limit: int) -> list[StoredEvent]:
         """Up to `limit` events after a position."""
@@ -73,6 +86,27 @@ class DecodedBlock:
             ]
         start = max(position - self.first + 1, 0)
         return self._stored[start : start + limit]
+
+
+class _IdsOf(Sequence[str]):
+    """The ids of events that are not made before somebody wants an id."""
+
+    __slots__ = ("_events", "_places")
+
+    def __init__(self, events: Sequence[Event], places: range) -> None:
+        self._events, self._places = events, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> _IdsOf: ...
+    def __getitem__(self, place: int | slice) -> str | _IdsOf:
+        if isinstance(place, slice):
+            return _IdsOf(self._events, self._places[place])
+        return self._events[self._places[place]].id
 
 
 class DecodedBlocks:

@@ -102,7 +102,9 @@ def _packed(
         middles.append(middle)
         parts += (start, name, middle, octets_head(size), text, end)
     carried = SaidMessages(messages, ids, names, said, middles, headers, time)
-    return PackedEvents(source, ids, parts, sizes=sizes, carried=(carried,))
+    return PackedEvents(
+        source, ids, parts, data_bytes=sum(sizes), largest=max(sizes), carried=(carried,)
+    )
 
 
 def usual_bodies(messages: Sequence[Message], ids: Sequence[str]) -> list[bytes | None]:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from rapport.channel.channel import Channels, PackedStretch, Subscription
 from rapport.channel.checking import check_reader_name
-from rapport.communication.carried import NothingTold, ToldMessages, packed_after
+from rapport.communication.carried import ToldMessages, packed_after
 from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.telling import control_message
 from rapport.communication.ledger import CONTROL_PREFIX
@@ -139,7 +139,7 @@ class Notifications:
             listener.positions[channel] = place.position
         source = self._channels.channel(channel)
         last, position = source.last_position(), listener.positions[channel]
-        stretches = packed_after(source, position, (ToldMessages, NothingTold), limit=_BATCH)
+        stretches = packed_after(source, position, limit=_BATCH, once=len(self._listeners) == 1)
         batch = [] if stretches else await source.read_after(position, limit=_BATCH)
         if not batch and not stretches:
             # What is there is over or cannot be read: it is not to be waited for.
@@ -180,7 +180,7 @@ def _carried(stretches: Sequence[PackedStretch]) -> Iterator[tuple[int, Message]
     """As `_messages` of what this process wrote a moment ago."""
     for stretch in stretches:
         position = stretch.first
-        for piece in stretch.events.carried:
+        for piece in stretch.carried:
             if isinstance(piece, ToldMessages):
                 yield from enumerate(piece.messages, start=position)
             position += len(piece)

@@ -51,7 +51,12 @@ class _Row(msgspec.Struct, gc=False):
 
     def events(self) -> PackedEvents:
         return PackedEvents(
-            SOURCE, self.ids, self.parts, sizes=self.sizes, carried=tuple(self.carried)
+            SOURCE,
+            self.ids,
+            self.parts,
+            data_bytes=sum(self.sizes),
+            largest=max(self.sizes),
+            carried=self.carried,
         )
 
 
@@ -89,7 +94,7 @@ class PackedTaking:
         """
         made: dict[str, list[PackedEvents]] = {}
         for number, stretch in enumerate(stretches):
-            rows = self._rows(stretch.events.carried, now_ms)
+            rows = self._rows(stretch.carried, now_ms)
             if rows is None:
                 break
             for channel, row in rows.items():
@@ -105,6 +110,7 @@ class PackedTaking:
         rows, asked = {"log": _Row()}, dict[str, str]()
         try:
             for said in pieces:
+                assert isinstance(said, SaidMessages), "in `input` nothing else is carried"
                 receiver = said.messages[0].receiver
                 if receiver is None:
                     return None

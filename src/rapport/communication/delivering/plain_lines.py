@@ -125,7 +125,9 @@ def _packed_lines(
         sizes.append(line.size)
         parts += (line.head, name, line.named_as, name, line.body, name, line.end, name)
     carried = (NothingTold(len(ids)),)
-    return PackedEvents(SOURCE, ids, parts, sizes=sizes, carried=carried)
+    return PackedEvents(
+        SOURCE, ids, parts, data_bytes=sum(sizes), largest=max(sizes), carried=carried
+    )
 
 
 class _HandedParts(msgspec.Struct, frozen=True, gc=False):

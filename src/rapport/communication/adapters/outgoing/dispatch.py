@@ -39,7 +39,7 @@ from rapport.communication.adapters.outgoing.sending import Sending
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.returned import Returned, told
-from rapport.communication.carried import QueuedDeliveries, packed_after
+from rapport.communication.carried import packed_after, queued_in
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -183,7 +183,7 @@ class Dispatch:
             await self._book.wait_below(limit * 3 // 4 + 1)
         most = min(limit - self._book.count, fitting, self._settings.batch)
         source = self._channels.channel(self.channel)
-        stretches = packed_after(source, self._read_until, (QueuedDeliveries,), limit=most)
+        stretches = packed_after(source, self._read_until, limit=most)
         if stretches:
             return self._spread_packed(stretches, group)
         batch = await source.read_after(self._read_until, limit=most)
@@ -194,9 +194,9 @@ class Dispatch:
     def _spread_packed(self, stretches: Sequence[PackedStretch], group: asyncio.TaskGroup) -> int:
         """Deliveries that this process made need not be decoded; how many there are."""
         first, last = stretches[0].first, stretches[-1].last
-        carried = [piece for stretch in stretches for piece in stretch.events.carried]
-        deliveries = [one for piece in carried for one in piece.deliveries]
-        self._read_until, self._largest = last, max([each.events.largest for each in stretches])
+        carried = [piece for stretch in stretches for piece in stretch.carried]
+        deliveries = [one for piece in carried for one in queued_in(piece)]
+        self._read_until, self._largest = last, max([each.largest for each in stretches])
         self._book.open(range(first, last + 1))
         fresh = list(map(Waiting, range(first, last + 1), deliveries))
         self._lanes.put(self._unmarked(fresh) if self._left else fresh)
