@@ -127,10 +127,15 @@ class PackedEvents(_FromBytes):
             return packs[0]
         sources = {pack.source for pack in packs}
         carried = [piece for pack in packs for piece in pack.carried]
+        ids: list[str] = []
+        parts: list[bytes] = []
+        for pack in packs:
+            ids += pack.ids
+            parts += pack._parts
         return PackedEvents(
             sources.pop() if len(sources) == 1 else "",
-            [id for pack in packs for id in pack.ids],
-            [part for pack in packs for part in pack._parts],
+            ids,
+            parts,
             data_bytes=sum(pack.data_bytes for pack in packs),
             largest=max(pack.largest for pack in packs),
             carried=carried if all(pack.carried for pack in packs) else (),

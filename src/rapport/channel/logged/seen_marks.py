@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-_BITS_PER_KEY = 32
+_BITS_PER_KEY = 64
 """At least, when there are as many keys as there is room for."""
 _WORD_BITS = 64
 _IN_WORD = _WORD_BITS - 1
-_SHIFTS = (0, 6, 12)
-"""Where in a key the three numbers of bits stand; its word is by its beginning."""
+_SHIFTS = (0, 6, 12, 18)
+"""Where in a key the numbers of its bits stand; its word is by its beginning."""
 _FIRST_ROOM, _GROWTH = 4_096, 8
 _LITTLE_ROOM = 64
 """As many keys most channels never get: they have a picture of some hundred bytes."""
@@ -19,8 +19,8 @@ _ONE = np.uint64(1)
 
 
 class _Picture:
-    """Three bits for every key, all in one word of memory: once in a thousand times a stranger is
-    suspected. `room`: for how many keys it is made; `count`: how many it was given.
+    """Four bits for every key, all in one word of memory: a full one suspects a stranger some two
+    times in ten thousand. `room`: for how many keys it is made; `count`: how many it was given.
     """
 
     def __init__(self, room: int) -> None:
@@ -103,14 +103,14 @@ class SeenMarks:
 
 
 def _mark(key: int) -> int:
-    first, second, third = _SHIFTS
-    bits = 1 << (key >> first & _IN_WORD) | 1 << (key >> second & _IN_WORD)
-    return bits | 1 << (key >> third & _IN_WORD)
+    bits = 0
+    for shift in _SHIFTS:
+        bits |= 1 << (key >> shift & _IN_WORD)
+    return bits
 
 
 def _marks(keys: np.ndarray) -> np.ndarray:
-    first, second, third = (
-        _ONE << (keys >> np.uint64(shift) & np.uint64(_IN_WORD)) for shift in _SHIFTS
-    )
-    marks: np.ndarray = first | second | third
+    marks: np.ndarray = _ONE << (keys & np.uint64(_IN_WORD))
+    for shift in _SHIFTS[1:]:
+        marks |= _ONE << (keys >> np.uint64(shift) & np.uint64(_IN_WORD))
     return marks
