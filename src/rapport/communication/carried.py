@@ -41,8 +41,8 @@ class SaidMessages(msgspec.Struct, frozen=True, gc=False):
     """The same as bytes."""
     said: Sequence[bytes]
     """The data of each event but for the closing brace."""
-    middles: Sequence[bytes]
-    """Type, subject and time of each event, packed."""
+    subjects: Sequence[bytes]
+    """Type and subject of each event, packed."""
     headers: dict[str, str]
     time: int
 
@@ -57,7 +57,7 @@ class SaidMessages(msgspec.Struct, frozen=True, gc=False):
             ids=self.ids[first:end],
             names=self.names[first:end],
             said=self.said[first:end],
-            middles=self.middles[first:end],
+            subjects=self.subjects[first:end],
         )
 
     def named(self) -> list[Message]:

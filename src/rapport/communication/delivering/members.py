@@ -22,7 +22,7 @@ class Members:
 
     def __init__(self, directory: PeerDirectory, adapters: Collection[str]) -> None:
         """`adapters`: the names of those that have a dispatch now; looked at each time."""
-        self.directory, self._adapters = directory, adapters
+        self.directory, self.adapters = directory, adapters
         self._unserved = Unserved()
 
     def ask(self, receiver: Identifier, answer_within: int = 0) -> Ask:
@@ -72,7 +72,7 @@ class Members:
 
     def usable(self, peer: Peer, delivery: PeerDelivery, now_ms: int) -> tuple[str, ...]:
         """The addresses to use; those without a registered adapter are logged, not fatal."""
-        found = select_addresses(peer.addresses, delivery, self._adapters, fallback=peer.fallback)
+        found = select_addresses(peer.addresses, delivery, self.adapters, fallback=peer.fallback)
         for name in self._unserved.to_tell(found.unknown, now_ms) if found.unknown else ():
             _log.warning("no adapter for an address", peer=peer.name, adapter=name)
         return found.usable

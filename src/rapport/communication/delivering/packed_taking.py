@@ -39,6 +39,7 @@ from rapport.core.packed_events import (
 
 _START = EVENT_HEAD + packed(SOURCE)
 _DELIVERY = packed(DELIVERY)
+_MOST_PEERS = 20_000
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -61,22 +62,22 @@ class _Row(msgspec.Struct, gc=False):
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """What is the same for all messages of a stretch to one peer, of one policy."""
+    """What is the same for all messages to one peer, of one policy."""
 
+    plain: PlainPeer
     peer: str
     address: str
-    logged: bytes
-    """What follows a message's bytes in its event in `log`; of it `logged_size` are data."""
-    logged_size: int
     channel: str
     named: str
     """How the id of a delivery ends."""
+    id_size: int
     head: bytes
     middle: bytes
     """Between the message's id in the delivery's id, and as its subject."""
+    logged: bytes
+    """What follows a message's data in its event in `log`."""
     queued: bytes
-    """What follows a message's bytes in a delivery, up to its id as the cause."""
-    queued_size: int
+    """What follows a message's data in a delivery, up to the times."""
 
 
 class PackedTaking:
@@ -87,6 +88,7 @@ class PackedTaking:
     ) -> None:
         self._transaction, self._lane = transaction, lane
         self._route, self._declines = route, declines
+        self._known: dict[tuple[str, str], _Sent] = {}
 
     def take(self, stretches: Sequence[PackedStretch], now_ms: int) -> int:
         """Takes stretches of which SaidMessages are carried, up to one that is to be taken as
@@ -130,42 +132,59 @@ class PackedTaking:
     def _take_sent(
         self, said: SaidMessages, rows: dict[str, _Row], asked: dict[str, str], now_ms: int
     ) -> bool:
-        route, known, log = self._route, dict[tuple[str, str], _Sent](), rows["log"]
-        start, when = _START + text_head(len(said.names[0])), packed(now_ms)
+        route, log, headers = self._route, rows["log"], packed(said.headers)
+        id_size = len(said.names[0])
+        start, sent_at, when = _START + text_head(id_size), packed(said.time), packed(now_ms)
+        times = b',"queued":%d,"time":%d}' % (now_ms, said.time)
+        caused = CAUSED + text_head(id_size)
         queued: dict[str, list[Delivery]] = {}
-        for message, id, name, text, middle in zip(
-            said.messages, said.ids, said.names, said.said, said.middles, strict=True
+        for message, id, name, text, subject in zip(
+            said.messages, said.ids, said.names, said.said, said.subjects, strict=True
         ):
             receiver = message.receiver
             if receiver is None or receiver.kind != "peer" or not message.content or route(message):
                 return False
             if message.refers_to and message.sender.kind == "peer":
                 return False  # it may be an answer
-            key = (receiver.name, message.delivery_policy)
-            sent = known.get(key)
+            sent = self._sent(receiver.name, message.delivery_policy, id_size, now_ms)
             if sent is None:
-                plain = self._lane.reach(receiver.name, now_ms)
-                if plain is None or len(id) > plain.longest:
-                    return False
-                sent = known[key] = _sent(plain, message.delivery_policy, said, now_ms)
-                rows.setdefault(sent.channel, _Row())
-                queued.setdefault(sent.channel, [])
+                return False
             asked[id] = sent.peer
-            size = len(text) + sent.logged_size
+            size = len(text) + len(sent.logged)
             log.sizes.append(size)
-            log.parts += (start, name, middle, octets_head(size), text, sent.logged)
-            row, size = rows[sent.channel], len(text) + sent.queued_size
+            log.parts += (
+                start, name, subject, sent_at, octets_head(size), text, sent.logged, headers
+            )  # fmt: skip
+            row, deliveries = rows.get(sent.channel), queued.get(sent.channel)
+            if row is None:
+                row = rows[sent.channel] = _Row()
+            if deliveries is None:
+                deliveries = queued[sent.channel] = []
+            size = len(text) + len(sent.queued) + len(times)
             row.sizes.append(size)
             row.ids.append(id + sent.named)
             row.parts += (
-                sent.head, name, sent.middle, name, when, octets_head(size), text, sent.queued, name
+                sent.head, name, sent.middle, name, when, octets_head(size),
+                text, sent.queued, times, caused, name,
             )  # fmt: skip
-            queued[sent.channel].append(_delivery(sent, message, id, said.time, now_ms))
+            deliveries.append(_delivery(sent, message, id, said.time, now_ms))
         log.ids += said.ids
         log.carried.append(NothingTold(len(said)))
         for channel, deliveries in queued.items():
             rows[channel].carried.append(QueuedDeliveries(deliveries))
         return True
+
+    def _sent(self, name: str, policy: str, id_size: int, now_ms: int) -> _Sent | None:
+        """How the peer is reached; None when it takes more to decide."""
+        plain = self._lane.reach(name, now_ms)
+        if plain is None or id_size > plain.longest:
+            return None
+        sent = self._known.get((name, policy))
+        if sent is None or sent.plain is not plain or sent.id_size != id_size:
+            if len(self._known) >= _MOST_PEERS:
+                self._known.clear()
+            sent = self._known[name, policy] = _made(plain, policy, id_size)
+        return sent
 
     # --- messages to applications ---
 
@@ -174,10 +193,11 @@ class PackedTaking:
         route, about = self._route, self._lane.recent.about
         proof = said.headers.get(PROOF, "none")
         headers = packed(said.headers | {FATE: "notified"})
-        start, told = _START + text_head(len(said.names[0])), list[Message]()
-        ends: dict[tuple[str, bool | None], tuple[int, bytes]] = {}
-        for message, id, name, text, middle in zip(
-            said.messages, said.ids, said.names, said.said, said.middles, strict=True
+        start, sent_at = _START + text_head(len(said.names[0])), packed(said.time)
+        told: list[Message] = []
+        ends: dict[tuple[str, bool | None], bytes] = {}
+        for message, id, name, text, subject in zip(
+            said.messages, said.ids, said.names, said.said, said.subjects, strict=True
         ):
             receiver = message.receiver
             if receiver is None or receiver.kind != "component" or route(message):
@@ -191,11 +211,10 @@ class PackedTaking:
                     declined = self._declines.says(message.content, message.subtype)
             end = ends.get((receiver.name, declined))
             if end is None:
-                data = _told_end(receiver, declined, now_ms)
-                end = ends[receiver.name, declined] = (len(data), data + headers)
-            size = len(text) + end[0]
+                end = ends[receiver.name, declined] = _told_end(receiver, declined, now_ms)
+            size = len(text) + len(end)
             log.sizes.append(size)
-            log.parts += (start, name, middle, octets_head(size), text, end[1])
+            log.parts += (start, name, subject, sent_at, octets_head(size), text, end, headers)
             told.append(msgspec.structs.replace(message, id=id))
         log.ids += said.ids
         log.carried.append(ToldMessages(told))
@@ -209,22 +228,19 @@ def _told_end(receiver: Identifier, declined: bool | None, now_ms: int) -> bytes
     return answered_end("notified", (receiver,), declined, now_ms)
 
 
-def _sent(plain: PlainPeer, policy: str, said: SaidMessages, now_ms: int) -> _Sent:
-    size = len(said.names[0])
-    times = b',"queued":%d,"time":%d}' % (now_ms, said.time)
+def _made(plain: PlainPeer, policy: str, id_size: int) -> _Sent:
     named = plain.named.encode()
-    queued = plain.queued[policy] + times
     return _Sent(
+        plain,
         plain.peer.name,
         plain.address,
-        plain.said + packed(said.headers),
-        len(plain.said),
         plain.channel,
         plain.named,
-        _START + text_head(size + len(named)),
-        named + _DELIVERY + text_head(size),
-        queued + CAUSED + text_head(size),
-        len(queued),
+        id_size,
+        _START + text_head(id_size + len(named)),
+        named + _DELIVERY + text_head(id_size),
+        plain.said,
+        plain.queued[policy],
     )
 
 

@@ -89,6 +89,7 @@ class PlainLane:
     def __init__(self, members: Members, recent: Recent, *, enabled: bool = True) -> None:
         self._members, self._enabled = members, enabled
         self._peers: dict[str, PlainPeer | None] = {}
+        self._adapters: frozenset[str] = frozenset()
         self._known: dict[str, PlainPeer] = {}
         """As they were when last looked up: what is made of a peer is made once."""
         self._now, self._time, self._times = 0, 0, b',"queued":0,"time":0}'
@@ -100,6 +101,10 @@ class PlainLane:
     def begin_batch(self) -> None:
         """Adapters and people may have changed since."""
         self._peers.clear()
+        adapters = frozenset(self._members.adapters)
+        if adapters != self._adapters:
+            self._adapters = adapters
+            self._known.clear()
 
     def reach(self, name: str, now_ms: int) -> PlainPeer | None:
         """How one delivery reaches the peer; None when it takes more to decide."""
@@ -113,12 +118,14 @@ class PlainLane:
             peer = self._members.directory.peer(name)
         except SourceUnavailable:
             return None  # a case waits until the directory can say
+        known = self._known.get(name)
+        if known is not None and known.peer is peer and len(peer.addresses) == 1:
+            return known  # the same adapters, so the same address is usable
         if peer is None or peer.privacy or not self._enabled:
             return None
         usable = self._members.usable(peer, peer.delivery, now_ms)
         if len(usable) != 1:
             return None
-        known = self._known.get(name)
         same = known is not None and (known.peer is peer or known.peer == peer)
         if known is not None and same and known.address == usable[0]:
             return known

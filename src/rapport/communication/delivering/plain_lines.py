@@ -113,17 +113,20 @@ def _packed_lines(
     parts: list[bytes] = []
     ids: list[str] = []
     sizes: list[int] = []
-    known: dict[tuple[str, str, int, int], _HandedParts] = {}
     size, when = len(messages[0]), packed(now_ms)
+    ends: dict[int, tuple[bytes, int]] = {}
     for delivery, message in zip(deliveries, messages, strict=True):
-        to = (delivery.peer, delivery.address, delivery.attempt, delivery.queued)
-        line = known.get(to) or known.setdefault(to, _handed_parts(to, size, when))
-        if size > line.longest or delivery.case:
+        queued = delivery.queued
+        end, digits = ends.get(queued) or ends.setdefault(queued, _queued_end(queued, size))
+        line = _handed_parts(delivery.peer, delivery.address, delivery.attempt, size, digits)
+        if size > line.longest or queued <= 0 or delivery.case:
             return None
         name = message.encode()
         ids.append(message + line.named)
         sizes.append(line.size)
-        parts += (line.head, name, line.named_as, name, line.body, name, line.end, name)
+        parts += (
+            line.head, name, line.named_as, name, when, line.start, name, line.said, end, name
+        )  # fmt: skip
     carried = (NothingTold(len(ids)),)
     return PackedEvents(
         SOURCE, ids, parts, data_bytes=sum(sizes), largest=max(sizes), carried=carried
@@ -131,7 +134,7 @@ def _packed_lines(
 
 
 class _HandedParts(msgspec.Struct, frozen=True, gc=False):
-    """What is the same in all lines about one peer and moment."""
+    """What is the same in all lines about one peer."""
 
     longest: int
     """How long a message's id may be."""
@@ -141,25 +144,31 @@ class _HandedParts(msgspec.Struct, frozen=True, gc=False):
     """Of its data."""
     head: bytes
     named_as: bytes
-    body: bytes
-    end: bytes
+    start: bytes
+    said: bytes
 
 
-def _handed_parts(to: tuple[str, str, int, int], size: int, when: bytes) -> _HandedParts:
-    """`size`: of a message's id."""
-    peer, address, attempt, queued = to
+@lru_cache(maxsize=16_384)
+def _handed_parts(peer: str, address: str, attempt: int, size: int, digits: int) -> _HandedParts:
+    """`size`: of a message's id; `digits`: of the time when it was queued."""
     name_end, end, longest = _handed_ends(peer, address, attempt)
-    named, said = name_end.encode(), f'"{end}{queued}}}'.encode()
-    data = len(_MESSAGE) + 1 + size + len(said)
+    named, said = name_end.encode(), f'"{end}'.encode()
+    data = len(_MESSAGE) + 1 + size + len(said) + digits + 1
     return _HandedParts(
-        longest if queued > 0 else -1,
+        longest,
         name_end,
         data,
         EVENT_HEAD + packed(SOURCE) + text_head(size + len(named)),
         named + packed(_HANDED) + text_head(size),
-        when + octets_head(data) + _MESSAGE + b'"',
-        said + CAUSED + text_head(size),
+        octets_head(data) + _MESSAGE + b'"',
+        said,
     )
+
+
+def _queued_end(queued: int, size: int) -> tuple[bytes, int]:
+    """The end of the data and what follows them, up to the message's id; and how many digits."""
+    text = b"%d" % queued
+    return text + b"}" + CAUSED + text_head(size), len(text)
 
 
 def _handed_line(delivery: Delivery, now_ms: int) -> Event:

@@ -1,0 +1,143 @@
+"""Frames: what messages between the same two about the same thing have in common, written once.
+[CO-1]
+
+A frame is the JSON of a message without its id, its content and what it refers to. Names in it were
+looked at when it was made; filling it costs a look-up and the content's own letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rapport.communication.arriving.limits import LONGEST_NAME
+from rapport.core.message import AUTH, CONTROL, MESSAGE, MESSAGEINFO, Message, Writing
+from rapport.core.packed_events import packed
+
+LONGEST_CONTENT = 1_000
+"""In characters; what is longer costs more than these checks do, and is worth a closer look."""
+NOT_USUAL = frozenset(("", CONTROL, MESSAGEINFO, AUTH))
+"""Types about which more is to be asked; what is said to authenticate is not remembered here."""
+_MOST_FRAMES = 20_000
+_ENCODE = msgspec.json.Encoder().encode
+_MESSAGE = packed(MESSAGE)
+_START, _CONVERSATION = b'{"id":"', b',"conversation-id":'
+_CONTENT, _REFERS = b',"content":', b',"refers-to":'
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """The pieces of a message's JSON, and its event's type and subject as a block has them."""
+
+    before: bytes
+    """Between its id and its conversation."""
+    after: bytes
+    """Between its content and what it refers to."""
+    end: bytes
+    """Behind that, without the closing brace."""
+    room: int
+    """How many characters its conversation and what it refers to may have together; -1: such
+    messages are not usual.
+    """
+    subject: bytes
+
+
+_Key = tuple[str, str, str, str, str, str, str, str, bool]
+
+
+class Frames:
+    """Those of the messages that passed lately: some thousands, begun anew when they are more."""
+
+    def __init__(self, most: int = _MOST_FRAMES) -> None:
+        self._most = most
+        self._known: dict[_Key, Frame] = {}
+
+    def fill(
+        self, messages: Sequence[Message], names: Sequence[bytes]
+    ) -> tuple[list[bytes | None], list[bytes]]:
+        """For each message the data of its event without the closing brace, or None where it calls
+        for a closer look; and its event's type and subject. `names`: their ids, nothing in which
+        needs to be escaped.
+        """
+        said: list[bytes | None] = []
+        subjects: list[bytes] = []
+        known = self._known
+        conversations = {"": b""}
+        for message, name in zip(messages, names, strict=True):
+            sender, receiver = message.sender, message.receiver
+            kind, to = ("", "") if receiver is None else (receiver.kind, receiver.name)
+            key = (
+                message.type, message.subtype, sender.kind, sender.name, kind, to,
+                message.language, message.delivery_policy, message.urgent,
+            )  # fmt: skip
+            frame = known.get(key) or self._make(key)
+            subjects.append(frame.subject)
+            content, refers_to = message.content, message.refers_to
+            conversation = message.conversation
+            is_usual = (
+                len(refers_to) + len(conversation) <= frame.room
+                and len(content) <= LONGEST_CONTENT
+                and not (message.id or message.ttl or message.session_token)
+                and refers_to.isprintable()
+            )
+            if not is_usual:
+                said.append(None)
+                continue
+            try:
+                spoken = conversations.get(conversation)
+                if spoken is None:
+                    spoken = conversations[conversation] = _conversation(conversation)
+                text = (_START, name, frame.before, spoken, *_content(content), frame.after)
+                refers = (_REFERS, _ENCODE(refers_to)) if refers_to else ()
+                said.append(b"".join((*text, *refers, frame.end)))
+            except UnicodeEncodeError:
+                said.append(None)  # half a character, or nothing that can be shown
+        return said, subjects
+
+    def _make(self, key: _Key) -> Frame:
+        frame = _frame(key)
+        if len(self._known) >= self._most:
+            self._known.clear()
+        self._known[key] = frame
+        return frame
+
+
+def _content(content: str) -> tuple[bytes, ...]:
+    return (_CONTENT, _ENCODE(content)) if content else ()
+
+
+def _conversation(name: str) -> bytes:
+    """Raises UnicodeEncodeError for one that is not printable: that is no half character either,
+    and looked at as closely.
+    """
+    if not name.isprintable():
+        raise UnicodeEncodeError("utf-8", name, 0, 1, "not printable")
+    return _CONVERSATION + _ENCODE(name)
+
+
+def _frame(key: _Key) -> Frame:
+    type, subtype, kind, name, to_kind, to, language, policy, urgent = key
+    said_by, subject = f"{kind}:{name}", f"{to_kind}:{to}" if to_kind else ""
+    # Together short and printable means each is.
+    names = f"{type}{subtype}{said_by}{subject}{language}"
+    is_usual = len(names) <= LONGEST_NAME and type not in NOT_USUAL and name and names.isprintable()
+    if not is_usual:
+        return Frame(b"", b"", b"", -1, b"")
+    before = Writing("", type, subtype, said_by, subject)
+    after = Writing(language=language, delivery_policy=policy)  # type: ignore[arg-type]
+    return Frame(
+        b'",' + _ENCODE(before)[1:-1],
+        _more(after),
+        _more(Writing(urgent=urgent)),
+        LONGEST_NAME - len(names),
+        _MESSAGE + packed(subject),
+    )
+
+
+def _more(writing: Writing) -> bytes:
+    """Its members, to follow others."""
+    members = _ENCODE(writing)[1:-1]
+    return b"," + members if members else b""
+
+
+FRAMES = Frames()
