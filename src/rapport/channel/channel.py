@@ -76,12 +76,17 @@ class PackedStretch(msgspec.Struct, frozen=True, gc=False):
 class PackedReading(Protocol):
     """A channel that knows for a moment what the makers of packed events carry along."""
 
-    def read_packed_after(
-        self, position: int, *, limit: int, once: bool = False
-    ) -> PackedStretch | None:
+    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
         """What is carried for packed events right after a position, up to `limit` of them; None
-        when they are others, or it is known no more: then `read_after` has them. `once`: nobody
-        else will ask, so it is let go when it was given out.
+        when they are others, or it is known no more: then `read_after` has them.
+        """
+
+    def let_packed_go(self, stretch: PackedStretch) -> None:
+        """Nobody else will ask for what is carried: it need not stay in memory."""
+
+    def unpacked_after(self, position: int, *, limit: int) -> int:
+        """How many events to read after a position: up to the next for which something is carried,
+        `limit` at the most and 1 at the least.
         """
 
 

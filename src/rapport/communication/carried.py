@@ -113,15 +113,13 @@ class NothingTold(msgspec.Struct, frozen=True, gc=False):
         return type(self)(end - first)
 
 
-def packed_after(
-    channel: Channel, position: int, *, limit: int, once: bool = True
-) -> list[PackedStretch]:
+def packed_after(channel: Channel, position: int, *, limit: int) -> list[PackedStretch]:
     """The stretches right after a position, `limit` events at the most; empty when what stands
     there is to be read.
     """
     found: list[PackedStretch] = []
     while isinstance(channel, PackedReading) and limit > 0:
-        stretch = channel.read_packed_after(position, limit=limit, once=once)
+        stretch = channel.read_packed_after(position, limit=limit)
         if stretch is None:
             break
         found.append(stretch)
@@ -129,9 +127,22 @@ def packed_after(
     return found
 
 
-def remember(stretches: Sequence[PackedStretch]) -> None:
+def let_go(channel: Channel, stretches: Sequence[PackedStretch]) -> None:
+    """What is carried for these was read by the only one who reads it."""
+    if isinstance(channel, PackedReading):
+        for stretch in stretches:
+            channel.let_packed_go(stretch)
+
+
+def unpacked_after(channel: Channel, position: int, *, limit: int) -> int:
+    """How many events to read, up to where `packed_after` helps again."""
+    if isinstance(channel, PackedReading):
+        return channel.unpacked_after(position, limit=limit)
+    return limit
+
+
+def remember(stretch: PackedStretch) -> None:
     """For who is about to read these as events: their messages need not be decoded."""
-    for stretch in stretches:
-        for piece in stretch.carried:
-            if isinstance(piece, SaidMessages):
-                RECENT.note_all([text + b"}" for text in piece.said], piece.named())
+    for piece in stretch.carried:
+        if isinstance(piece, SaidMessages) and stretch.largest <= RECENT.longest:
+            RECENT.note_all([text + b"}" for text in piece.said], piece.named())

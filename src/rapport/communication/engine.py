@@ -28,7 +28,7 @@ from rapport.communication.actions import (
 )
 from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.aside import run_aside
-from rapport.communication.carried import packed_after, remember
+from rapport.communication.carried import let_go, packed_after, remember, unpacked_after
 from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES, Declines
@@ -245,15 +245,16 @@ class CommunicationEngine:
     # --- one turn ---
 
     async def _read(self, name: str) -> bool:
-        limit = self._limits[name]
-        if name == "input":
-            position = self._taking.positions[name]
-            stretches = packed_after(self._channels.channel(name), position, limit=_BATCH)
-            if stretches and await self._take_stretches(stretches):
-                return True
-            if stretches:
-                limit = len(stretches[0])
-                remember(stretches)
+        position, limit = self._taking.positions[name], self._limits[name]
+        channel = self._channels.channel(name)
+        stretches = packed_after(channel, position, limit=_BATCH) if name == "input" else ()
+        if stretches and await self._take_stretches(stretches):
+            return True
+        if stretches:
+            limit = len(stretches[0])
+            remember(stretches[0])
+        else:
+            limit = unpacked_after(channel, position, limit=limit)
         return await self._read_events(name, limit)
 
     async def _take_stretches(self, stretches: Sequence[PackedStretch]) -> bool:
@@ -261,6 +262,7 @@ class CommunicationEngine:
         now_ms, until = self._clock.now_ms(), self._channels.channel("input").last_position()
         taken = await self._do(partial(self._taking.take_packed, stretches))
         if taken:
+            let_go(self._channels.channel("input"), stretches[:taken])
             last = stretches[taken - 1]
             self._heard_ms["input"] = now_ms if last.last >= until else last.received
             await self._commit_now_and_then("input")

@@ -22,8 +22,6 @@ EVENT_HEAD = bytes((0x90 | _FIELDS,))
 """How the bytes of an event begin: so many fields follow."""
 _SHORT_LIST, _LONG_LIST = 16, 1 << 16
 _MOST_HEADS = 4_096
-WORTH_PACKING = 8
-"""So many events at least: of fewer, making each costs less than the preparations."""
 
 
 class Carried(Protocol):

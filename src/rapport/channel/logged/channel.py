@@ -95,14 +95,30 @@ class LoggedChannel:
             self._unreadable = (start, position)
         return []
 
-    def read_packed_after(
-        self, position: int, *, limit: int, once: bool = False
-    ) -> PackedStretch | None:
+    def read_packed_after(self, position: int, *, limit: int) -> PackedStretch | None:
         """See PackedReading."""
         if self._shared.closed or position >= self._last or self._shared.ttl_of(self.name) > 0:
             return None
         block = self._shared.decoded.holding(self.name, position + 1)
-        return None if block is None else block.carried(position, limit, once=once)
+        return None if block is None else block.carried(position, limit)
+
+    def let_packed_go(self, stretch: PackedStretch) -> None:
+        """See PackedReading."""
+        block = self._shared.decoded.holding(self.name, stretch.last)
+        if block is not None and block.last == stretch.last:
+            block.let_carried_go()
+
+    def unpacked_after(self, position: int, *, limit: int) -> int:
+        """See PackedReading."""
+        reached = position
+        while reached < min(position + limit, self._last):
+            block = self._shared.decoded.holding(self.name, reached + 1)
+            if block is None:
+                return limit
+            if block.carries and reached > position:
+                return reached - position
+            reached = block.last
+        return limit
 
     async def read_bare_after(self, position: int, *, limit: int = 1000) -> Sequence[BareStored]:
         """See BareReading. Headers matter to interceptors, and for times to live."""

@@ -56,21 +56,30 @@ class DecodedBlock:
             self._mortal = are_mortal(self._events)
         return self._mortal
 
-    def carried(self, position: int, limit: int, *, once: bool) -> PackedStretch | None:
-        """What is carried for up to `limit` events after a position; None when nothing is. `once`:
-        who reads to the end of the block is the last to ask, so it is let go.
-        """
+    @property
+    def carries(self) -> bool:
+        """Whether something is carried for its events."""
+        return isinstance(self._events, HeldEvents) and bool(self._events.carried)
+
+    def carried(self, position: int, limit: int) -> PackedStretch | None:
+        """What is carried for up to `limit` events after a position; None when nothing is."""
         events = self._events
         if not isinstance(events, HeldEvents) or not events.carried:
             return None
         first = max(position - self.first + 1, 0)
         end = min(first + limit, len(events))
-        found = carried_part(events.carried, first, end)
-        if once and end == len(events):
-            events.carried = ()
         return PackedStretch(
-            self.first + first, self.first + end - 1, self.received, events.largest, found
+            self.first + first,
+            self.first + end - 1,
+            self.received,
+            events.largest,
+            carried_part(events.carried, first, end),
         )
+
+    def let_carried_go(self) -> None:
+        """Nobody needs what is carried any more."""
+        if isinstance(self._events, HeldEvents):
+            self._events.carried = ()
 
     def ids(self) -> Sequence[str]:
         """The ids of its events, in order."""

@@ -19,7 +19,6 @@ from rapport.core.event import Event
 from rapport.core.message import MESSAGE, RECENT, Message
 from rapport.core.packed_events import (
     EVENT_HEAD,
-    WORTH_PACKING,
     PackedEvents,
     octets_head,
     packed,
@@ -41,7 +40,7 @@ def usual_events(
     """
     names = [id.encode() for id in ids]
     said, subjects = FRAMES.fill(messages, names)
-    if len(messages) >= WORTH_PACKING and None not in said and are_plain(ids):
+    if messages and None not in said and are_plain(ids):
         carried = SaidMessages(
             tuple(messages), ids, names, said, subjects, headers, time  # type: ignore[arg-type]
         )  # fmt: skip

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from rapport.channel.channel import Channels, PackedStretch, Subscription
 from rapport.channel.checking import check_reader_name
-from rapport.communication.carried import ToldMessages, packed_after
+from rapport.communication.carried import ToldMessages, let_go, packed_after, unpacked_after
 from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.telling import control_message
 from rapport.communication.ledger import CONTROL_PREFIX
@@ -139,8 +139,9 @@ class Notifications:
             listener.positions[channel] = place.position
         source = self._channels.channel(channel)
         last, position = source.last_position(), listener.positions[channel]
-        stretches = packed_after(source, position, limit=_BATCH, once=len(self._listeners) == 1)
-        batch = [] if stretches else await source.read_after(position, limit=_BATCH)
+        stretches = packed_after(source, position, limit=_BATCH)
+        limit = unpacked_after(source, position, limit=_BATCH)
+        batch = [] if stretches else await source.read_after(position, limit=limit)
         if not batch and not stretches:
             # What is there is over or cannot be read: it is not to be waited for.
             listener.positions[channel] = max(listener.positions[channel], last)
@@ -148,6 +149,8 @@ class Notifications:
         try:
             if stretches:
                 await _tell_all(id, listener, channel, _carried(stretches), stretches[-1].last)
+                if len(self._listeners) == 1:
+                    let_go(source, stretches)
             else:
                 await _tell_all(id, listener, channel, _messages(batch), batch[-1].position)
         finally:  # also when it is cancelled in between: what it has heard it is not told again

@@ -28,7 +28,6 @@ from rapport.communication.peers import adapter_of, shown_address
 from rapport.core.event import CAUSE, MAX_NAME, Event, cause_text
 from rapport.core.packed_events import (
     EVENT_HEAD,
-    WORTH_PACKING,
     PackedEvents,
     octets_head,
     packed,
@@ -99,7 +98,7 @@ def handed_lines(deliveries: Sequence[Delivery], now_ms: int) -> Sequence[Event]
     writes, packed where nothing about a message's id needs care.
     """
     messages = [delivery.message for delivery in deliveries]
-    if len(messages) >= WORTH_PACKING and are_plain(messages):
+    if are_plain(messages):
         found = _packed_lines(deliveries, messages, now_ms)
         if found is not None:
             return found

@@ -39,7 +39,7 @@ from rapport.communication.adapters.outgoing.sending import Sending
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import run_aside
 from rapport.communication.delivering.returned import Returned, told
-from rapport.communication.carried import packed_after, queued_in
+from rapport.communication.carried import let_go, packed_after, queued_in, unpacked_after
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
@@ -185,7 +185,9 @@ class Dispatch:
         source = self._channels.channel(self.channel)
         stretches = packed_after(source, self._read_until, limit=most)
         if stretches:
+            let_go(source, stretches)
             return self._spread_packed(stretches, group)
+        most = unpacked_after(source, self._read_until, limit=most)
         batch = await source.read_after(self._read_until, limit=most)
         if batch:
             await self._spread(batch, group)
