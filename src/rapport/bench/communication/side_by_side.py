@@ -13,7 +13,7 @@ from threading import Barrier
 import uvloop
 
 from rapport.bench.communication.cell import run_cell
-from rapport.bench.processors import held_on
+from rapport.kernel.processors import held_on
 
 _WARM_UP = 2_000
 _PATIENCE_S = 300.0

@@ -96,6 +96,8 @@ class Frames:
 
     def _make(self, key: _Key) -> Frame:
         frame = _frame(key)
+        if frame.room < 0:
+            return frame  # of any length: not to be kept
         if len(self._known) >= self._most:
             self._known.clear()
         self._known[key] = frame

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rapport.bench.processors import held_on, processors
+from rapport.kernel.processors import held_on, processors
 
 needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="this system does not hold processes"

@@ -1,0 +1,124 @@
+"""Packed events are the events they stand for: as bytes, one by one, in pieces and joined. [CH-12]"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapport.core.codec import decode_block, encode_block
+from rapport.core.event import Event
+from rapport.core.packed_events import (
+    EVENT_HEAD,
+    HeldEvents,
+    PackedEvents,
+    carried_part,
+    list_head,
+    octets_head,
+    packed,
+    text_head,
+)
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """A number for each event."""
+
+    values: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def part(self, first: int, end: int) -> Numbers:
+        return Numbers(self.values[first:end])
+
+
+names = st.text(min_size=1, max_size=40)
+events = st.builds(
+    Event,
+    st.just("source"),
+    names,
+    names,
+    st.text(max_size=40),
+    st.integers(-(2**63), 2**63 - 1),
+    st.binary(max_size=300),
+    st.dictionaries(names, names, max_size=20),
+)
+
+
+def pack(made: Sequence[Event], *carried: Numbers) -> PackedEvents:
+    """The events in parts, as their makers write them."""
+    parts: list[bytes] = []
+    for event in made:
+        name = event.id.encode()
+        parts += (
+            EVENT_HEAD + packed(event.source) + text_head(len(name)),
+            name,
+            packed(event.type) + packed(event.subject) + packed(event.time),
+            octets_head(len(event.data)),
+            event.data,
+            packed(event.headers),
+        )
+    sizes = [len(event.data) for event in made]
+    return PackedEvents(
+        "source",
+        [event.id for event in made],
+        parts,
+        data_bytes=sum(sizes),
+        largest=max(sizes, default=0),
+        carried=carried,
+    )
+
+
+@given(st.lists(events, max_size=20))
+def test_their_block_is_that_of_the_events(made):
+    block = pack(made).block()
+    assert block == encode_block(made)
+    assert decode_block(block) == made
+    assert list(pack(made)) == made
+    held = HeldEvents(pack(made), block)
+    assert (len(held), list(held), held[1:3]) == (len(made), made, made[1:3])
+
+
+@given(st.lists(events, max_size=20), st.integers(1, 7))
+def test_pieces_are_all_of_them_with_what_is_carried(made, most):
+    numbers = Numbers(range(len(made)))
+    pieces = pack(made, numbers).pieces(most)
+    assert [event for piece in pieces for event in piece] == made
+    assert [decode_block(piece.block()) for piece in pieces] == [list(piece) for piece in pieces]
+    assert all(len(piece) <= most for piece in pieces)
+    carried = [value for piece in pieces for one in piece.carried for value in one.values]
+    assert carried == list(range(len(made)))
+    assert all(sum(map(len, piece.carried)) == len(piece) for piece in pieces)
+
+
+@given(st.lists(st.lists(events, min_size=1, max_size=5), min_size=1, max_size=5))
+def test_joined_they_are_one(lists):
+    packs = [pack(made, Numbers([place] * len(made))) for place, made in enumerate(lists)]
+    joined = PackedEvents.joined(packs)
+    assert list(joined) == [event for made in lists for event in made]
+    assert joined.data_bytes == sum(len(event.data) for event in joined)
+    carried = [value for piece in joined.carried for value in piece.values]
+    assert carried == [place for place, made in enumerate(lists) for _ in made]
+
+
+def test_joined_with_one_that_carries_nothing_nothing_is_carried():
+    one = Event("source", "1", "t", "", 0)
+    assert not PackedEvents.joined([pack([one], Numbers([1])), pack([one])]).carried
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.integers(0, 25), st.integers(0, 25))
+def test_a_part_of_what_is_carried_is_that_of_the_events(sizes, first, end):
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    pieces = [Numbers(range(at, at + size)) for at, size in zip(starts, sizes, strict=True)]
+    found = [value for piece in carried_part(pieces, first, end) for value in piece.values]
+    assert found == list(range(sum(sizes)))[first:end]
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 16, 31, 32, 255, 256, 4095, 4096, 65_535, 65_536])
+def test_heads_are_those_of_the_encoder(size):
+    assert text_head(size) + b"x" * size == packed("x" * size)
+    assert octets_head(size) + bytes(size) == packed(bytes(size))
+    assert list_head(size) + packed(0) * size == packed([0] * size)
