@@ -131,7 +131,9 @@ def test_a_sender_gets_in_as_often_as_it_may():
 def test_a_usual_message_is_read_back_as_the_same_struct():
     sent = Message(type="T", subtype="", sender=ANA, receiver=APP, content="hi")
     # Beside one that is not usual it is not packed, which would carry the message itself.
-    event, _ = usual_events([sent, Message(type="", subtype="", sender=ANA)], ["n1", "n2"], "s", {}, NOON)
+    event, _ = usual_events(
+        [sent, Message(type="", subtype="", sender=ANA)], ["n1", "n2"], "s", {}, NOON
+    )
     assert event is not None
     read = Message.from_event(event)
     assert read is RECENT.get(event.data)

@@ -1,4 +1,4 @@
-"""Packed events are the events they stand for: as bytes, one by one, in pieces and joined. [CH-12]"""
+"""Packed events are the events they stand for: as bytes, singly, in pieces and joined. [CH-12]"""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from rapport.core.event import CAUSE
 from rapport.core.message import RECENT, Message
 from rapport.core.packed_events import Carried, packed
 
-
 CAUSED = packed({CAUSE: ""})[:-1]
 """Headers that name one cause, up to its text."""
 

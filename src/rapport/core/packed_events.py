@@ -8,7 +8,7 @@ when somebody looks at one, and then by the decoder that reads it back from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, Self, overload
 
 import msgspec
@@ -20,7 +20,6 @@ _EVENTS = msgspec.msgpack.Decoder(list[Event])
 _FIELDS = len(Event.__struct_fields__)
 EVENT_HEAD = bytes((0x90 | _FIELDS,))
 """How the bytes of an event begin: so many fields follow."""
-_SHORT_LIST, _LONG_LIST = 16, 1 << 16
 _MOST_HEADS = 4_096
 
 
@@ -183,28 +182,30 @@ def packed(value: object) -> bytes:
 def list_head(count: int) -> bytes:
     """How a list of so many begins.
 
-    >>> list_head(3) == packed([0, 0, 0])[:1], list_head(500) == packed([0] * 500)[:3]
-    (True, True)
+    >>> list_head(500) + packed(0) * 500 == packed([0] * 500)
+    True
     """
-    if count < _SHORT_LIST:
-        return bytes((0x90 | count,))
-    return b"\xdc" + count.to_bytes(2, "big") if count < _LONG_LIST else packed([0] * count)[:5]
+    return bytes((0x90 | count,)) if count < 16 else _head(b"\0\xdc\xdd", count)
 
 
 def text_head(size: int) -> bytes:
     """How a text of so many bytes begins."""
-    return _TEXT_HEADS[size] if size < _MOST_HEADS else _head_of(size, lambda: "x" * size)
+    return _TEXT_HEADS[size] if size < _MOST_HEADS else _head(b"\xd9\xda\xdb", size)
 
 
 def octets_head(size: int) -> bytes:
     """How so many octets begin."""
-    return _OCTETS_HEADS[size] if size < _MOST_HEADS else _head_of(size, lambda: bytes(size))
+    return _OCTETS_HEADS[size] if size < _MOST_HEADS else _head(b"\xc4\xc5\xc6", size)
 
 
-def _head_of(size: int, make: Callable[[], object]) -> bytes:
-    whole = packed(make())
-    return whole[: len(whole) - size]
+def _head(kinds: bytes, size: int) -> bytes:
+    """`kinds`: what says that the size follows in one, two or four bytes; 0: it never does."""
+    for kind, width in zip(kinds, (1, 2, 4), strict=True):
+        if kind and size < 1 << 8 * width:
+            return bytes((kind,)) + size.to_bytes(width, "big")
+    raise OverflowError("no block has so many")
 
 
-_TEXT_HEADS = [_head_of(size, lambda size=size: "x" * size) for size in range(_MOST_HEADS)]
-_OCTETS_HEADS = [_head_of(size, lambda size=size: bytes(size)) for size in range(_MOST_HEADS)]
+_SHORT_TEXTS = [bytes((0xA0 | size,)) for size in range(32)]
+_TEXT_HEADS = _SHORT_TEXTS + [_head(b"\xd9\xda\xdb", size) for size in range(32, _MOST_HEADS)]
+_OCTETS_HEADS = [_head(b"\xc4\xc5\xc6", size) for size in range(_MOST_HEADS)]

@@ -96,7 +96,10 @@ def test_packed_or_not_the_log_is_the_same(given_groups):
         plain, mixed = open_memory(ManualClock(NOON)), open_memory(ManualClock(NOON))
         as_events = [[[event(n) for n in numbers] for _, numbers in one] for one in given_groups]
         as_given = [
-            [pack(numbers) if is_packed else [event(n) for n in numbers] for is_packed, numbers in g]
+            [
+                pack(numbers) if is_packed else [event(n) for n in numbers]
+                for is_packed, numbers in g
+            ]
             for g in given_groups
         ]
         assert await appended(plain, as_events) == await appended(mixed, as_given)
@@ -119,7 +122,8 @@ async def test_after_a_start_they_are_read_and_recognised(tmp_path: Path):
     assert channel.read_packed_after(0, limit=10) is None
     again = await channel.append(pack([2, 6, 5]))
     assert again == Appended((2, 6, 5), 2)
-    assert [found for _, found in await channels.find_event("e6")][0].position == 6
+    ((_, found),) = await channels.find_event("e6")
+    assert found.position == 6
     await channels.close()
 
 

@@ -23,8 +23,8 @@ from rapport.bench.communication.plot import Grid, grid_lines, grid_plot
 from rapport.bench.communication.rules import FEW, engine_us
 from rapport.bench.communication.side_by_side import side_by_side
 from rapport.bench.communication.stages import stages
-from rapport.kernel.processors import held_on
 from rapport.bench.results import Result, absent, limit, rate
+from rapport.kernel.processors import held_on
 
 WORKERS, PEERS = (1, 5, 10, 20, 50, 100), (1, 10, 100, 1_000)
 GOAL, LEAST_SHARE = 80_000, 0.7

@@ -1,8 +1,9 @@
-"""Plain messages that are still as they came in: taken as columns, packed again. [CO-7, CO-8, CO-10]
+"""Plain messages that are still as they came in: taken without an event of each being made.
+[CO-7, CO-8, CO-10]
 
-What `PlainTaking` does with each of them, without an event being made: a message's bytes go into
-`log` and `output.X` as they are, between pieces that are the same for all messages to a peer.
-Stretches in which one message needs more thought are left as a whole.
+What `PlainTaking` does with each of them, and nothing else: a message's bytes go into `log` and
+`output.X` as they are, between pieces that are the same for all messages to a peer. Stretches in
+which one message needs more thought are left as a whole.
 """
 
 from __future__ import annotations
@@ -94,18 +95,17 @@ class PackedTaking:
         """Takes stretches of which SaidMessages are carried, up to one that is to be taken as
         events; returns how many. That one leaves nothing behind.
         """
-        made: dict[str, list[PackedEvents]] = {}
-        for number, stretch in enumerate(stretches):
+        taken, made = 0, dict[str, list[PackedEvents]]()
+        for stretch in stretches:
             rows = self._rows(stretch.carried, now_ms)
             if rows is None:
                 break
+            taken += 1
             for channel, row in rows.items():
                 made.setdefault(channel, []).append(row.events())
-        else:
-            number = len(stretches)
         for channel, packs in made.items():
             self._transaction.emit_all_early(channel, PackedEvents.joined(packs))
-        return number
+        return taken
 
     def _rows(self, pieces: Sequence[Carried], now_ms: int) -> dict[str, _Row] | None:
         """What all messages of a stretch lead to, by channel; None when one needs more thought."""

@@ -38,8 +38,8 @@ from rapport.communication.adapters.outgoing.outcomes import (
 from rapport.communication.adapters.outgoing.sending import Sending
 from rapport.communication.adapters.steps_watched import StepsWatched
 from rapport.communication.aside import run_aside
-from rapport.communication.delivering.returned import Returned, told
 from rapport.communication.carried import let_go, packed_after, queued_in, unpacked_after
+from rapport.communication.delivering.returned import Returned, told
 from rapport.core.errors import InvalidInput
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock
