@@ -24,6 +24,9 @@ _FEW = 16
 
 Keys = np.ndarray
 """Of 64 bits, without a sign."""
+_WORD = (1 << 64) - 1
+_TIMES = np.uint64(0x9E3779B97F4A7C15)
+"""Odd; so that an id and a source that change places do not give the same key."""
 
 
 class SeenIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -42,12 +45,20 @@ def decode_identities(block: bytes) -> list[SeenIdentity]:
 
 
 def identity_keys(events: Sequence[Event | SeenIdentity]) -> Keys:
-    """A 64-bit key per event."""
+    """A 64-bit key per event: of the hashes of its id and its source."""
+    count = len(events)
     if isinstance(events, PackedEvents):
-        identities = [(events.source, id) for id in events.ids]
+        names: Sequence[str] = events.ids
+        sources = np.uint64(hash(events.source) & _WORD)
     else:
-        identities = [(event.source, event.id) for event in events]
-    return np.fromiter(map(hash, identities), np.int64, len(identities)).view(np.uint64)
+        names = [event.id for event in events]
+        sources = _hashes([event.source for event in events], count)
+    keys: Keys = _hashes(names, count) * _TIMES + sources
+    return keys
+
+
+def _hashes(texts: Sequence[str], count: int) -> Keys:
+    return np.fromiter(map(hash, texts), np.int64, count).view(np.uint64)
 
 
 def are_all_different(keys: Keys) -> bool:
@@ -66,7 +77,7 @@ class _Run:
     __slots__ = ("keys", "last", "positions")
 
     def __init__(self, keys: Keys, positions: np.ndarray) -> None:
-        order = np.argsort(keys)  # a stable sort takes five times as long, and equals are rare
+        order = _order(keys)
         self.keys, self.positions = keys[order], positions[order]
         self.last = int(positions.max())
 
@@ -80,6 +91,19 @@ class _Run:
         found[found == len(self.keys)] = 0
         here = np.flatnonzero(self.keys[found] == asked)
         return list(zip(here.tolist(), self.positions[found[here]].tolist(), strict=True))
+
+
+def _order(keys: Keys) -> np.ndarray:
+    """How to sort keys: by words of their beginnings and their numbers, which takes a third of the
+    time. Two that begin alike may come out the wrong way round, once in a thousand times: then they
+    are sorted as usual.
+    """
+    low = np.uint64((1 << len(keys).bit_length()) - 1)
+    words = keys & ~low | np.arange(len(keys), dtype=np.uint64)
+    words.sort()
+    order: np.ndarray = (words & low).view(np.int64)
+    in_order = keys[order]
+    return order if (in_order[1:] >= in_order[:-1]).all() else np.argsort(keys)
 
 
 class _Recent:

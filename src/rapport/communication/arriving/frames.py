@@ -62,7 +62,7 @@ class Frames:
         said: list[bytes | None] = []
         subjects: list[bytes] = []
         known = self._known
-        conversations = {"": b""}
+        conversations = {"": _CONTENT}
         for message, name in zip(messages, names, strict=True):
             sender, receiver = message.sender, message.receiver
             kind, to = ("", "") if receiver is None else (receiver.kind, receiver.name)
@@ -87,9 +87,23 @@ class Frames:
                 spoken = conversations.get(conversation)
                 if spoken is None:
                     spoken = conversations[conversation] = _conversation(conversation)
-                text = (_START, name, frame.before, spoken, *_content(content), frame.after)
-                refers = (_REFERS, _ENCODE(refers_to)) if refers_to else ()
-                said.append(b"".join((*text, *refers, frame.end)))
+                # Joined where it stands: this is done for every message.
+                if not content:
+                    said.append(_without_content(name, frame, spoken, refers_to))
+                elif refers_to:
+                    said.append(
+                        b"".join((
+                            _START, name, frame.before, spoken, _ENCODE(content), frame.after,
+                            _REFERS, _ENCODE(refers_to), frame.end,
+                        ))
+                    )  # fmt: skip
+                else:
+                    said.append(
+                        b"".join((
+                            _START, name, frame.before, spoken, _ENCODE(content), frame.after,
+                            frame.end,
+                        ))
+                    )  # fmt: skip
             except UnicodeEncodeError:
                 said.append(None)  # half a character, or nothing that can be shown
         return said, subjects
@@ -104,17 +118,19 @@ class Frames:
         return frame
 
 
-def _content(content: str) -> tuple[bytes, ...]:
-    return (_CONTENT, _ENCODE(content)) if content else ()
+def _without_content(name: bytes, frame: Frame, spoken: bytes, refers_to: str) -> bytes:
+    refers = _REFERS + _ENCODE(refers_to) if refers_to else b""
+    spoken = spoken.removesuffix(_CONTENT)
+    return b"".join((_START, name, frame.before, spoken, frame.after, refers, frame.end))
 
 
 def _conversation(name: str) -> bytes:
-    """Raises UnicodeEncodeError for one that is not printable: that is no half character either,
-    and looked at as closely.
+    """Up to the content. Raises UnicodeEncodeError for one that is not printable: that is no half
+    character either, and looked at as closely.
     """
     if not name.isprintable():
         raise UnicodeEncodeError("utf-8", name, 0, 1, "not printable")
-    return _CONVERSATION + _ENCODE(name)
+    return _CONVERSATION + _ENCODE(name) + _CONTENT
 
 
 def _frame(key: _Key) -> Frame:

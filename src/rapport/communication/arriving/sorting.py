@@ -117,14 +117,21 @@ class Sorting:
         way; None for those that are to be proven and sorted one by one.
         """
         found = self._usual(messages, ARRIVING, "medium", adapter, now_ms)
-        is_packed = isinstance(found, PackedEvents)
-        let_in = [
-            (is_packed or event is not None) and self._is_let_in(message, adapter, trusted, now_ms)
-            for message, event in zip(messages, messages if is_packed else found, strict=True)
-        ]
-        if is_packed and all(let_in):
-            return found
-        return [event if may else None for event, may in zip(found, let_in, strict=True)]
+        is_free = self._takes_any and not self._settings.rate
+        if isinstance(found, PackedEvents):
+            let_in = [
+                message.sender.kind == "peer" and vouches(trusted, message) if is_free
+                else self._is_let_in(message, adapter, trusted, now_ms)
+                for message in messages
+            ]  # fmt: skip
+            if all(let_in):
+                return found
+            return [event if may else None for event, may in zip(found, let_in, strict=True)]
+        return [
+            event if event is not None and self._is_let_in(message, adapter, trusted, now_ms)
+            else None
+            for message, event in zip(messages, found, strict=True)
+        ]  # fmt: skip
 
     def _usual(
         self, messages: Sequence[Message], source: str, proof: str, adapter: str, now_ms: int

@@ -138,6 +138,7 @@ class PackedTaking:
         times = b',"queued":%d,"time":%d}' % (now_ms, said.time)
         caused = CAUSED + text_head(id_size)
         queued: dict[str, list[Delivery]] = {}
+        known: dict[tuple[str, str], tuple[_Sent, _Row, list[Delivery]]] = {}
         for message, id, name, text, subject in zip(
             said.messages, said.ids, said.names, said.said, said.subjects, strict=True
         ):
@@ -146,20 +147,21 @@ class PackedTaking:
                 return False
             if message.refers_to and message.sender.kind == "peer":
                 return False  # it may be an answer
-            sent = self._sent(receiver.name, message.delivery_policy, id_size, now_ms)
-            if sent is None:
-                return False
+            key = (receiver.name, message.delivery_policy)
+            found = known.get(key)
+            if found is None:
+                reached = self._sent(*key, id_size, now_ms)
+                if reached is None:
+                    return False
+                to = rows.setdefault(reached.channel, _Row())
+                found = known[key] = (reached, to, queued.setdefault(reached.channel, []))
+            sent, row, deliveries = found
             asked[id] = sent.peer
             size = len(text) + len(sent.logged)
             log.sizes.append(size)
             log.parts += (
                 start, name, subject, sent_at, octets_head(size), text, sent.logged, headers
             )  # fmt: skip
-            row, deliveries = rows.get(sent.channel), queued.get(sent.channel)
-            if row is None:
-                row = rows[sent.channel] = _Row()
-            if deliveries is None:
-                deliveries = queued[sent.channel] = []
             size = len(text) + len(sent.queued) + len(times)
             row.sizes.append(size)
             row.ids.append(id + sent.named)
