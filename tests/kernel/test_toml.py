@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,11 @@ key = "id"
     file = TomlFile.parse(text, name="site.toml")
     assert file.place_of(("tables", "rooms", "note")) == (6, 1)
     assert file.place_of(("tables", "rooms", "key")) == (12, 1)
+
+
+def test_long_rows_of_spaces_in_a_quoted_header_cost_no_more_than_their_length() -> None:
+    text = f'["a{" " * 200_000}b"]\nx = 1\n'
+    file = TomlFile.parse(text.encode(), name="site.toml")
+    began = time.process_time()
+    assert file.problem(("elsewhere",), "a.b", "no").line == 0
+    assert time.process_time() - began < 2.0

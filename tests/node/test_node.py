@@ -12,6 +12,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from structlog.testing import capture_logs
 
 from rapport.channel.backends.embedded import open_embedded
 from rapport.channel.logged.channels import LoggedChannels
@@ -145,6 +146,35 @@ def test_a_start_that_fails_half_way_leaves_nothing_running(
         assert asyncio.all_tasks() > before
         await node.stop()
         assert running_tasks(node) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_part_that_cannot_be_stopped_leaves_no_other_one_open(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        node = new_node(site)
+        before = asyncio.all_tasks()
+        await node.start()
+
+        def failing(part: str) -> Callable[[], Awaitable[None]]:
+            async def fail() -> None:
+                raise OSError(f"{part} does not end")
+
+            return fail
+
+        for part in ("bridges", "links"):
+            monkeypatch.setattr(getattr(node, part), "stop", failing(part))
+        monkeypatch.setattr(node.communication._assembly.inputs, "close", failing("inputs"))
+        with capture_logs() as logs, pytest.raises(OSError, match="bridges"):
+            await node.stop()
+        failed = [line["part"] for line in logs if line["log_level"] == "error"]
+        assert failed == ["bridges", "links", "inputs", "communication"]
+        assert running_tasks(node) == []
+        assert asyncio.all_tasks() == before
+        with pytest.raises(ChannelUnavailable, match="closed"):
+            await node.append("raw.readers", [badge("1", 0)])
 
     asyncio.run(scenario())
 

@@ -143,6 +143,25 @@ def test_rows_are_given_without_asking(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_rows_of_context_that_a_reload_keeps_are_as_old_as_they_are(tmp_path: Path) -> None:
+    tables = loaded(tmp_path)
+    tables.use_context(Broker({"r1": {"status": "open"}}))
+
+    async def scenario() -> None:
+        clock = ManualClock(1_000)
+        refreshing = Refreshing(tables, clock, Chance(1))
+        await refreshing.refresh("present")
+        await clock.advance(3_000)
+        anew = await asyncio.to_thread(loaded, tmp_path)
+        await asyncio.to_thread(anew.keep_context, tables)
+        tables.take_over(anew, clock.now_ms())
+        ages = {one.table: (one.age_ms, one.changes) for one in refreshing.status()}
+        assert ages["present"] == (3_000, 1)
+        assert ages["rooms"] == (0, 0)
+
+    asyncio.run(scenario())
+
+
 def test_looking_at_other_rows_changes_nothing(tmp_path: Path) -> None:
     tables = loaded(tmp_path)
     question = question_of(tables.declarations()["present"], ["r1"])

@@ -18,6 +18,7 @@ from rapport.kernel.own_thread import in_own_thread
 from rapport.tables.declaration import PairDeclaration, TableDeclaration
 from rapport.tables.freshness import TableStatus
 from rapport.tables.held import Changed
+from rapport.tables.kept_rows import KeptRows
 from rapport.tables.refreshing import Refreshing
 from rapport.tables.tables import Tables
 from rapport.testing.servers.rows import RowsServer
@@ -392,6 +393,82 @@ def test_what_was_read_for_a_table_that_changed_meanwhile_is_dropped(
         assert reloaded.lookup("people", "eve", "status") == "staff"  # both hold the same
 
     in_a_world(tmp_path, [people(rows_server)], scenario)
+
+
+def reloaded(site: Path, table: TableDeclaration) -> Tables:
+    return Tables.load(site, [table], CONCEPTS, kept=KeptRows(site / "kept"))
+
+
+def test_age_and_error_are_those_of_the_tables_in_force_after_a_reload_and_after_going_back(
+    tmp_path: Path, rows_server: RowsServer
+) -> None:
+    give(rows_server, ada="guest")
+    table = people(rows_server)
+
+    async def scenario(world: World) -> None:
+        rows_server.status = 503
+        await world.clock.advance(5_000)
+        with pytest.raises(SiteError):
+            await world.refreshing.refresh("people")
+        former = world.tables.same()
+        assert (world.status().age_ms, world.status().failures) == (5_000, 1)
+        rows_server.status = 200
+        give(rows_server, ada="staff")
+        anew = await asyncio.to_thread(reloaded, tmp_path, table)
+        world.tables.take_over(anew, world.clock.now_ms())
+        told = world.status()
+        assert (told.age_ms, told.failures, told.error, told.changes) == (0, 0, None, 1)
+        assert world.refreshing.unwell() == []
+        await world.clock.advance(1_000)
+        world.tables.take_over(former, world.clock.now_ms())
+        told = world.status()
+        assert (told.age_ms, told.failures, told.changes) == (6_000, 1, 0)
+        assert told.error is not None
+        assert world.refreshing.unwell() == ["people"]
+
+    in_a_world(tmp_path, [table], scenario)
+
+
+def test_a_reload_whose_source_does_not_answer_tells_the_age_of_the_rows_that_were_kept(
+    tmp_path: Path, rows_server: RowsServer
+) -> None:
+    give(rows_server, ada="guest")
+    table = people(rows_server)
+
+    async def scenario(world: World) -> None:
+        kept = KeptRows(tmp_path / "kept")
+        await asyncio.to_thread(kept.save, world.tables.loaded()["people"], 993_000)
+        rows_server.status = 503
+        anew = await asyncio.to_thread(reloaded, tmp_path, table)
+        world.tables.take_over(anew, world.clock.now_ms())
+        told = world.status()
+        assert (told.age_ms, told.failures, told.changes) == (7_000, 1, 0)
+        assert told.error is not None
+        assert told.error.code == "source.bad_status"
+
+    in_a_world(tmp_path, [table], scenario)
+
+
+def test_who_failed_for_rows_of_before_a_reload_says_nothing_of_those_in_force(
+    tmp_path: Path, rows_server: RowsServer
+) -> None:
+    give(rows_server, ada="guest")
+    table = people(rows_server)
+
+    async def scenario(world: World) -> None:
+        anew = await asyncio.to_thread(reloaded, tmp_path, table)
+        rows_server.pause_after = 3
+        asked = asyncio.create_task(world.refreshing.refresh("people"))
+        await world.until(lambda: len(rows_server.asked) == 3)
+        assert not asked.done()
+        world.tables.take_over(anew, world.clock.now_ms())
+        rows_server.body = rows_server.body[:-2]  # less than was announced
+        rows_server.go_on.set()
+        with pytest.raises(SiteError):
+            await asked
+        assert (world.status().failures, world.status().error) == (0, None)
+
+    in_a_world(tmp_path, [table], scenario)
 
 
 def test_versions_do_not_grow_without_end_and_times_rise(tmp_path: Path) -> None:

@@ -248,6 +248,20 @@ def test_a_fault_in_a_file_is_told_at_its_line(with_doors: Callable[..., Any]) -
     run(scenario)
 
 
+def test_a_header_of_very_many_parts_is_refused_at_once(with_doors: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with with_doors(site_text=SITE) as doors:
+            body = f"[interpretations.{'a.' * 100_000}a]\n".encode()
+            async with asyncio.timeout(10):
+                answer = await doors.ask("POST", "/interpretations/check", body, TOML)
+            (problem,) = answer.json()["problems"]
+            assert (answer.status, problem["code"]) == (422, "site.too_many_parts")
+            assert problem["hint"]
+            assert len(answer.body) < 2_000
+
+    run(scenario)
+
+
 TOKENS = {"reader": "Kq7xW2mZ9pLr4TnV8cYd1BfG", "chief": "bH3sJ6vQ1zXw5RtN9kMe7UaP"}
 
 

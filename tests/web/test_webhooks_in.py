@@ -137,6 +137,42 @@ publish = ["input.elsewhere"]
     asyncio.run(scenario())
 
 
+def test_messages_count_against_the_rate_of_who_posts_them(
+    with_doors: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("the-token-of-the-gateway-1234567890")
+    access = f"""
+[access.signature]
+token = "file:{tmp_path}/token"
+publish = ["input.gateway", "mine"]
+rate = 5
+"""
+
+    async def scenario() -> None:
+        async with with_doors(site_text=access) as doors:
+            await open_input(doors)
+            token = {"Authorization": "Bearer the-token-of-the-gateway-1234567890"}
+            batch = token | {"Content-Type": "application/cloudevents-batch+json"}
+            many = [
+                {"id": str(n), "source": "s", "type": "t", "data": SAID | {"content": str(n)}}
+                for n in range(50)
+            ]
+            body = json.dumps(many).encode()
+            taken = await doors.ask("POST", "/inputs/gateway", body, batch)
+            assert (taken.status, len(taken.json()["messages"])) == (202, 50)
+            one = {"id": "1", "source": "s", "type": "t", "data": {}}
+            for path, said in (("/inputs/gateway", SAID), ("/channels/mine/events", one)):
+                late = await doors.ask("POST", path, said, token)
+                assert (late.status, late.json()["title"]) == (429, "access.too_fast"), path
+                assert int(late.headers["retry-after"]) >= 1
+            assert len(await arrived(doors)) == 50
+            body = json.dumps(SAID).encode()  # a signature has a limit of its own, the input's
+            again = await doors.ask("POST", "/inputs/gateway", body, signed(doors, body))
+            assert again.status == 202
+
+    asyncio.run(scenario())
+
+
 def test_many_wrong_signatures_are_told_to_wait(with_doors: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with with_doors() as doors:

@@ -25,7 +25,11 @@ OF_THE_NODE = (
     "tables.rows",
 )
 """Their events are acted on, or mean something only where they arose."""
-_SHARED = ("context", "events", "interpretations", "knowledge")
+CHANGING = ("interpretations",)
+"""Those of the shared ones whose events change the node that takes them in: no pattern of a link
+means them, and who hands them over needs the right to change the node.
+"""
+_SHARED = ("context", "events", "knowledge", *CHANGING)
 """Appended to by the node alone as well, but neighbours may hand theirs over."""
 READER_PREFIX = "intercept."
 """Before the names of readers that are interceptors; no identity has such a name, as what they read

@@ -65,6 +65,7 @@ from rapport.core.event import Event
 from rapport.core.message import Identifier, Message
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
+from rapport.kernel.ending import end_each
 from rapport.kernel.plugins import Plugins
 from rapport.store.base import RecordStore
 
@@ -395,9 +396,10 @@ class Assembly:
         """Lets go of the adapters' connections and of the process that privacy functions run in;
         called after the tasks have ended.
         """
-        await self.inputs.close()
-        await self.outputs.close()
-        await run_aside(self.privacy.close)
+        privacy = partial(run_aside, self.privacy.close)
+        await end_each(
+            [("inputs", self.inputs.close), ("outputs", self.outputs.close), ("privacy", privacy)]
+        )
 
 
 async def _append(channels: Channels, name: str, events: Sequence[Event]) -> Appended:

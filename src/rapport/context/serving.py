@@ -40,6 +40,7 @@ from rapport.core.context_record import ContextRecord, EntityRef
 from rapport.core.errors import Conflict, InvalidInput, Unavailable
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
+from rapport.kernel.ending import end_each
 from rapport.kernel.telemetry import get_logger
 from rapport.transport.addresses import format_address, ip_of, resolve
 from rapport.transport.base import Address, Sender
@@ -266,8 +267,15 @@ class ContextBroker:
         if self._is_closed:
             return
         self._is_closed = True
-        await self.leave()
-        await self._shell.close()
+        await end_each(
+            [
+                ("context.leave", self.leave),
+                ("context.shell", self._shell.close),
+                ("context.promises", self._break_promises),
+            ]
+        )
+
+    def _break_promises(self) -> None:
         for waiting in list(self._promised):
             waiting.cancel()
 

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rapport.core.errors import Problem, SiteError, excerpt_with_caret
+from rapport.kernel.toml_keys import MOST_PARTS, long_key
 
-_HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
+# What it ends with is no space: otherwise each space of a long row is looked at for each before it.
+_HEADER = re.compile(r"\s*\[\[?\s*(\S(?:.*?\S)?)\s*\]\]?\s*(?:#.*)?$")
 _NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
@@ -73,6 +75,8 @@ class TomlFile:
                 hint="save it as UTF-8",
             )
             raise SiteError([problem]) from None
+        if (begins := long_key(text)) is not None:
+            raise SiteError([_long_key_problem(name, text, begins)])
         try:
             return TomlFile(name, text, tomllib.loads(text))
         except (ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits, too
@@ -192,6 +196,17 @@ def _left_open(line: str, quote: str, depth: int) -> tuple[str, int]:
         elif found in ("]", "}"):
             depth -= 1
     return quote, depth
+
+
+def _long_key_problem(name: str, text: str, begins: int) -> Problem:
+    return Problem(
+        file=name,
+        line=text.count("\n", 0, begins) + 1,
+        column=begins - text.rfind("\n", 0, begins),
+        code="site.too_many_parts",
+        message=f"this key has more than {MOST_PARTS} parts",
+        hint='a name that has dots in it is written in quotes: "a.b"',
+    )
 
 
 def _syntax_problem(name: str, text: str, message: str) -> Problem:

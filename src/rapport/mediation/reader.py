@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 
 from rapport.channel.channel import Channels
 from rapport.core.errors import InterpretationError, InvalidInput, nearest_names
 from rapport.kernel.clock import Clock
+from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.tasks import Tasks
 from rapport.mediation.binding import RAW_PREFIX, SourceBinding
 from rapport.mediation.conversions import WorkerConversions
@@ -98,12 +100,16 @@ class MediationReader:
 
     async def stop(self) -> None:
         """Stops where it is; what was not committed is done again after the next start."""
-        await self._tasks.stop()
-        await self.root_feed.save()
-        for conversions in self._conversions.values():
-            await asyncio.to_thread(conversions.close)  # waits for a process to end
-        for lane in self._lanes.values():
-            lane.close()
+        await end_each(self._endings())
+
+    def _endings(self) -> Iterator[Ending]:
+        yield "mediation.tasks", self._tasks.stop
+        yield "mediation.root_feed", self.root_feed.save
+        for source, conversions in list(self._conversions.items()):
+            # Waits for a process to end.
+            yield f"conversions.{source}", partial(asyncio.to_thread, conversions.close)
+        for source, lane in list(self._lanes.items()):
+            yield f"lane.{source}", lane.close
 
     def lane(self, source: str) -> Lane:
         """The lane of a source; `step` it by hand where nothing was started."""

@@ -15,6 +15,7 @@ from rapport.channel.subscriptions import CURSORS, cursor_key, reader_positions
 from rapport.core.errors import InvalidInput, UnknownName, Unsupported
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.ending import end_each
 from rapport.kernel.tasks import Tasks
 from rapport.mediation.lane import RejectsAll
 from rapport.mediation.reader import MediationReader
@@ -76,8 +77,8 @@ class ChannelCare:
 
     async def stop(self) -> None:
         """Ends; places of following interceptors are kept."""
-        await self._tasks.stop()
-        await self._channels.interceptors.stop()
+        interceptors = self._channels.interceptors
+        await end_each([("care.tasks", self._tasks.stop), ("interceptors", interceptors.stop)])
 
     def unwell(self) -> list[str]:
         """Tasks that keep failing."""

@@ -4,7 +4,7 @@ actions. [CX-3, CX-4, CX-8]
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
@@ -16,6 +16,7 @@ from rapport.core.errors import RapportError, Unavailable
 from rapport.core.event import Event
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock
+from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.telemetry import get_logger
 from rapport.node.context_answers import ContextAnswers
 from rapport.node.context_source import BrokerSource
@@ -103,14 +104,17 @@ class NodeContext:
 
     async def close(self) -> None:
         """Leaves the network and lets the address go."""
+        await end_each(self._endings())
+
+    def _endings(self) -> Iterator[Ending]:
         door, self._v0 = self._v0, None
         if door is not None:
-            await door.close()
+            yield "context.v0", door.close
         if self._broker is not None:
-            await self._summaries.finish()
+            yield "context.summaries", self._summaries.finish
         broker, self._broker = self._broker, None
         if broker is not None:
-            await broker.close()
+            yield "context.broker", broker.close
 
     def status(self) -> ContextStatus:
         """For people and metrics; raises Unavailable while the node does not run."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from rapport.ensemble.runtime.status import NodeStatus
 from rapport.ensemble.sharing import Shelf, Wishing, rooms_in
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import Clock, Now
+from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.telemetry import get_logger
 from rapport.mediation.declaring.files import fields_tables
 from rapport.node.context import NodeContext
@@ -154,12 +155,15 @@ class NodeEnsemble:
 
     async def close(self) -> None:
         """Says goodbye to the other nodes and lets the address go."""
+        await end_each(self._endings())
+
+    def _endings(self) -> Iterator[Ending]:
         if self._running is not None:
-            await self._summaries.finish()
+            yield "ensemble.summaries", self._summaries.finish
         running, self._running = self._running, None
         if running is not None:
-            await running.close()
-            await self._versions.finish()
+            yield "ensemble.node", running.close
+            yield "ensemble.versions", self._versions.finish
 
     def status(self) -> EnsembleStatus:
         """For people and metrics; raises Unavailable while the node does not run."""

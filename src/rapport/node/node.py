@@ -8,7 +8,7 @@ comes in, then readers finish.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from rapport.communication.history.ledger import Ledger
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
+from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
@@ -174,26 +175,32 @@ class Node:
         _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
 
     async def stop(self) -> None:
-        """Stops the readers, first stage first, and closes the channels."""
+        """Stops the readers, first stage first, and closes the channels: all of them, also when one
+        fails. Raises the first failure afterwards; each is in the log with its part.
+        """
+        await end_each(self._endings())
+        _log.info("node stopped", site=self.site.name)
+
+    def _endings(self) -> Iterator[Ending]:
+        """What is to be stopped, in order."""
         if self._started:
             self._started = False
-            await self.bridges.stop()
-            await self.links.stop()
-            await self.pushing.stop()
-            await self._parts.mediation.stop()
+            yield "bridges", self.bridges.stop
+            yield "links", self.links.stop
+            yield "pushing", self.pushing.stop
+            yield "mediation", self._parts.mediation.stop
         if self._begun:  # also when starting failed half-way
             self._begun = False
-            await self._tasks.stop()
-            await self.care.stop()
+            yield "tasks", self._tasks.stop
+            yield "care", self.care.stop
         if self.ensemble is not None:
-            await self.ensemble.close()
+            yield "ensemble", self.ensemble.close
         if self.context is not None:
-            await self.context.close()
-        await self._parts.communication.close()
-        self.ledger.close()
-        await self.outgoing.close()
-        await self.channels.close()
-        _log.info("node stopped", site=self.site.name)
+            yield "context", self.context.close
+        yield "communication", self._parts.communication.close
+        yield "ledger", self.ledger.close
+        yield "outgoing", self.outgoing.close
+        yield "channels", self.channels.close
 
     @property
     def site(self) -> Site:

@@ -8,7 +8,8 @@ from typing import Protocol
 import msgspec
 
 from rapport.core.errors import Problem, SiteError
-from rapport.tables.declaration import Concepts, PairDeclaration
+from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
+from rapport.tables.freshness import Freshness
 from rapport.tables.instances import Instances
 from rapport.tables.joined import join_fewest
 from rapport.tables.kept_rows import Stale
@@ -62,6 +63,8 @@ class Held:
         self.versions: dict[str, list[tuple[int, Instances]]] = {}
         self.stale: dict[str, Stale] = {}
         """Tables that began with rows that were kept, until their source answers."""
+        self.asked: dict[str, tuple[TableDeclaration, Freshness]] = {}
+        """What came of asking each source; who asks keeps it here, beside the rows it is about."""
         self.revision = 0
 
     def repeats(self, table: str) -> bool:

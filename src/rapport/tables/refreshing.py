@@ -34,7 +34,7 @@ class Refreshing:
     def __init__(self, tables: Tables, clock: Clock, chance: Chance) -> None:
         self._tables, self._clock, self._chance = tables, clock, chance
         self._turn = asyncio.Lock()
-        self._known: dict[str, tuple[TableDeclaration, Freshness]] = {}
+        self._known = tables.asked
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._follow()
         tables.changed.append(self._follow)
@@ -92,16 +92,17 @@ class Refreshing:
         """
         if name not in self._known:
             raise UnknownName("table", name, list(self._known))
-        asked = self._known[name][0]
+        known, asked = self._known, self._known[name][0]
         try:
             read = await in_own_thread(lambda: self._tables.read_again(name), name=f"tables-{name}")
             changed = read is not None and await self._take(read)
         except RapportError as error:
-            self._note_failure(asked, error)
+            if self._known is known:  # otherwise it is about rows that are not in force any more
+                self._note_failure(asked, error)
             raise
-        if self._is_declared_so(asked):
-            known = self._known[name][1].succeeded(self._now_ms(), changed=changed)
-            self._known[name] = asked, known
+        if (changed or self._known is known) and self._is_declared_so(asked):
+            noted = self._known[name][1].succeeded(self._now_ms(), changed=changed)
+            self._known[name] = asked, noted
         return changed
 
     def hasten(self, name: str) -> None:
@@ -166,12 +167,19 @@ class Refreshing:
         wait = min(dues, default=self._now_ms() + _LOOK_EVERY_MS) - self._now_ms()
         return min(max(wait, 1), _LOOK_EVERY_MS)
 
-    def _follow(self, _changed: Changed | None = None) -> None:
-        """Learns of tables that are new, gone or declared otherwise."""
+    def _follow(self, changed: Changed | None = None) -> None:
+        """Learns of tables that are new, gone, declared otherwise or read anew with the site; a
+        site that is gone back to has what was known of it.
+        """
         declarations, now = self._tables.declarations(), self._now_ms()
+        before, self._known = self._known, self._tables.asked
         for name, declared in declarations.items():
             if name not in self._known or self._known[name][0] != declared:
-                self._known[name] = declared, self._begun(declared, now)
+                begun = self._begun(declared, now)
+                if changed is not None and name in before and before[name][0] == declared:
+                    changes = before[name][1].changes + (name in changed.tables)
+                    begun = msgspec.structs.replace(begun, changes=changes)
+                self._known[name] = declared, begun
         for name in self._known.keys() - declarations.keys():
             del self._known[name]
 

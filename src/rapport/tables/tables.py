@@ -15,6 +15,7 @@ from rapport.core.ids import content_id
 from rapport.tables.asking import ask
 from rapport.tables.context import ContextSource, only_fitting
 from rapport.tables.declaration import Concepts, PairDeclaration, TableDeclaration
+from rapport.tables.freshness import Freshness
 from rapport.tables.held import (
     Changed,
     Deriving,
@@ -194,6 +195,13 @@ class Tables:
         return self._held.stale
 
     @property
+    def asked(self) -> dict[str, tuple[TableDeclaration, Freshness]]:
+        """How fresh the tables in force are, as who asks their sources notes it. Another object
+        when others were taken over: what is noted of those of before is about them alone.
+        """
+        return self._held.asked
+
+    @property
     def revision(self) -> int:
         """Rises with every switch: who keeps something of the tables sees that it is old."""
         return self._held.revision
@@ -292,14 +300,17 @@ class Tables:
         return other
 
     def keep_context(self, former: Tables) -> None:
-        """Takes the rows of context that `former` holds of tables declared alike: who reads a
-        site's files anew asks no broker, and what is known would be forgotten for a moment. Before
-        these tables are in use; raises as `given` and `prepared` do. In any thread.
+        """Takes the rows of context that `former` holds of tables declared alike, and how fresh
+        they are: who reads a site's files anew asks no broker, and what is known would be forgotten
+        for a moment. Before these tables are in use; raises as `given` and `prepared` do. In any
+        thread.
         """
         known, files = former._held.loaded, dict[str, RowFile]()
         for name, declared in self.declarations().items():
             if declared.context and name in known and known[name].declared == declared:
                 files[name] = known[name].file
+                if name in former.asked:
+                    self.asked[name] = former.asked[name]
         read = [one for name, file in files.items() if (one := self.given(name, file))]
         if read:
             self.switch(self.prepared(read), BEGINNING_OF_TIME)

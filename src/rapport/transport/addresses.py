@@ -8,12 +8,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rapport.core.errors import InvalidInput
 from rapport.transport.base import Address
+from rapport.transport.scopes import spelled, told_address
 
 _HIGHEST_PORT = 65_535
 
 
 def parse_address(text: str) -> Address:
-    """Host and port of `127.0.0.1:7411`, `[::1]:7411` or `name:7411`; raises InvalidInput.
+    """Host and port of `127.0.0.1:7411`, `[::1]:7411`, `[fe80::1%eth0]:7411` or `name:7411`; raises
+    InvalidInput.
 
     >>> parse_address("127.0.0.1:7411"), parse_address("[::1]:7411")
     (('127.0.0.1', 7411), ('::1', 7411))
@@ -64,7 +66,7 @@ async def resolve(address: Address) -> Address:
     """
     host, port = address
     if (known := ip_of(host)) is not None:
-        return known.compressed, port
+        return spelled(known), port
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -78,4 +80,4 @@ async def resolve(address: Address) -> Address:
             code="transport.unknown_host",
             hint="check the name, or write an IP address",
         )
-    return str(found[0][4][0]), port
+    return told_address(found[0][4])[0], port

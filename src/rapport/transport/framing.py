@@ -24,6 +24,7 @@ from rapport.core.errors import InvalidInput
 from rapport.transport.addresses import format_address, ip_of
 from rapport.transport.base import Address
 from rapport.transport.keys import DatagramKey, DatagramKeys
+from rapport.transport.scopes import without_scope
 
 MAGIC_AND_VERSION = b"RP\x01"
 BY_MEMBER, BY_CLIENT, TO_ALL = b"\x00", b"\x01", b"\x02"
@@ -122,9 +123,12 @@ class Seal:
 
 
 def receiver_name(address: Address) -> bytes:
-    """What a seal knows a receiver by, the same however its address is written."""
+    """What a seal knows a receiver by, the same however its address is written; without the scope,
+    as each end has its own name for the network between them.
+    """
     found = ip_of(address[0])
-    return format_address((found.compressed if found else address[0], address[1])).encode()
+    host = without_scope(found.compressed) if found else address[0]
+    return format_address((host, address[1])).encode()
 
 
 def cipher_of(key: DatagramKey, prefix: bytes) -> AESGCM:

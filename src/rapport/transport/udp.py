@@ -16,6 +16,7 @@ from rapport.core.errors import InvalidInput, Unavailable, Unsupported
 from rapport.transport.addresses import format_address, ip_of
 from rapport.transport.base import MAX_DATAGRAM, Address, Handler
 from rapport.transport.delivery import check_size, tell_failure
+from rapport.transport.scopes import SocketAddress, socket_address, told_address
 from rapport.transport.udp_broadcast import Group, own_host, prepare_sending, receiving_socket
 
 LARGEST_DATAGRAM = 65_507
@@ -47,13 +48,15 @@ class UdpEndpoint:
     def __init__(
         self, main: socket.socket, shared: socket.socket | None, group: Group | None, size: int
     ) -> None:
-        self.address: Address = main.getsockname()[:2]
+        self.address: Address = told_address(main.getsockname())
         self.max_datagram = size
         self.counters = UdpCounters()
         self._main, self._shared, self._group = main, shared, group
         self._own = (own_host(main, group), self.address[1]) if group else self.address
         self._is_ipv6 = main.family == socket.AF_INET6
-        self._places: set[Address] = set()
+        self._places: dict[Address, SocketAddress] = {}
+        self._names: dict[tuple[str, int], str] = {}
+        """Hosts of link-local senders as they are told, by host and number of the interface."""
         self._handler: Handler = _nobody
         self._loop = asyncio.get_running_loop()
 
@@ -80,7 +83,7 @@ class UdpEndpoint:
         main = socket.socket(family, socket.SOCK_DGRAM)
         try:
             _prepare(main, receive_bytes)
-            main.bind((host, port))
+            main.bind(socket_address((host, port)))
             if group is not None:
                 prepare_sending(main, group, host)
                 shared = receiving_socket(group, host)
@@ -100,11 +103,12 @@ class UdpEndpoint:
         """Towards one address; raises InvalidInput when larger than `max_datagram`."""
         if len(datagram) > self.max_datagram:
             check_size(datagram, self.max_datagram)
-        if to not in self._places and not self._is_place(to):
+        place = self._places.get(to) or self._place_of(to)
+        if place is None:
             self.counters.unsendable += 1
             return
         try:
-            self._main.sendto(datagram, to)
+            self._main.sendto(datagram, place)
             self.counters.sent += 1
         except BlockingIOError:
             self.counters.full += 1
@@ -149,7 +153,7 @@ class UdpEndpoint:
                     return
                 continue
             if is_ipv6:
-                sender = sender[:2]
+                sender = self._told(sender) if sender[3] else sender[:2]
             if sender == own:
                 continue  # our own broadcast came back
             counters.received += 1
@@ -159,19 +163,33 @@ class UdpEndpoint:
                 counters.failed += 1
                 tell_failure(error, sender)
 
-    def _is_place(self, to: Address) -> bool:
-        """Whether a datagram can go there; a name would make the kernel's library look it up and
-        everything else wait.
+    def _told(self, sender: tuple[str, int, int, int]) -> Address:
+        """A sender with a scope, so that an answer finds the way back; a name is asked for once."""
+        host, port, _, index = sender
+        named = self._names.get((host, index))
+        if named is None:
+            if len(self._names) >= _MOST_KNOWN:
+                self._names.clear()
+            named = self._names[host, index] = told_address(sender)[0]
+        return named, port
+
+    def _place_of(self, to: Address) -> SocketAddress | None:
+        """Where a datagram goes; none when it cannot. A name would make the kernel's library look
+        it up and everything else wait.
         """
         host, port = to
         found = ip_of(host) if isinstance(host, str) else None
         fits = found is not None and (found.version == 6) == self._is_ipv6
         if not fits or not isinstance(port, int) or not 0 < port <= 65_535:
-            return False
+            return None
+        try:
+            place = socket_address(to)
+        except OSError:
+            return None
         if len(self._places) >= _MOST_KNOWN:
             self._places.clear()
-        self._places.add(to)
-        return True
+        self._places[to] = place
+        return place
 
 
 def host_towards(other: Address) -> str:
@@ -181,13 +199,13 @@ def host_towards(other: Address) -> str:
     """
     with socket.socket(_family(*other, LARGEST_DATAGRAM), socket.SOCK_DGRAM) as opened:
         try:
-            opened.connect(other)
+            opened.connect(socket_address(other))
         except OSError as error:
             raise Unavailable(
                 f"there is no way to {format_address(other)}: {error.strerror}",
                 code="transport.cannot_open",
             ) from None
-        return str(opened.getsockname()[0])
+        return told_address(opened.getsockname())[0]
 
 
 def _nobody(datagram: bytes, sender: Address) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rapport.core.errors import InvalidInput
 from rapport.transport.addresses import ip_of
+from rapport.transport.scopes import told_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,13 @@ def receiving_socket(group: Group, host: str) -> socket.socket:
 
 def own_host(opened: socket.socket, group: Group) -> str:
     """The host that others see when this socket sends to the group; nothing is sent."""
-    bound = str(opened.getsockname()[0])
+    bound = told_address(opened.getsockname())[0]
     if not _is_wildcard(bound):
         return bound
     with socket.socket(opened.family, socket.SOCK_DGRAM) as asking:
         asking.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
         asking.connect(_socket_address(group))
-        return str(asking.getsockname()[0])
+        return told_address(asking.getsockname())[0]
 
 
 def _join(opened: socket.socket, group: Group, host: str) -> None:

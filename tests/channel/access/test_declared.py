@@ -98,6 +98,7 @@ def test_as_soon_as_there_is_an_identity_nobody_else_may_anything() -> None:
         ('[access.a]\ntoken = "env:A"\npublish = ["Raw/*"]', "access.bad_pattern"),
         ('[access.a]\ntoken = "env:A"\npublish = ["log"]', "access.useless_right"),
         ('[access.a]\ntoken = "env:A"\npublish = ["intercepted"]', "access.useless_right"),
+        ('[access.a]\ntoken = "env:A"\npublish = ["interpretations"]', "access.useless_right"),
         ('[access.a]\ntoken = "env:A"\nrate = 0', "site.out_of_range"),
         ('[access.a]\ntoken = "env:A"\nadmin = "yes"', "site.wrong_type"),
         ("[access]\nsgin = true", "site.unknown_key"),

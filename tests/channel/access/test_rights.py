@@ -6,6 +6,7 @@ from rapport.core.errors import NotAllowed
 RIGHTS = Rights(
     {
         "gateway": Grant(publish=("raw.*",), subscribe=("detections", "raw.gate?")),
+        "all": Grant(publish=("*", "interpretations"), subscribe=("*",)),
         "node": EVERYTHING,
     }
 )
@@ -26,6 +27,10 @@ RIGHTS = Rights(
         ("stranger", "subscribe", "detections", False),
         (NOBODY, "publish", "raw.doors", False),
         ("", "subscribe", "mine", False),
+        ("all", "publish", "events", True),
+        ("all", "publish", "interpretations", False),
+        ("all", "subscribe", "interpretations", True),
+        ("node", "publish", "interpretations", True),
     ],
 )
 def test_a_right_holds_for_the_named_channels_only(
@@ -37,7 +42,8 @@ def test_a_right_holds_for_the_named_channels_only(
         return
     with pytest.raises(NotAllowed) as caught:
         RIGHTS.check(identity, right, channel)  # type: ignore[arg-type]
-    assert caught.value.code == "access.no_right"
+    has_no_admin = (identity, channel) == ("all", "interpretations")
+    assert caught.value.code == ("access.not_admin" if has_no_admin else "access.no_right")
     assert caught.value.hint
 
 

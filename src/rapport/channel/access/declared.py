@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from rapport.channel.access.rights import EVERYTHING, LOCAL, NOBODY, NODE, Grant, Rights
-from rapport.channel.reserved import READER_PREFIX, is_of_the_node
+from rapport.channel.reserved import CHANGING, READER_PREFIX, is_of_the_node
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section, TomlFile
@@ -140,14 +140,20 @@ def _is_name(name: str, fields: Fields) -> bool:
 
 def _identity(name: str, table: Section, problems: list[Problem]) -> IdentityDeclared:
     fields = Fields(table, problems, known=_IDENTITY_KEYS, strict=True)
+    grant = Grant(
+        publish=_patterns(fields, "publish"),
+        subscribe=_patterns(fields, "subscribe"),
+        admin=fields.flag("admin"),
+    )
+    for channel in CHANGING if not grant.admin else ():
+        if channel in grant.publish:
+            message = f"who hands over {channel!r} changes the node: this right alone is of no use"
+            hint = "admin = true, if it may; or let a link receive the channel"
+            fields.fault("publish", "access.useless_right", message, hint=hint, severity="warning")
     return IdentityDeclared(
         name=name,
         tokens=_tokens(name, table, problems),
-        grant=Grant(
-            publish=_patterns(fields, "publish"),
-            subscribe=_patterns(fields, "subscribe"),
-            admin=fields.flag("admin"),
-        ),
+        grant=grant,
         rate=fields.number("rate", 0, low=1, high=_HIGHEST_RATE) if fields.has("rate") else 0,
     )
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from rapport.channel.reserved import CHANGING
 from rapport.core.errors import NotAllowed
 
 Right = Literal["publish", "subscribe"]
@@ -28,7 +29,9 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     admin: bool = False
-    """Whether it may change the node: interceptors, links, dead letters, forgetting."""
+    """Whether it may change the node: interpretations, policies, interceptors, links, dead letters,
+    forgetting.
+    """
 
 
 EVERYTHING = Grant(publish=("*",), subscribe=("*",), admin=True)
@@ -36,25 +39,34 @@ _NOTHING = Grant()
 
 
 class Rights:
-    """The grants in force; who is not named may nothing."""
+    """The grants in force; who is not named may nothing. To append to a channel whose events change
+    the node takes the right to change it, too, at whatever door.
+    """
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
         self._grants = dict(grants)
 
     def allows(self, identity: str, right: Right, channel: str) -> bool:
         """Whether the identity has the right on the channel."""
+        if right == "publish" and channel in CHANGING and not self.allows_admin(identity):
+            return False
+        return self._is_granted(identity, right, channel)
+
+    def _is_granted(self, identity: str, right: Right, channel: str) -> bool:
         patterns = getattr(self._grants.get(identity, _NOTHING), right)
         return any(fnmatchcase(channel, pattern) for pattern in patterns)
 
     def check(self, identity: str, right: Right, channel: str) -> None:
         """Raises NotAllowed unless the identity has the right on the channel."""
-        if not self.allows(identity, right, channel):
+        if not self._is_granted(identity, right, channel):
             verb = "append to" if right == "publish" else "read"
             raise NotAllowed(
                 f"{identity!r} may not {verb} channel {channel!r}",
                 code="access.no_right",
                 hint=f"the site's [access] gives rights: add {channel!r} to its {right} list",
             )
+        if right == "publish" and channel in CHANGING:
+            self.check_admin(identity)
 
     def allows_admin(self, identity: str) -> bool:
         """Whether the identity may change the node."""

@@ -22,7 +22,7 @@ import msgspec
 
 from rapport.channel.checking import check_channel_name
 from rapport.channel.query.kinds import make_query
-from rapport.channel.reserved import OF_THE_NODE, OUTPUT, REQUEST
+from rapport.channel.reserved import CHANGING, OF_THE_NODE, OUTPUT, REQUEST
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.web_addresses import address_parts
 from rapport.kernel.fields import Fields
@@ -34,9 +34,6 @@ NOT_SHARED = (*OF_THE_NODE, f"{OUTPUT}*", f"{REQUEST}*")
 """Channels whose events would be acted on twice, or mean something only where they arose: they are
 received under another name, or not at all.
 """
-
-SHARED_BY_NAME = ("interpretations",)
-"""Channels that no pattern means: who takes them in lets a neighbour change this node."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +127,8 @@ def _check(link: Link, fields: Fields) -> None:
 
 
 def _means(name: str, patterns: tuple[str, ...]) -> bool:
-    return name in patterns if name in SHARED_BY_NAME else _matches(name, patterns)
+    """No pattern means what lets a neighbour change this node: its name has to be said."""
+    return name in patterns if name in CHANGING else _matches(name, patterns)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

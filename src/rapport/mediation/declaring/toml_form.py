@@ -10,7 +10,8 @@ from rapport.core.errors import SiteError
 from rapport.kernel.toml import TomlFile
 from rapport.mediation.declaring.tree import Path, PlacedFile, Places, Read, refused
 
-_HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
+# What it ends with is no space: otherwise each space of a long row is looked at for each before it.
+_HEADER = re.compile(r"\s*(\[\[?)\s*(\S(?:.*?\S)?)\s*\]\]?\s*(?:#.*)?$")
 _NAME = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
 _KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 from rapport.channel.access.rights import Rights
 from rapport.channel.channel import Channels
@@ -19,6 +20,7 @@ from rapport.channel.query.own_terms import View
 from rapport.core.errors import InterpretationError, UnknownName, Unsupported
 from rapport.core.event import StoredEvent
 from rapport.kernel.clock import Clock, SystemClock
+from rapport.kernel.ending import Ending, end_each
 from rapport.mediation.binding import RAW_PREFIX
 from rapport.mediation.in_force import InForce
 from rapport.mediation.model.surroundings import SiteTables, Surroundings
@@ -159,12 +161,16 @@ class Outgoing:
 
     async def close(self) -> None:
         """Ends workers and threads; what functions of the site are asked meanwhile is rejected."""
+        await end_each(self._endings())
+
+    def _endings(self) -> Iterator[Ending]:
         opened = [*self._opened.values(), *self._over.values()]
         self._opened, self._over = {}, {}
         for functions in opened:
-            await asyncio.to_thread(functions.close)  # waits for a process to end
+            # Waits for a process to end.
+            yield "functions", partial(asyncio.to_thread, functions.close)
         if self._thread is not None:
-            self._thread.shutdown(wait=False)
+            yield "thread", partial(self._thread.shutdown, wait=False)
 
     # --- events of root ---------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import msgspec
 
 from rapport.channel.federation.declare import Link
 from rapport.core.web_addresses import without_password
+from rapport.kernel.ending import end_each
 from rapport.kernel.tasks import Tasks
 from rapport.node.links.link import LinkParts, RunningLink
 from rapport.node.links.status import ChannelStatus, LinkStatus
@@ -28,9 +29,8 @@ class Links:
 
     async def stop(self) -> None:
         """Ends; what is under way is asked for again at the next start."""
-        await self._tasks.stop()
-        for running in self._running:
-            await running.close()
+        links = [(f"links.{running.link.name}", running.close) for running in self._running]
+        await end_each([("links.tasks", self._tasks.stop), *links])
 
     def status(self) -> list[LinkStatus]:
         """One row per link, direction and channel; a link that was not reached yet has one."""

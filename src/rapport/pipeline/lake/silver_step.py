@@ -57,8 +57,8 @@ from rapport.pipeline.lake.silver_parts import (
     run_part,
     write_file,
     write_part,
-    write_parts_of,
 )
+from rapport.pipeline.lake.silver_portions import Portions
 from rapport.pipeline.lake.silver_rows import (
     CORRECTED,
     LATE,
@@ -158,37 +158,26 @@ class SilverStep:
         table: str,
         read: Callable[[pa.RecordBatch], Findings],
     ) -> list[Part]:
-        """What a channel of the node tells; there is little of it, so it is read here."""
-        tables: list[pa.Table] = []
+        """What a channel of the node tells; there is mostly little of it, so it is read here."""
+        portions = Portions(table, read, lambda: self._work.path("parts"))
         for lot in self._lots(stretch, channel):
-            for batch in self._batches(channel, lot):
-                newest = max(batch["received"].to_pylist(), default=-(2**63))
-                self._note(channel, batch.num_rows, newest)
-                findings = read(batch)
-                self._verdicts += findings.verdicts
-                tables.append(findings.table)
+            for path in lot.files:
+                try:
+                    told = portions.take(bronze_rows(path, lot.after, lot.upto))
+                except FileFault as fault:
+                    self._leave(channel, path, lot.after, lot.upto, fault)
+                    continue
+                self._note(channel, told.rows, told.received)
+                self._verdicts += told.verdicts
         if channel in stretch.ranges:
             self._manifest.taken(channel).position = stretch.ranges[channel][1]
-        rows = pa.concat_tables(tables) if tables else None
-        if rows is None or not rows.num_rows:
-            return []
-        return list(write_parts_of(table, rows, self._work.path("parts")))
+        return portions.finish()
 
     def _lots(self, stretch: Stretch, channel: str) -> list[Lot]:
         again = list(lots_again(self._lake, channel, stretch.again))
         if channel not in stretch.ranges:
             return again
         return [*again, *lots_of(self._lake, channel, *stretch.ranges[channel])]
-
-    def _batches(self, channel: str, lot: Lot) -> list[pa.RecordBatch]:
-        """Rows of the files that can be read."""
-        found: list[pa.RecordBatch] = []
-        for path in lot.files:
-            try:
-                found += list(bronze_rows(path, lot.after, lot.upto))
-            except FileFault as fault:
-                self._leave(channel, path, lot.after, lot.upto, fault)
-        return found
 
     def _note(self, channel: str, rows: int, received: int) -> None:
         taken = self._manifest.taken(channel)

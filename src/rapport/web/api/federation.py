@@ -38,7 +38,9 @@ async def hello(request: Request[Any, Any, Any], node: NodeDependency) -> Respon
 async def take_over(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
-    """Takes in another node's events, each once; answers when they are on disk."""
+    """Takes in another node's events, each once; answers when they are on disk. Those that change
+    this node (`interpretations`) only from who may change it.
+    """
     identity = allow(request, node, "publish", name)
     if not is_shared(name):
         raise NotAllowed(

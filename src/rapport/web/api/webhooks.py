@@ -41,15 +41,21 @@ async def take_messages(
     request: Request[Any, Any, Any], name: FromPath[str], node: NodeDependency
 ) -> Response[bytes]:
     """Takes messages of an input; answered when they are durable. Those that were refused have a
-    reason instead of an id.
+    reason instead of an id. They count against the rate of the identity that posts them.
     """
     door = _door(request, node, name)
     body = await request.body()
-    caller = _caller(request, node, name, door, body)
+    identity = None if _is_signed(request, node, door, body) else _identity(request, node, name)
     door.check_size(body)
     now_ms = node.clock.now_ms()
     events = read_cloudevents(request.headers, body, now_ms) if _has_events(request) else None
-    arrivals = await door.take(request.headers, body, events, caller=caller)
+
+    def admit(messages: int) -> None:
+        if identity is not None:
+            node.admission.rates.charge(identity, messages, now_ms)
+
+    caller = SIGNED if identity is None else identity
+    arrivals = await door.take(request.headers, body, events, caller=caller, admit=admit)
     check_taken(arrivals)
     told = [_told(one) for one in arrivals]
     return Response(
@@ -87,20 +93,21 @@ def _told(arrival: Arrival) -> dict[str, object]:
     return told | ({"fault": arrival.fault} if arrival.fault is not None else {})
 
 
-def _caller(
-    request: Request[Any, Any, Any], node: Node, name: str, door: WebhookInput, body: bytes
-) -> str:
-    """Who posts; raises NotAuthenticated for a wrong signature (TooFast for many), NotAllowed for
-    a caller without the right.
-    """
+def _is_signed(
+    request: Request[Any, Any, Any], node: Node, door: WebhookInput, body: bytes
+) -> bool:
+    """Raises NotAuthenticated for a wrong signature, TooFast for many of them."""
     failures: FailedAttempts = request.app.state.failed_signatures
     now_ms = node.clock.now_ms()
     try:
-        if door.is_signed(request.headers, body, now_ms):
-            return SIGNED
+        return door.is_signed(request.headers, body, now_ms)
     except NotAuthenticated:
         failures.note(request.client.host if request.client else "", now_ms)
         raise
+
+
+def _identity(request: Request[Any, Any, Any], node: Node, name: str) -> str:
+    """Who posts without a signature; raises NotAllowed for a caller without the right."""
     identity = identity_of(request)
     node.rights.check(identity, "publish", f"input.{name}")
     return identity

@@ -8,7 +8,7 @@ right to publish to `input.NAME`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rapport.channel.push.signing import FRESH_MS, SENT_AT, SIGNATURE, TIMED_SIGNATURE, is_signed
 from rapport.communication.adapters.incoming.input_base import Arrival, Intake
@@ -74,11 +74,15 @@ class WebhookInput:
         events: Sequence[Event] | None = None,
         *,
         caller: str = "",
+        admit: Callable[[int], None] = lambda _messages: None,
     ) -> Sequence[Arrival]:
         """Takes what was posted, or the CloudEvents in it; durable when it returns.
 
         Sent again under the same key or signature it is taken once. Raises InvalidInput for what
         is no message, Unavailable while the input is not running.
+
+        Args:
+            admit: told how many messages there are before any is taken; what it raises refuses all.
         """
         if self._intake is None:
             raise Unavailable("the input is not running", code="input.not_running")
@@ -89,6 +93,7 @@ class WebhookInput:
         else:
             media_type = headers.get("content-type", "")
             messages = messages_of_body(body, media_type, self.settings)
+        admit(len(messages))
         arrivals = await self._intake.publish(self._named(messages, headers, caller))
         self._seen.note(self._signature(headers), headers.get(SENT_AT.lower(), ""), arrivals)
         return arrivals

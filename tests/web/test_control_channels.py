@@ -1,0 +1,97 @@
+"""What changes the node takes the right to change it, at every door. [CH-15]"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+
+from rapport.channel.reserved import CHANGING, OF_THE_NODE
+from rapport.channel.xmessages.envelope import write_envelope
+from rapport.channel.xmessages.names import SOAP_12
+
+pytestmark = pytest.mark.slow
+
+TOKENS = {"anywhere": "Kq7xW2mZ9pLr4TnV8cYd1BfG", "chief": "bH3sJ6vQ1zXw5RtN9kMe7UaP"}
+ACCESS = """
+[access.anywhere]
+token = "env:ANYWHERE_TOKEN"
+publish = ["*", "interpretations"]
+subscribe = ["*"]
+[access.chief]
+token = "env:CHIEF_TOKEN"
+publish = ["*"]
+admin = true
+"""
+CONTROL = (*CHANGING, *OF_THE_NODE, "output.mail", "request.mail")
+EVENT = {"id": "1", "source": "stranger", "type": "t", "data": {"a": 1}}
+HANDED = {"node": "0123456789abcdef", "events": [EVENT]}
+SOAP = write_envelope(
+    SOAP_12,
+    "<x:handleMessages><x:batch><x:messages><x:XEvent><x:type>t</x:type>"
+    '<x:message contentType="application/json">{"n": 1}</x:message>'
+    "</x:XEvent></x:messages></x:batch></x:handleMessages>",
+)
+
+
+def shown(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {TOKENS[name]}"}
+
+
+@pytest.fixture
+def open_doors(with_doors: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name, token in TOKENS.items():
+        monkeypatch.setenv(f"{name.upper()}_TOKEN", token)
+    return lambda: with_doors(site_text=ACCESS)
+
+
+async def published_by_socket(doors: Any, channel: str) -> Any:
+    address = doors.url.replace("http", "ws") + f"/channels/{channel}/socket"
+    async with connect(address, additional_headers=shown("anywhere")) as socket:
+        await socket.send(json.dumps({"publish": [EVENT]}))
+        return json.loads(await asyncio.wait_for(socket.recv(), 10))
+
+
+async def strangers_events(doors: Any, channel: str) -> int:
+    kept = await doors.node.channels.channel(channel).read_after(0, limit=1_000)
+    return sum(one.event.source in ("stranger", "anywhere") for one in kept)
+
+
+def test_who_may_publish_anywhere_appends_to_no_channel_that_steers_the_node(
+    open_doors: Any,
+) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            for channel in CONTROL:
+                for path, body in (
+                    (f"/channels/{channel}/events", EVENT),
+                    (f"/federation/channels/{channel}/events", HANDED),
+                    (f"/pipeline/channels/{channel}/events", [EVENT]),
+                    (f"/soap/channels/{channel}", SOAP),
+                ):
+                    answer = await doors.ask("POST", path, body, shown("anywhere"))
+                    assert answer.status == 403, path
+                told = await published_by_socket(doors, channel)
+                assert "published" not in told, (channel, told)
+                assert await strangers_events(doors, channel) == 0, channel
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_interpretations_are_handed_over_by_who_may_change_the_node_alone(open_doors: Any) -> None:
+    async def scenario() -> None:
+        async with open_doors() as doors:
+            path = "/federation/channels/interpretations/events"
+            refused = await doors.ask("POST", path, HANDED, shown("anywhere"))
+            assert (refused.status, refused.json()["title"]) == (403, "access.not_admin")
+            assert "admin = true" in refused.json()["hint"]
+            taken = await doors.ask("POST", path, HANDED, shown("chief"))
+            assert (taken.status, taken.json()["stored"]) == (200, 1)
+            events = "/federation/channels/events/events"
+            assert (await doors.ask("POST", events, HANDED, shown("anywhere"))).status == 200
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
