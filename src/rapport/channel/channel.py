@@ -72,7 +72,6 @@ class PackedStretch(msgspec.Struct, frozen=True, gc=False):
         return self.last - self.first + 1
 
 
-@runtime_checkable
 class PackedReading(Protocol):
     """A channel that knows for a moment what the makers of packed events carry along."""
 

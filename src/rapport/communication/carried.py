@@ -6,7 +6,7 @@ Nothing here is needed: what is read from the disk says the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Self, cast
 
 import msgspec
 
@@ -117,8 +117,9 @@ def packed_after(channel: Channel, position: int, *, limit: int) -> list[PackedS
     there is to be read.
     """
     found: list[PackedStretch] = []
-    while isinstance(channel, PackedReading) and limit > 0:
-        stretch = channel.read_packed_after(position, limit=limit)
+    reading = _as_packed(channel)
+    while reading is not None and limit > 0:
+        stretch = reading.read_packed_after(position, limit=limit)
         if stretch is None:
             break
         found.append(stretch)
@@ -128,16 +129,22 @@ def packed_after(channel: Channel, position: int, *, limit: int) -> list[PackedS
 
 def let_go(channel: Channel, stretches: Sequence[PackedStretch]) -> None:
     """What is carried for these was read by the only one who reads it."""
-    if isinstance(channel, PackedReading):
+    reading = _as_packed(channel)
+    if reading is not None:
         for stretch in stretches:
-            channel.let_packed_go(stretch)
+            reading.let_packed_go(stretch)
 
 
 def unpacked_after(channel: Channel, position: int, *, limit: int) -> int:
     """How many events to read, up to where `packed_after` helps again."""
-    if isinstance(channel, PackedReading):
-        return channel.unpacked_after(position, limit=limit)
-    return limit
+    reading = _as_packed(channel)
+    return limit if reading is None else reading.unpacked_after(position, limit=limit)
+
+
+def _as_packed(channel: Channel) -> PackedReading | None:
+    # A look at one name: to ask whether all of a protocol is there takes ten microseconds.
+    has_it = hasattr(channel, "read_packed_after")
+    return cast(PackedReading, channel) if has_it else None
 
 
 def remember(stretch: PackedStretch) -> None:
