@@ -48,12 +48,13 @@ def identity_keys(events: Sequence[Event | SeenIdentity]) -> Keys:
     """A 64-bit key per event: of the hashes of its id and its source."""
     count = len(events)
     if isinstance(events, PackedEvents):
-        names: Sequence[str] = events.ids
-        sources = np.uint64(hash(events.source) & _WORD)
-    else:
-        names = [event.id for event in events]
-        sources = _hashes([event.source for event in events], count)
-    keys: Keys = _hashes(names, count) * _TIMES + sources
+        return _keys(_hashes(events.ids, count), np.uint64(hash(events.source) & _WORD))
+    sources = _hashes([event.source for event in events], count)
+    return _keys(_hashes([event.id for event in events], count), sources)
+
+
+def _keys(names: Keys, sources: Keys | np.uint64) -> Keys:
+    keys: Keys = names * _TIMES + sources
     return keys
 
 
