@@ -23,7 +23,7 @@ from rapport.communication.carried import (
 )
 from rapport.communication.delivering.declining import Declines
 from rapport.communication.delivering.handling import ANSWERING, FATE, Route, fate_end
-from rapport.communication.delivering.plain import PlainLane, PlainPeer
+from rapport.communication.delivering.plain import PlainLane, PlainPeer, plain_delivery
 from rapport.communication.delivering.receiving import answered_end
 from rapport.communication.delivering.telling import PROOF
 from rapport.communication.delivering.transaction import Transaction
@@ -169,7 +169,9 @@ class PackedTaking:
                 sent.head, name, sent.middle, name, when, octets_head(size),
                 text, sent.queued, times, caused, name,
             )  # fmt: skip
-            deliveries.append(_delivery(sent, message, id, said.time, now_ms))
+            deliveries.append(
+                plain_delivery(sent.peer, sent.address, message, id, now_ms, said.time)
+            )
         log.ids += said.ids
         log.carried.append(NothingTold(len(said)))
         for channel, deliveries in queued.items():
@@ -243,27 +245,4 @@ def _made(plain: PlainPeer, policy: str, id_size: int) -> _Sent:
         named + _DELIVERY + text_head(id_size),
         plain.said,
         plain.queued[policy],
-    )
-
-
-def _delivery(sent: _Sent, message: Message, id: str, sent_ms: int, now_ms: int) -> Delivery:
-    """The delivery that stands in `output.X`."""
-    sender = message.sender
-    return Delivery(
-        message=id,
-        peer=sent.peer,
-        address=sent.address,
-        attempt=1,
-        text=message.content,
-        time=sent_ms,
-        queued=now_ms,
-        urgent=message.urgent,
-        type=message.type,
-        subtype=message.subtype,
-        sender=f"{sender.kind}:{sender.name}",
-        conversation=message.conversation,
-        language=message.language,
-        refers_to=message.refers_to,
-        plain=True,
-        acknowledge=message.delivery_policy == "acknowledged",
     )

@@ -217,25 +217,33 @@ class PlainLane:
         """The delivery, which carries all that is known; `case` of an additional receiver."""
         if not case:
             self.recent.add(id, plain.peer.name)
-        return Delivery(
-            message=id,
-            peer=plain.peer.name,
-            address=plain.address,
-            attempt=1,
-            text=message.content,
-            time=sent_ms,
-            queued=now_ms,
-            urgent=message.urgent,
-            type=message.type,
-            subtype=message.subtype,
-            sender=str(message.sender),
-            conversation=message.conversation,
-            language=message.language,
-            refers_to=message.refers_to,
-            plain=True,
-            acknowledge=message.delivery_policy == "acknowledged" and not case,
-            case=case,
-        )
+        return plain_delivery(plain.peer.name, plain.address, message, id, now_ms, sent_ms, case)
+
+
+def plain_delivery(
+    peer: str, address: str, message: Message, id: str, now_ms: int, sent_ms: int, case: str = ""
+) -> Delivery:
+    """A delivery of which nothing else is kept; `case` of an additional receiver."""
+    sender = message.sender
+    return Delivery(
+        message=id,
+        peer=peer,
+        address=address,
+        attempt=1,
+        text=message.content,
+        time=sent_ms,
+        queued=now_ms,
+        urgent=message.urgent,
+        type=message.type,
+        subtype=message.subtype,
+        sender=f"{sender.kind}:{sender.name}",
+        conversation=message.conversation,
+        language=message.language,
+        refers_to=message.refers_to,
+        plain=True,
+        acknowledge=message.delivery_policy == "acknowledged" and not case,
+        case=case,
+    )
 
 
 def _name_end(peer: Peer, address: str) -> str:
