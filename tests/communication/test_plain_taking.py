@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rapport.communication.actions import nothing_said
 from rapport.communication.delivering.deciding import Decided
 from rapport.communication.delivering.declining import USUAL_DECLINES
-from rapport.communication.delivering.taking import Taking, TakingParts
+from rapport.communication.delivering.taking import Taking
+from rapport.communication.delivering.taking_parts import TakingParts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY
 from rapport.communication.delivering.wishes import Wishes, with_wishes
 from rapport.communication.peers import Collective, Peer, SiteDirectory

@@ -38,7 +38,8 @@ from rapport.communication.delivering.notifying import Callback, Notifications
 from rapport.communication.delivering.plain_lines import lines_of_plain
 from rapport.communication.delivering.put_off import LookupCounts
 from rapport.communication.delivering.returned import Returned
-from rapport.communication.delivering.taking import INPUTS, Taking, TakingParts
+from rapport.communication.delivering.taking import INPUTS, Taking
+from rapport.communication.delivering.taking_parts import TakingParts
 from rapport.communication.delivering.tracking import DEFAULT_RETRY, Retry
 from rapport.communication.delivering.transaction import Early, append_early, append_outgoing
 from rapport.communication.peers import PeerDirectory

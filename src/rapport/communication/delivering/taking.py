@@ -7,59 +7,44 @@ after each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
 
 from rapport.channel.channel import PackedStretch
 from rapport.channel.dead.letters import DEAD_LETTERS
 from rapport.channel.dead.replay import REPLAYS, STATES, Replay
-from rapport.communication.actions import Action, OwnAction, Phrases
 from rapport.communication.adapters.outgoing.outcomes import OUTCOME, OutcomeData
 from rapport.communication.arriving.answers import (
     ANSWER,
-    AnswerData,
     answer_secret,
-    is_answer_token,
 )
-from rapport.communication.contents.rules import ANY_CONTENT, Contents
 from rapport.communication.delivering.acting import Acting
 from rapport.communication.delivering.case_records import CaseRecords, split_key
 from rapport.communication.delivering.cases import Cases
 from rapport.communication.delivering.chores import Chore, Chores
-from rapport.communication.delivering.deciding import Decided
-from rapport.communication.delivering.declining import Declines
+from rapport.communication.delivering.coming_back import ComingBack
 from rapport.communication.delivering.due import Due
-from rapport.communication.delivering.handling import Route
 from rapport.communication.delivering.judging import Judging
 from rapport.communication.delivering.members import Members
 from rapport.communication.delivering.packed_taking import PackedTaking
 from rapport.communication.delivering.plain import PlainLane
-from rapport.communication.delivering.plain_lines import came_back_line
 from rapport.communication.delivering.plain_outcomes import PlainOutcomes
 from rapport.communication.delivering.plain_taking import PlainTaking
 from rapport.communication.delivering.put_off import (
-    LookupCounts,
     PutOff,
     PutOffEvent,
     TakenInPart,
     is_put_off,
 )
-from rapport.communication.delivering.receiving import Receiving, answered_line
+from rapport.communication.delivering.receiving import Receiving
 from rapport.communication.delivering.returned import told
 from rapport.communication.delivering.setting_aside import pass_on, set_aside, why
-from rapport.communication.delivering.steps import LATEST_ATTEMPT, Answer
-from rapport.communication.delivering.telling import PROOF, tell_sender
+from rapport.communication.delivering.taking_parts import TakingParts
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
-from rapport.communication.delivering.tracking import Retry
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
-from rapport.communication.ledger import held_event, refused_answer_event
-from rapport.communication.peers import PeerDirectory
-from rapport.communication.privacy.functions import PrivacyFunctions
-from rapport.communication.templates import Facts
+from rapport.communication.ledger import held_event
 from rapport.core.detection import DETECTED
-from rapport.core.errors import Corrupt, InvalidInput, SourceUnavailable, Unavailable
-from rapport.core.event import MAX_NAME, Event, StoredEvent
+from rapport.core.errors import Corrupt, SourceUnavailable, Unavailable
+from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
 from rapport.kernel.clock import Clock
 from rapport.kernel.telemetry import get_logger
@@ -70,25 +55,6 @@ _DUE_AT_ONCE = 1_000
 _LOOK_AGAIN_MS = 60_000
 
 _log = get_logger(__name__)
-
-
-class TakingParts(msgspec.Struct, kw_only=True):
-    """What the engine was given."""
-
-    directory: PeerDirectory
-    actions: Mapping[str, Action]
-    phrases: Phrases
-    adapters: Collection[str]
-    retry: Retry
-    facts: Facts
-    own_action: OwnAction
-    route: Route
-    functions: PrivacyFunctions
-    plain_lane: bool
-    decided: Decided
-    declines: Declines
-    lookups: LookupCounts = msgspec.field(default_factory=LookupCounts)
-    contents: Contents = ANY_CONTENT
 
 
 class Taking:
@@ -126,8 +92,14 @@ class Taking:
         )
         plain = (self.transaction, self._lane, parts.route, parts.declines)
         self._plain_taking, self._packed_taking = PlainTaking(*plain), PackedTaking(*plain)
-        self._declines = parts.declines
-        self._plain = PlainOutcomes(self.transaction, self._cases, self._lane, parts.retry)
+        self._coming_back = ComingBack(
+            self.transaction,
+            self._cases,
+            PlainOutcomes(self.transaction, self._cases, self._lane, parts.retry),
+            self.told_before,
+            parts.declines,
+            answer_secret(records),
+        )
         self._acting = Acting(
             self.transaction,
             self._cases,
@@ -139,7 +111,6 @@ class Taking:
             own_action=parts.own_action,
             contents=parts.contents,
         )
-        self._secret = answer_secret(records)
         self.positions = {name: _position(records, name) for name in INPUTS}
         self._due.look()
 
@@ -257,7 +228,7 @@ class Taking:
         for data in outcomes:
             mark = self._mark()
             try:
-                self._take_outcome(data, now_ms, data.id)
+                self._coming_back.take_outcome(data, now_ms, data.id)
             except Exception as error:
                 # A store that is not there is no fault of this one: then all are told again.
                 if isinstance(error, Unavailable) and not isinstance(error, SourceUnavailable):
@@ -282,35 +253,9 @@ class Taking:
             self._acting.take(event, now_ms, hops=hops.get(event.id, 0), since_ms=since_ms)
         elif channel == "control" and event.type == OUTCOME:
             data: OutcomeData = event.payload_as(OutcomeData)
-            self._take_outcome(data, now_ms, event.id)
+            self._coming_back.take_outcome(data, now_ms, event.id)
         elif channel == "control" and event.type == ANSWER:
-            self._take_answer(event, now_ms)
-
-    def _take_outcome(self, data: OutcomeData, now_ms: int, cause: str) -> None:
-        _check_name(data.message)
-        if data.delivery is not None and self._plain.take(data, data.delivery, now_ms):
-            return
-        known = self._cases.hear_outcome(data, now_ms=now_ms, cause=cause)
-        if not known and data.attempt == LATEST_ATTEMPT:
-            sender, reason = self.told_before.sender(data.message), data.reason
-            self.transaction.emit("log", came_back_line(data, cause, now_ms))
-            tell_sender(self.transaction, sender, data.message, "comerror", reason, now_ms=now_ms)
-
-    def _take_answer(self, event: Event, now_ms: int) -> None:
-        data: AnswerData = event.payload_as(AnswerData)
-        message, peer = data.message, data.peer
-        # The door checked the token and kept it out of the event; what has neither is forged.
-        is_proven = event.headers.get(PROOF) == "answer"
-        if not is_proven and not is_answer_token(self._secret, message, peer, data.token):
-            line = refused_answer_event(
-                message, peer, "the token is wrong", cause=event.id, now_ms=now_ms
-            )
-            self.transaction.emit("log", line)
-            return
-        answer = Answer(peer, data.text, data.declined or self._declines.says(data.text))
-        if not self._cases.hear_answer(message, answer, now_ms=now_ms, cause=event.id):
-            # The token proves that they were asked; nothing else is remembered of it.
-            self.transaction.emit("log", answered_line(message, answer, event.id, now_ms))
+            self._coming_back.take_answer(event, now_ms)
 
     def take_again(
         self, replay: Replay, stored: StoredEvent | None, hops: Mapping[str, int]
@@ -428,16 +373,6 @@ class Taking:
         for message in closing:
             self._decided.closed(message)
         return outgoing
-
-
-def _check_name(message: str) -> None:
-    """Raises InvalidInput for what cannot be the id of a message: no line could be about it."""
-    if len(message) > MAX_NAME or not message.isprintable():
-        raise InvalidInput(
-            f"{message[:40]!r} cannot be the id of a message",
-            code="event.bad_data",
-            hint=f"at most {MAX_NAME} characters that can be printed",
-        )
 
 
 def _position(records: RecordStore, name: str) -> int:
