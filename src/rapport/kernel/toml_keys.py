@@ -13,26 +13,27 @@ MOST_PARTS = 16
 """Of one key or header; people write six at most."""
 
 # A text that does not end is a fault at which readers stop: so does this one, and takes the rest.
-_PART = r"""(?>[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*+(?:"|[\s\S]*)|'[^'\n]*+(?:'|[\s\S]*))"""
-_DOT = r"[ \t]*+\.[ \t]*+"
-_SHORT = re.compile(
-    r"(?:"
-    r'"""(?:\\[\s\S]|[^\\"]|"(?!""))*+"{0,5}+'
-    r"|'''(?:[^']|'(?!''))*+'{0,5}+"
-    r"|#[^\n]*+"
-    rf"|{_PART}(?:{_DOT}{_PART}){{0,{MOST_PARTS - 1}}}+(?!{_DOT}{_PART})"
-    rf"|(?!{_PART})[\s\S]"
-    r")*+"
+# No possessive repetitions: Python 3.11.2 takes them further than they go.
+_PART = r"""(?:[A-Za-z0-9_-]+|"(?:\\.|[^"\\\n])*(?:"|[\s\S]*)|'[^'\n]*(?:'|[\s\S]*))"""
+_PARTS = re.compile(_PART)
+_PIECE = re.compile(
+    r'"""(?:\\[\s\S]|[^\\"]|"(?!""))*"{0,5}'
+    r"|'''(?:[^']|'(?!''))*'{0,5}"
+    r"|#[^\n]*"
+    rf"|(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*)"
+    r"|[^\"'#A-Za-z0-9_-]+"
 )
-"""All of a text up to a key that has too many parts. Dots in texts and comments are not counted, a
-number is taken for a key of two parts. Possessive throughout: no text makes it go back far.
+"""Texts, comments, keys and what is between them, one after the other: each begins in a way of its
+own, so that nothing is looked at twice. A number is taken for a key of two parts.
 """
 
 
 def long_key(text: str) -> int | None:
     """Where a key with more than MOST_PARTS parts begins; None when there is none. Looks at each
-    letter once: 4 MiB take about 0.2 s.
+    letter once, at those of a key twice: 4 MiB take less than a second.
     """
-    short = _SHORT.match(text)
-    assert short is not None, "it matches nothing, too"
-    return short.end() if short.end() < len(text) else None
+    for piece in _PIECE.finditer(text):
+        key = piece["key"]
+        if key and key.count(".") >= MOST_PARTS and len(_PARTS.findall(key)) > MOST_PARTS:
+            return piece.start()
+    return None
