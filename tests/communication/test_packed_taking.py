@@ -15,9 +15,12 @@ from rapport.communication.arriving.usual import usual_events
 from rapport.communication.carried import NothingTold, QueuedDeliveries, ToldMessages
 from rapport.communication.delivering.handling import FATE
 from rapport.communication.delivering.taking import Taking
+from rapport.communication.directory.cache import CachedDirectory
+from rapport.communication.peers import Peer
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Identifier, Message
 from rapport.core.packed_events import PackedEvents
+from rapport.kernel.clock import ManualClock
 
 from .test_plain_taking import APP, NOON, Directory, taking
 
@@ -189,3 +192,31 @@ def test_a_new_address_holds_from_the_next_stretch_on():
 
 def _to(receiver: Identifier, content: str) -> Message:
     return Message(type="TASK", subtype="REQUEST", sender=APP, receiver=receiver, content=content)
+
+
+def test_a_directory_that_has_not_changed_is_asked_again_after_a_second():
+    directory = Directory()
+    cached = CachedDirectory(directory, clock := ManualClock(NOON), lifetime_ms=0)
+    taken = taking(directory=cached)  # type: ignore[arg-type]
+    taken._clock = clock
+    asked: list[str] = []
+    look_up = taken._lane._look_up
+    taken._lane._look_up = lambda name, now_ms: asked.append(name) or look_up(name, now_ms)
+    dora = Identifier("peer", "dora")
+    for number in range(3):  # who is not known is looked for each time
+        assert taken.take_packed([stretch([_to(ANA, "a")], number)[1]]) == 1
+        assert taken.take_packed([stretch([_to(dora, "a")], number)[1]]) == 0
+    assert asked == ["ana", "dora", "dora", "dora"]
+    directory.people["dora"] = Peer(name="dora", addresses=("sms:9",))
+    assert taken.take_packed([stretch([_to(dora, "a")], 3)[1]]) == 1
+    directory.people["ana"] = Peer(name="ana", addresses=("sms:7",))
+    said_by(taken)
+    taken.take_packed([stretch([_to(ANA, "b")], 4)[1]])
+    assert "output.sms" not in said_by(taken)[0]  # nobody said that it changed
+    cached.forget("ana")
+    taken.take_packed([stretch([_to(ANA, "c")], 5)[1]])
+    assert b'"sms:7"' in said_by(taken)[0]["output.sms"][0].data
+    directory.people["ana"] = Peer(name="ana", addresses=("sms:8",))
+    clock.set_ms(NOON + 1_000)
+    taken.take_packed([stretch([_to(ANA, "d")], 6)[1]])
+    assert b'"sms:8"' in said_by(taken)[0]["output.sms"][0].data

@@ -83,7 +83,7 @@ def _cell_line(cell: Cell, which: str) -> str:
 
 
 def _grid_results(grid: Grid) -> list[Result]:
-    how = f"sends of up to {BATCH}, {IN_FLIGHT:,} messages on their way, on one processor"
+    how = f"sends of up to {BATCH}, {IN_FLIGHT:,} messages on their way, held on one processor"
     results = [
         rate(f"handled, {row} workers x {column} peers, {how}", value, "messages/s")
         for (row, column), value in grid.items()

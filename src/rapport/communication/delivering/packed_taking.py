@@ -65,7 +65,8 @@ class _Row(msgspec.Struct, gc=False):
 class _Sent(msgspec.Struct, frozen=True, gc=False):
     """What is the same for all messages to one peer, of one policy."""
 
-    plain: PlainPeer
+    revision: int
+    """Of the lane: while it is the same, so is this."""
     peer: str
     address: str
     channel: str
@@ -180,15 +181,17 @@ class PackedTaking:
 
     def _sent(self, name: str, policy: str, id_size: int, now_ms: int) -> _Sent | None:
         """How the peer is reached; None when it takes more to decide."""
+        sent = self._known.get((name, policy))
+        if sent is not None and sent.revision == self._lane.revision and sent.id_size == id_size:
+            return sent
         plain = self._lane.reach(name, now_ms)
         if plain is None or id_size > plain.longest:
             return None
-        sent = self._known.get((name, policy))
-        if sent is None or sent.plain is not plain or sent.id_size != id_size:
-            if len(self._known) >= _MOST_PEERS:
-                self._known.clear()
-            sent = self._known[name, policy] = _made(plain, policy, id_size)
-        return sent
+        if len(self._known) >= _MOST_PEERS:
+            self._known.clear()
+        made = _made(plain, policy, id_size, self._lane.revision)
+        self._known[name, policy] = made
+        return made
 
     # --- messages to applications ---
 
@@ -232,10 +235,10 @@ def _told_end(receiver: Identifier, declined: bool | None, now_ms: int) -> bytes
     return answered_end("notified", (receiver,), declined, now_ms)
 
 
-def _made(plain: PlainPeer, policy: str, id_size: int) -> _Sent:
+def _made(plain: PlainPeer, policy: str, id_size: int, revision: int) -> _Sent:
     named = plain.named.encode()
     return _Sent(
-        plain,
+        revision,
         plain.peer.name,
         plain.address,
         plain.channel,

@@ -23,6 +23,7 @@ from rapport.core.message import MESSAGE, RECENT, Identifier, Message
 
 _REMEMBERED = 100_000
 _MOST_PEERS = 20_000
+_ASKED_AGAIN_MS = 1_000
 
 
 class PlainPeer(msgspec.Struct, frozen=True):
@@ -89,7 +90,12 @@ class PlainLane:
     def __init__(self, members: Members, recent: Recent, *, enabled: bool = True) -> None:
         self._members, self._enabled = members, enabled
         self._peers: dict[str, PlainPeer | None] = {}
-        self._adapters: frozenset[str] = frozenset()
+        self._unreached: list[str] = []
+        self._state: tuple[object, frozenset[str]] = (None, frozenset())
+        """What the directory and the adapters were when peers were looked up."""
+        self._asked_ms = 0
+        self.revision = 0
+        """Rises when somebody may be reached in another way than before."""
         self._known: dict[str, PlainPeer] = {}
         """As they were when last looked up: what is made of a peer is made once."""
         self._now, self._time, self._times = 0, 0, b',"queued":0,"time":0}'
@@ -98,19 +104,30 @@ class PlainLane:
         """Messages that went this way, each with its peer: nothing else is remembered of them, so
         nothing is to be looked up."""
 
-    def begin_batch(self) -> None:
-        """Adapters and people may have changed since."""
-        self._peers.clear()
-        adapters = frozenset(self._members.adapters)
-        if adapters != self._adapters:
-            self._adapters = adapters
-            self._known.clear()
+    def begin_batch(self, now_ms: int) -> None:
+        """Adapters and people may have changed since. A directory that says that they have not (its
+        `revision`) is asked again after a second.
+        """
+        revision = getattr(self._members.directory, "revision", None)
+        state = (revision, frozenset(self._members.adapters))
+        is_young = 0 <= now_ms - self._asked_ms < _ASKED_AGAIN_MS
+        if revision is None or state != self._state or not is_young:
+            if state[1] != self._state[1]:
+                self._known.clear()
+            self._state, self._asked_ms = state, now_ms
+            self._peers.clear()
+            self.revision += 1
+        for name in self._unreached:
+            self._peers.pop(name, None)  # who was added just now is found
+        self._unreached.clear()
 
     def reach(self, name: str, now_ms: int) -> PlainPeer | None:
         """How one delivery reaches the peer; None when it takes more to decide."""
         found = self._peers.get(name)
         if found is None and name not in self._peers:
             found = self._peers[name] = self._look_up(name, now_ms)
+            if found is None:
+                self._unreached.append(name)
         return found
 
     def _look_up(self, name: str, now_ms: int) -> PlainPeer | None:

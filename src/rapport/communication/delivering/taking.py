@@ -124,7 +124,7 @@ class Taking:
         many as fit into one transaction.
         """
         now_ms, self.wanted = self._clock.now_ms(), []
-        self._lane.begin_batch()
+        self._lane.begin_batch(now_ms)
         number = self._plain_taking.take_row(batch, 0, now_ms) if channel == "input" else 0
         try:
             while number < len(batch) and not self.transaction.is_full:
@@ -141,9 +141,9 @@ class Taking:
 
     def take_packed(self, stretches: Sequence[PackedStretch]) -> int:
         """Takes stretches of `input`, see PackedTaking; returns how many."""
-        self.wanted = []
-        self._lane.begin_batch()
-        taken = self._packed_taking.take(stretches, self._clock.now_ms())
+        now_ms, self.wanted = self._clock.now_ms(), []
+        self._lane.begin_batch(now_ms)
+        taken = self._packed_taking.take(stretches, now_ms)
         if taken:
             self._take_place("input", stretches[taken - 1].last)
         return taken

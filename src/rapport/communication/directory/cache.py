@@ -103,6 +103,11 @@ class CachedDirectory:
         """See PeerDirectory; as it is now."""
         return self._directory.member_names(name, after=after, limit=limit)
 
+    @property
+    def revision(self) -> int:
+        """Rises when a peer was changed: until then an answer holds for its lifetime."""
+        return self._changes
+
     def forget(self, name: str) -> None:
         """The peer was changed: the next question asks again."""
         with self._guard:
