@@ -11,7 +11,7 @@ _IN_WORD = _WORD_BITS - 1
 _SHIFTS = (0, 6, 12, 18)
 """Where in a key the numbers of its bits stand; its word is by its beginning."""
 _FIRST_ROOM, _GROWTH = 4_096, 8
-_LITTLE_ROOM = 64
+_LITTLE_ROOM = 32
 """As many keys most channels never get: they have a picture of some hundred bytes."""
 _FEW = 8
 """Up to this many keys, going one by one is cheaper than with arrays."""
