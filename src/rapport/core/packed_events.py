@@ -8,6 +8,7 @@ when somebody looks at one, and then by the decoder that reads it back from the 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Protocol, Self, overload
 
@@ -42,9 +43,9 @@ class _FromBytes(Sequence[Event]):
     def __init__(self) -> None:
         self._events: list[Event] | None = None
 
+    @abstractmethod
     def block(self) -> bytes:
         """The bytes that the log keeps for them; the same as those of `encode_block`."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._made())
