@@ -15,6 +15,7 @@ from rapport.pipeline.live.decoding import Decoded
 from rapport.pipeline.live.parcel import Parcel, decode_parcel, encode_parcel
 from rapport.pipeline.live.saving import Held, Keeper, Mark, Row
 from rapport.pipeline.live.sharing import Shares, Sharing, plan_of_bucket, share_out
+from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.compiler.compile import compile_policy
 from rapport.policy.engine.events import TimeMoved
 from rapport.policy.ontology import Ontology
@@ -22,6 +23,8 @@ from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
 from rapport.policy.runners.local import LocalRunner
 from rapport.policy.runners.operators import check_supported
+from rapport.policy.runners.operators.predicate import looked_up
+from rapport.tables.instances import Instances
 from rapport.testing.judge.holding import Reading
 from rapport.testing.varied.policies import varied_policy
 from rapport.testing.varied.sites import varied_site
@@ -93,15 +96,35 @@ class Ways:
                 plans.append(plan)
         return plans
 
-    def alone(self, stream: Stream, plans: Sequence[Plan] | None = None) -> Outcome:
-        """One runner fed one by one."""
-        runner = LocalRunner(
+    def other_tables(self, chance: Chance, stream: Stream) -> PullData:
+        """The same identities, each with what another one had."""
+        concepts = {concept for plan in stream.plans for concept in plan.concepts()}
+        asked = tables_asked(stream.plans, stream.pull)
+        return WorkerTables(
+            {concept: _shifted(chance, asked.instances(concept)) for concept in concepts},
+            {name: dict(asked.pairs(name)) for plan in stream.plans for name in looked_up(plan)},
+        )
+
+    def runner(
+        self, stream: Stream, plans: Sequence[Plan] | None = None, pull: PullData | None = None
+    ) -> LocalRunner:
+        return LocalRunner(
             stream.plans if plans is None else plans,
-            stream.pull,
+            stream.pull if pull is None else pull,
             lateness_ms=stream.lateness_ms,
             sources=stream.ontology.sources,
             began=stream.began,
         )
+
+    def alone(
+        self,
+        stream: Stream,
+        plans: Sequence[Plan] | None = None,
+        *,
+        switch: tuple[int, PullData] | None = None,
+    ) -> Outcome:
+        """One runner fed one by one; goes over to other tables after a position, as a node does."""
+        runner = self.runner(stream, plans)
         found: list[Detection] = []
         undecided: list[Undecided] = []
         beats = list(stream.beats)
@@ -113,7 +136,17 @@ class Ways:
             while beats and beats[0].after == position:
                 found += runner.advance(beats.pop(0).time)
                 undecided += runner.take_undecided()
+            if switch is not None and position == switch[0]:
+                runner = self.gone_over(stream, runner, plans, switch[1])
         return in_form(found, undecided, runner.take_late())
+
+    def gone_over(
+        self, stream: Stream, runner: LocalRunner, plans: Sequence[Plan] | None, pull: PullData
+    ) -> LocalRunner:
+        """One that knows the same and looks things up elsewhere."""
+        after = self.runner(stream, plans, pull)
+        assert not after.restore_known(runner.snapshot())
+        return after
 
     def parcels(self, stream: Stream, sharing: Sharing, batch: Batch) -> list[list[Parcel]]:
         """By bucket the parcels of a batch, as they travel."""
@@ -172,7 +205,7 @@ class Ways:
             began=stream.began,
             after=0,
         )
-        return Keeper(plan, stream.pull)
+        return Keeper(plan, tables_asked(stream.plans, stream.pull))
 
     def batch(self, stretches: list[tuple[int, int]], beats: list[TimeMoved]) -> Batch:
         return Batch(stretches, beats)
@@ -204,6 +237,12 @@ class Batch(msgspec.Struct):
 def in_form(found: list[Detection], undecided: list[Undecided], late: list[Cause]) -> Outcome:
     """In one order; late ones that stand in several buckets once."""
     return sorted(found, key=detection_order), each_once(undecided), sorted(set(late))
+
+
+def _shifted(chance: Chance, instances: Instances) -> Instances:
+    by = chance.randint(1, max(1, len(instances) - 1))
+    columns = {name: np.roll(values, by, axis=0) for name, values in instances.columns.items()}
+    return Instances(instances.concept, list(instances.ids), columns)
 
 
 def _shaken(chance: Chance, readings: Sequence[Reading]) -> list[Reading]:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rapport.core.detection import detection_order
 from rapport.core.errors import Conflict, Corrupt
 from rapport.kernel.chance import Chance
 from rapport.pipeline.live import saving
@@ -79,6 +80,22 @@ def test_policies_that_stay_go_on_when_others_change(ways: Any, seed: int) -> No
     found += through(ways, stream, batches[middle:], shelf)
     expected = ways.alone(stream, [kept])[0]
     assert [one for one in found if one.policy == kept.policy] == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_decided_by_other_tables_stays_decided_by_them(ways: Any, seed: int) -> None:
+    chance = Chance(seed)
+    stream = ways.stream(chance)
+    batches = ways.cut(chance, stream)
+    middle = chance.randint(1, len(batches) - 1)
+    reached = max([last for one in batches[:middle] for _, last in one.stretches], default=0)
+    other = ways.other_tables(chance, stream)
+    expected = ways.alone(stream, switch=(reached, other))[0]
+    shelf = ways.shelf()
+    found = through(ways, stream, batches[:middle], shelf)
+    stream.pull = other
+    found += through(ways, stream, batches[middle:], shelf)
+    assert sorted(found, key=detection_order) == expected
 
 
 def test_what_was_taken_before_is_refused(ways: Any) -> None:

@@ -16,12 +16,11 @@ import pyarrow as pa
 from rapport.core.detection import Detection, Undecided
 from rapport.core.errors import Unsupported
 from rapport.pipeline.history.layout import BEGIN_OF_TIME
-from rapport.pipeline.history.worker_tables import WorkerTables
+from rapport.pipeline.worker_tables import WorkerTables, tables_asked
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan
 from rapport.policy.pull_by_time import PullByTime, Switch, always
 from rapport.policy.runners.base import PullData
-from rapport.policy.runners.operators.predicate import looked_up
 from rapport.policy.runners.operators.throttle import Counts
 from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.running import RunningPlans
@@ -54,7 +53,7 @@ def tables_for_workers(plans: Sequence[Plan], pull: Pull) -> Pull:
     by_time, sent = always(pull), dict[int, Instances]()
 
     def plain(tables: PullData) -> WorkerTables:
-        made = _plain(plans, tables)
+        made = tables_asked(plans, tables)
         sent.update((id(one), one) for one in made.held())
         count = sum(len(one) for one in sent.values())
         if count > MOST_ROWS_SENT and by_time.switches:
@@ -70,15 +69,6 @@ def tables_for_workers(plans: Sequence[Plan], pull: Pull) -> Pull:
         Switch(one.since, partial(_itself, plain(one.pull()))) for one in by_time.switches
     )
     return PullByTime(pull=first, switches=switches) if switches else first
-
-
-def _plain(plans: Sequence[Plan], pull: PullData) -> WorkerTables:
-    concepts = sorted({concept for plan in plans for concept in plan.concepts()})
-    functions = sorted({name for plan in plans for name in looked_up(plan)})
-    return WorkerTables(
-        {concept: pull.instances(concept) for concept in concepts},
-        {name: dict(pull.pairs(name)) for name in functions},
-    )
 
 
 def _itself(tables: PullData) -> PullData:

@@ -19,10 +19,11 @@ from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import Conflict, Corrupt, Problem
 from rapport.pipeline.history.keys import Key
 from rapport.pipeline.live.parcel import HIGH, POSITION, Parcel, Times, unpack_rows
+from rapport.pipeline.worker_tables import WorkerTables, decode_tables
 from rapport.policy.engine.events import TimeMoved
 from rapport.policy.ontology import PushSource
 from rapport.policy.plan import Plan, decode_plan, encode_plan
-from rapport.policy.runners.base import END_OF_TIME, PullData
+from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.local import LocalRunner
 
 FORM = 1
@@ -60,8 +61,8 @@ class Found(msgspec.Struct):
 
 
 class _Saved(msgspec.Struct):
-    """A bucket as it is kept; the plans too, since what was taken after it is taken again by
-    them.
+    """A bucket as it is kept; plans, tables and sources too, since what was taken after it is taken
+    again by them, and they may be others now.
     """
 
     form: int
@@ -76,6 +77,9 @@ class _Saved(msgspec.Struct):
     number: int
     buckets: int
     began: int | None = None
+    tables: bytes = b""
+    """Empty, and no sources: kept by a version that took again by those of now."""
+    sources: dict[str, PushSource] | None = None
 
 
 class Bucket:
@@ -85,9 +89,9 @@ class Bucket:
     beats whose place was not reached yet.
     """
 
-    def __init__(self, plan: BucketPlan, pull: PullData) -> None:
-        self.plan, self._pull = plan, pull
-        self._runner = _runner(plan, pull)
+    def __init__(self, plan: BucketPlan, tables: WorkerTables) -> None:
+        self.plan, self._tables = plan, tables
+        self._runner = _runner(plan, tables)
         self.reached, self.latest = plan.after, _BEGIN_OF_TIME
         self._beats: list[TimeMoved] = []
 
@@ -194,12 +198,18 @@ class Bucket:
                 plan.number,
                 plan.buckets,
                 plan.began,
+                self._tables.encoded,
+                dict(plan.sources),
             )
         )
 
     @staticmethod
-    def restored(snapshot: bytes, sources: Mapping[str, PushSource], pull: PullData) -> Bucket:
-        """The bucket as it was saved, with the plans of then; raises Corrupt."""
+    def restored(
+        snapshot: bytes, sources: Mapping[str, PushSource], tables: WorkerTables
+    ) -> Bucket:
+        """The bucket as it was saved, with the plans, tables and sources of then; those given are
+        for one that was saved without. Raises Corrupt.
+        """
         saved = _read(snapshot)
         plan = BucketPlan(
             number=saved.number,
@@ -207,21 +217,35 @@ class Bucket:
             plans=tuple(decode_plan(raw) for raw in saved.plans),
             keys=saved.keys,
             lateness_ms=saved.lateness_ms,
-            sources=sources,
+            sources=sources if saved.sources is None else saved.sources,
             began=saved.began,
         )
-        bucket = Bucket(plan, pull)
+        bucket = Bucket(plan, decode_tables(saved.tables) if saved.tables else tables)
         bucket.reached, bucket.latest, bucket._beats = saved.reached, saved.latest, saved.beats
         bucket._runner.restore_known(saved.runner)
         return bucket
 
-    def turned_to(self, plan: BucketPlan) -> tuple[Bucket, list[str]]:
-        """A bucket with other plans that goes on here: those that are the same, and parted by the
-        same, keep what they know; the names of the others, which begin here, are given too.
+    def is_of(self, plan: BucketPlan, tables: WorkerTables) -> bool:
+        """Whether what this one knows can go on by them without a second look."""
+        own = self.plan
+        if own is plan and self._tables is tables:
+            return True
+        return (
+            _versions(own) == _versions(plan)
+            and own.parts() == plan.parts()
+            and own.lateness_ms == plan.lateness_ms
+            and own.sources == plan.sources
+            and self._tables.encoded == tables.encoded
+        )
+
+    def turned_to(self, plan: BucketPlan, tables: WorkerTables) -> tuple[Bucket, list[str]]:
+        """A bucket with other plans or tables that goes on here: plans that are the same, and
+        parted by the same, keep what they know; the names of the others, which begin here, are
+        given too.
         """
         before, after = self.plan.parts(), plan.parts()
         parted = {name for name, part in after.items() if before.get(name, part) != part}
-        turned = Bucket(_without(plan, parted), self._pull)
+        turned = Bucket(_without(plan, parted), tables)
         anew = turned._runner.restore_known(self._runner.snapshot())
         turned.plan = plan
         for one in plan.plans:
@@ -246,10 +270,14 @@ def _latest(beats: Iterable[TimeMoved]) -> list[TimeMoved]:
     return [TimeMoved(times[after], after) for after in sorted(times)]
 
 
-def _runner(plan: BucketPlan, pull: PullData) -> LocalRunner:
+def _versions(plan: BucketPlan) -> dict[str, str]:
+    return {one.policy: one.version() for one in plan.plans}
+
+
+def _runner(plan: BucketPlan, tables: WorkerTables) -> LocalRunner:
     return LocalRunner(
         plan.plans,
-        pull,
+        tables,
         lateness_ms=plan.lateness_ms,
         sources=plan.sources,
         began=plan.began,

@@ -18,7 +18,7 @@ import msgspec
 from rapport.core.errors import Corrupt
 from rapport.pipeline.live.bucket import Bucket, BucketPlan, Found
 from rapport.pipeline.live.parcel import Parcel, decode_parcel, encode_parcel
-from rapport.policy.runners.base import PullData
+from rapport.pipeline.worker_tables import WorkerTables
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """No single value is larger."""
@@ -80,10 +80,14 @@ class Keeper:
     """Takes a bucket from its shelf, lets it take a batch, and puts it back."""
 
     def __init__(
-        self, plan: BucketPlan, pull: PullData, *, told: Callable[[list[str]], None] | None = None
+        self,
+        plan: BucketPlan,
+        tables: WorkerTables,
+        *,
+        told: Callable[[list[str]], None] | None = None,
     ) -> None:
         """`told`: is given the names of policies that begin anew because they changed."""
-        self._plan, self._pull = plan, pull
+        self._plan, self._tables = plan, tables
         self._told = told or (lambda _: None)
 
     def step(
@@ -94,9 +98,9 @@ class Keeper:
         """
         mark = shelf.mark()
         now = self._taken(shelf, mark, held)
-        is_other = not _is_same(now.bucket.plan, self._plan)
+        is_other = not now.bucket.is_of(self._plan, self._tables)
         if is_other:
-            now.bucket, anew = now.bucket.turned_to(self._plan)
+            now.bucket, anew = now.bucket.turned_to(self._plan, self._tables)
             self._told(anew)
         raw = _pack(parcels)
         found = now.bucket.take(parcels)
@@ -112,16 +116,16 @@ class Keeper:
     def _taken(self, shelf: Shelf, mark: Mark | None, held: Held | None) -> Held:
         """The bucket as the shelf has it."""
         if mark is None:
-            return Held(b"", Bucket(self._plan, self._pull))
+            return Held(b"", Bucket(self._plan, self._tables))
         if held is not None and held.digest == mark.digest:
             return held
         snapshot, *given = _entries(shelf.rows())
-        begin = Held(snapshot.digest, Bucket(self._plan, self._pull))
         places = [entry.digest for entry in (snapshot, *given)]
         if held is not None and held.digest in places:
             begin, given = held, given[places.index(held.digest) :]
         else:
-            begin.bucket = Bucket.restored(snapshot.piece, self._plan.sources, self._pull)
+            bucket = Bucket.restored(snapshot.piece, self._plan.sources, self._tables)
+            begin = Held(snapshot.digest, bucket)
         for entry in given:
             begin.bucket.take(_unpack(entry.piece))
             begin.digest = entry.digest
@@ -130,19 +134,6 @@ class Keeper:
                 "what is kept of a bucket does not lead to where it stands", code="live.bad_state"
             )
         return begin
-
-
-def _is_same(one: BucketPlan, other: BucketPlan) -> bool:
-    """Whether what one knows can go on as the other without a second look."""
-
-    def versions(plan: BucketPlan) -> dict[str, str]:
-        return {one.policy: one.version() for one in plan.plans}
-
-    return one is other or (
-        versions(one) == versions(other)
-        and one.parts() == other.parts()
-        and one.lateness_ms == other.lateness_ms
-    )
 
 
 def _added(mark: Mark | None, digest: bytes, size: int) -> Mark | None:

@@ -1,0 +1,118 @@
+"""Tables as plain data: they travel to workers with a job, and are kept with what was decided by
+them. [PI-5, PI-10]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from rapport.core.errors import Corrupt, UnknownName
+from rapport.policy.plan import Plan
+from rapport.policy.runners.base import PullData
+from rapport.policy.runners.operators.predicate import looked_up
+from rapport.tables.instances import Instances
+
+Pairs = Mapping[str, Mapping[tuple[str, ...], float]]
+
+
+class WorkerTables:
+    """In the form operators ask for; a `PullData` that never changes."""
+
+    def __init__(self, instances: Mapping[str, Instances], pairs: Pairs) -> None:
+        self._instances, self._pairs = instances, pairs
+
+    def instances(self, concept: str) -> Instances:
+        """The instances of a concept, empty when no table gives any."""
+        known = self._instances.get(concept)
+        return Instances(concept, [], {}) if known is None else known
+
+    def pairs(self, function: str) -> Mapping[tuple[str, ...], float]:
+        """What a looked-up function gives; raises UnknownName."""
+        if function not in self._pairs:
+            raise UnknownName("looked-up function", function, list(self._pairs))
+        return self._pairs[function]
+
+    def held(self) -> Iterable[Instances]:
+        """Everything that travels."""
+        return self._instances.values()
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """The same as bytes, made once: equal ones say the same. `decode_tables` reads them."""
+        instances = [
+            _Table(concept, one.ids, {name: _column(values) for name, values in _sorted(one)})
+            for concept, one in sorted(self._instances.items())
+        ]
+        pairs = {name: sorted(found.items()) for name, found in sorted(self._pairs.items())}
+        return msgspec.msgpack.encode(_Tables(instances, pairs))
+
+
+def tables_asked(plans: Sequence[Plan], pull: PullData) -> WorkerTables:
+    """What the plans look at, as a copy."""
+    concepts = sorted({concept for plan in plans for concept in plan.concepts()})
+    functions = sorted({name for plan in plans for name in looked_up(plan)})
+    return WorkerTables(
+        {concept: pull.instances(concept) for concept in concepts},
+        {name: dict(pull.pairs(name)) for name in functions},
+    )
+
+
+def decode_tables(raw: bytes) -> WorkerTables:
+    """The tables as they were; raises Corrupt."""
+    try:
+        tables = msgspec.msgpack.decode(raw, type=_Tables)
+        instances = {one.concept: _instances(one) for one in tables.instances}
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise Corrupt(f"kept tables cannot be read: {error}", code="tables.bad_copy") from None
+    return WorkerTables(instances, {name: dict(pairs) for name, pairs in tables.pairs.items()})
+
+
+class _Column(msgspec.Struct, array_like=True):
+    """Texts and booleans as they are, numbers as 64-bit floats: `width` in a row, 0 for one."""
+
+    values: list[str | bool | None]
+    numbers: bytes = b""
+    width: int | None = None
+
+
+class _Table(msgspec.Struct, array_like=True):
+    concept: str
+    ids: list[str]
+    columns: dict[str, _Column]
+
+
+class _Tables(msgspec.Struct, array_like=True):
+    instances: list[_Table]
+    pairs: dict[str, list[tuple[tuple[str, ...], float]]]
+
+
+def _sorted(instances: Instances) -> list[tuple[str, npt.NDArray[Any]]]:
+    return sorted(instances.columns.items())
+
+
+def _column(values: npt.NDArray[Any]) -> _Column:
+    if values.dtype == object:
+        return _Column(values.tolist())
+    numbers = np.ascontiguousarray(values, "<f8")
+    return _Column([], numbers.tobytes(), numbers.shape[1] if numbers.ndim > 1 else 0)
+
+
+def _instances(table: _Table) -> Instances:
+    columns = {name: _values(column, len(table.ids)) for name, column in table.columns.items()}
+    return Instances(table.concept, table.ids, columns)
+
+
+def _values(column: _Column, rows: int) -> npt.NDArray[Any]:
+    """Raises ValueError for another number of rows."""
+    if column.width is None:
+        found = np.empty(rows, object)
+        found[:] = column.values
+        return found
+    numbers = np.frombuffer(column.numbers, "<f8")
+    return numbers.reshape((rows, column.width) if column.width else rows)
