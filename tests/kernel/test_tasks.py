@@ -109,6 +109,35 @@ def test_all_tasks_are_ended_also_by_one_that_is_being_cancelled() -> None:
     assert asyncio.run(scenario()) == ["two", "one", "owner"]
 
 
+def test_a_stop_that_is_cancelled_leaves_no_task_running() -> None:
+    async def scenario() -> list[str]:
+        tasks, ended = Tasks(ManualClock()), []
+        goes_on = asyncio.Event()
+
+        async def waits(name: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                if name == "slow":
+                    await goes_on.wait()
+                ended.append(name)
+
+        for name in ("first", "slow"):
+            tasks.start(name, lambda name=name: waits(name))
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(tasks.stop())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        goes_on.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return sorted(ended)
+
+    assert asyncio.run(scenario()) == ["first"]
+
+
 def test_a_task_whose_cleaning_up_fails_is_stopped_all_the_same() -> None:
     """What fails while it is being cancelled is not started again: who stops it would wait for
     ever.

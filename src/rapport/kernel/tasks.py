@@ -5,7 +5,7 @@ order. [UX-5]
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from rapport.kernel.clock import Clock
@@ -50,13 +50,14 @@ class Tasks:
 
     async def stop(self, *names: str) -> None:
         """Cancels the named tasks, newest first (all when none is named), and waits until they have
-        ended; also in a task that is itself being cancelled.
+        ended; also in a task that is itself being cancelled. Cancelled while it waits, it still
+        cancels all of them, and waits for none.
         """
         current = asyncio.current_task()
         cancelled = current.cancelling() if current is not None else 0
-        chosen = names or tuple(reversed(self._running))
-        for name in chosen:
-            task = self._running.pop(name, None)
+        chosen = list(names) or list(reversed(self._running))
+        while chosen:
+            task = self._running.pop(chosen.pop(0), None)
             if task is None:
                 continue
             task.cancel()
@@ -64,7 +65,15 @@ class Tasks:
                 await task
             except asyncio.CancelledError:
                 if current is not None and current.cancelling() > cancelled:
+                    self._cancel(chosen)
                     raise
+
+    def _cancel(self, names: Iterable[str]) -> None:
+        """Without waiting: who was to wait has no time left."""
+        for name in names:
+            task = self._running.pop(name, None)
+            if task is not None:
+                task.cancel()
 
     async def _care_for(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         pause_ms = _FIRST_PAUSE_MS
