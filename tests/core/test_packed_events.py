@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +9,6 @@ from hypothesis import strategies as st
 from rapport.core.codec import decode_block, encode_block
 from rapport.core.event import Event
 from rapport.core.packed_events import (
-    EVENT_HEAD,
     HeldEvents,
     PackedEvents,
     carried_part,
@@ -21,19 +17,7 @@ from rapport.core.packed_events import (
     packed,
     text_head,
 )
-
-
-class Numbers(msgspec.Struct, frozen=True):
-    """A number for each event."""
-
-    values: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def part(self, first: int, end: int) -> Numbers:
-        return Numbers(self.values[first:end])
-
+from rapport.testing.packed import Numbers, pack
 
 names = st.text(min_size=1, max_size=40)
 events = st.builds(
@@ -46,30 +30,6 @@ events = st.builds(
     st.binary(max_size=300),
     st.dictionaries(names, names, max_size=20),
 )
-
-
-def pack(made: Sequence[Event], *carried: Numbers) -> PackedEvents:
-    """The events in parts, as their makers write them."""
-    parts: list[bytes] = []
-    for event in made:
-        name = event.id.encode()
-        parts += (
-            EVENT_HEAD + packed(event.source) + text_head(len(name)),
-            name,
-            packed(event.type) + packed(event.subject) + packed(event.time),
-            octets_head(len(event.data)),
-            event.data,
-            packed(event.headers),
-        )
-    sizes = [len(event.data) for event in made]
-    return PackedEvents(
-        "source",
-        [event.id for event in made],
-        parts,
-        data_bytes=sum(sizes),
-        largest=max(sizes, default=0),
-        carried=carried,
-    )
 
 
 @given(st.lists(events, max_size=20))

@@ -387,10 +387,10 @@ class SmallDisk(DiskFiles):
         disk = self
 
         class File(DiskFile):
-            def write_at(self, offset: int, data: bytes) -> None:
+            def write_at(self, offset: int, *pieces: bytes) -> None:
                 if disk.full:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                super().write_at(offset, data)
+                super().write_at(offset, *pieces)
 
         return File(path, os.O_RDWR | os.O_CREAT)
 

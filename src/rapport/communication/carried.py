@@ -28,6 +28,25 @@ def are_plain(ids: Sequence[str]) -> bool:
     return is_plain and alike and not any(odd in together for odd in '"\\% ')
 
 
+class Frame(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """What messages of one kind between the same two have in common: the pieces of their JSON, and
+    of their events type and subject as a block has them. Each is itself only, so that what is made
+    for it is found at once.
+    """
+
+    before: bytes
+    """Between its id and its conversation."""
+    after: bytes
+    """Between its content and what it refers to."""
+    end: bytes
+    """Behind that, without the closing brace."""
+    room: int
+    """How many characters its conversation and what it refers to may have together; -1: such
+    messages are not usual.
+    """
+    subject: bytes
+
+
 class SaidMessages(msgspec.Struct, frozen=True, gc=False):
     """Messages in `input`, all of one way and one time. `messages` are as they were given, without
     their ids.
@@ -40,8 +59,7 @@ class SaidMessages(msgspec.Struct, frozen=True, gc=False):
     """The same as bytes."""
     said: Sequence[bytes]
     """The data of each event but for the closing brace."""
-    subjects: Sequence[bytes]
-    """Type and subject of each event, packed."""
+    frames: Sequence[Frame]
     headers: dict[str, str]
     time: int
 
@@ -56,7 +74,7 @@ class SaidMessages(msgspec.Struct, frozen=True, gc=False):
             ids=self.ids[first:end],
             names=self.names[first:end],
             said=self.said[first:end],
-            subjects=self.subjects[first:end],
+            frames=self.frames[first:end],
         )
 
     def named(self) -> list[Message]:

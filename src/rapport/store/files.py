@@ -21,11 +21,15 @@ _CANNOT_ALLOCATE = frozenset(
 )
 
 
+_MOST_PIECES = 1_024 if hasattr(os, "pwritev") else 0
+"""That the system takes in one call."""
+
+
 class OpenFile(Protocol):
     """A file open for reading and writing at offsets. Raises OSError as the disk does."""
 
-    def write_at(self, offset: int, data: bytes) -> None:
-        """Writes all bytes or raises; not durable before `sync`."""
+    def write_at(self, offset: int, *pieces: bytes) -> None:
+        """Writes all bytes, one piece behind the other, or raises; not durable before `sync`."""
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes; fewer only at the end of the file."""
@@ -93,11 +97,15 @@ class DiskFile:
     def __init__(self, path: Path, flags: int) -> None:
         self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o640)
 
-    def write_at(self, offset: int, data: bytes) -> None:
-        written = os.pwrite(self._descriptor, data, offset)
+    def write_at(self, offset: int, *pieces: bytes) -> None:
+        written = 0
+        if 1 < len(pieces) <= _MOST_PIECES:  # as they are: joining them would copy every byte
+            written = os.pwritev(self._descriptor, pieces, offset)
+            if written == sum(map(len, pieces)):
+                return
+        data = memoryview(b"".join(pieces))
         while written < len(data):
-            rest = memoryview(data)[written:]
-            written += os.pwrite(self._descriptor, rest, offset + written)
+            written += os.pwrite(self._descriptor, data[written:], offset + written)
 
     def read_at(self, offset: int, length: int) -> bytes:
         return os.pread(self._descriptor, length, offset)

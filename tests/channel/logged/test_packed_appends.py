@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,26 +20,12 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.channel.logged.grouping import BLOCK_EVENTS
 from rapport.core.errors import TooLarge
 from rapport.core.event import Event
-from rapport.core.packed_events import (
-    EVENT_HEAD,
-    PackedEvents,
-    octets_head,
-    packed,
-    text_head,
-)
+from rapport.core.packed_events import PackedEvents
 from rapport.kernel.clock import ManualClock
+from rapport.testing.packed import Numbers
+from rapport.testing.packed import pack as packed_of
 
 NOON = 1_772_452_800_000
-
-
-class Numbers(msgspec.Struct, frozen=True):
-    values: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def part(self, first: int, end: int) -> Numbers:
-        return Numbers(self.values[first:end])
 
 
 def event(number: int, data: bytes = b"{}") -> Event:
@@ -49,19 +34,7 @@ def event(number: int, data: bytes = b"{}") -> Event:
 
 def pack(numbers: Sequence[int], data: bytes = b"{}", *, carrying: bool = True) -> PackedEvents:
     made = [event(number, data) for number in numbers]
-    parts: list[bytes] = []
-    for one in made:
-        start = EVENT_HEAD + packed(one.source) + text_head(len(one.id)) + one.id.encode()
-        middle = packed(one.type) + packed(one.subject) + packed(one.time)
-        parts += (start, middle, octets_head(len(data)) + data, packed(one.headers))
-    return PackedEvents(
-        "source",
-        [one.id for one in made],
-        parts,
-        data_bytes=len(data) * len(made),
-        largest=len(data) if made else 0,
-        carried=(Numbers(numbers),) if carrying else (),
-    )
+    return packed_of(made, *([Numbers(numbers)] if carrying else []))
 
 
 def carried(stretch: PackedStretch | None) -> list[int]:

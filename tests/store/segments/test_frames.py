@@ -13,9 +13,9 @@ from rapport.store.segments.frames import (
     MAX_BODY_BYTES,
     body_is_sound,
     decode_header,
-    encode_frame,
 )
 from rapport.store.segments.scanning import Damage, Frame, scan
+from rapport.testing.segment_frames import encode_frame
 
 POSITION = st.integers(1, 2**62)
 

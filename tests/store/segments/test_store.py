@@ -13,10 +13,11 @@ import pytest
 
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.kernel.chance import Chance
-from rapport.store.segments.frames import HEADER_BYTES, MAX_BODY_BYTES, encode_frame
+from rapport.store.segments.frames import HEADER_BYTES, MAX_BODY_BYTES
 from rapport.store.segments.reading import decode_log_name, encode_log_name
 from rapport.store.segments.store import SegmentLogStore
 from rapport.testing.faults.disk import ForgetfulDisk
+from rapport.testing.segment_frames import encode_frame
 
 ROOT = Path("/store")
 FIRST_SEGMENT = ROOT / "logs" / "a" / f"{1:020d}.log"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from rapport.store.segments.frames import encode_frame
 from rapport.store.segments.store import SegmentLogStore
 from rapport.store.segments.tailing import SegmentLogReader
+from rapport.testing.segment_frames import encode_frame
 
 
 def last_bodies(reader: SegmentLogReader, position: int = 0) -> list[bytes]:

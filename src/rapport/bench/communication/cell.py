@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rapport.bench.communication.places import Places
 from rapport.bench.communication.room import (
     APPLICATION,
     CLOCK,
@@ -85,11 +86,13 @@ async def run_cell(
     policy: MessagePolicy = "unreliable",
     with_tokens: bool = False,
     batch: int = BATCH,
+    places: Places | None = None,
 ) -> Cell:
     """Runs one cell in a fresh room and checks what the ledger says; raises RuntimeError when it
     says anything else than that each message was handed once and answered once.
     """
-    async with fresh_room(directory_of(peers), with_tokens=with_tokens) as room:
+    people = directory_of(peers)
+    async with fresh_room(people, with_tokens=with_tokens, places=places) as room:
         window = max(IN_FLIGHT // workers, 1)
         windows = [_Window(window) for _ in range(workers)]
         told: list[str] = []  # counted afterwards: counting is no part of what is measured

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rapport.bench.communication.places import Places, one_place
 from rapport.channel.backends.embedded import open_embedded
 from rapport.communication.adapters.base import Delivery, Outcome, Sent
 from rapport.communication.adapters.incoming.input_base import Intake
@@ -258,15 +258,14 @@ async def fresh_room(
     with_tokens: bool = False,
     answering: bool = True,
     running: bool = True,
+    places: Places | None = None,
 ) -> AsyncIterator[Room]:
-    """A room in a directory of its own, which is removed afterwards."""
+    """A room in a directory of its own, which is removed afterwards, or when `places` says so."""
     # What is left of the room before holds hundreds of megabytes, in few enough objects that
     # Python would not look for it by itself.
     gc.collect()
-    with tempfile.TemporaryDirectory(prefix="rapport-bench-") as place:
-        room = Room(
-            Path(place), directory, route=route, with_tokens=with_tokens, answering=answering
-        )
+    with one_place() if places is None else places.fresh() as place:
+        room = Room(place, directory, route=route, with_tokens=with_tokens, answering=answering)
         try:
             if running:
                 await room.start()

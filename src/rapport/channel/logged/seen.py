@@ -82,11 +82,6 @@ class _Run:
         self.keys, self.positions = keys[order], positions[order]
         self.last = int(positions.max())
 
-    @staticmethod
-    def merged(runs: Sequence[_Run]) -> _Run:
-        keys = np.concatenate([run.keys for run in runs])
-        return _Run(keys, np.concatenate([run.positions for run in runs]))
-
     def hits(self, asked: Keys) -> Hits:
         found = self.keys.searchsorted(asked)
         found[found == len(self.keys)] = 0
@@ -152,21 +147,18 @@ class _Recent:
 
 
 class SeenWindow:
-    """Key to position of at least the last `window` events, and at most a third more.
+    """Key to position of at least the last `window` events, and at most an eighth more.
 
-    Newest keys stand in the order they came, older ones in a few sorted arrays of 16 bytes per
-    event, and there is one rough picture of them all: about 30 MB for the default window. Asking
-    costs a look at the picture, for the whole batch at once; only a key that may be there is
-    searched for.
+    Newest keys stand in the order they came, older ones in sorted arrays of 16 bytes per event, and
+    there is one rough picture of them all: about 30 MB for the default window. Asking costs a look
+    at the picture, for the whole batch at once; only a key that may be there is searched for, in
+    one array after the other: merging them would cost more than these searches do.
     """
 
     def __init__(self, window: int = DEDUPE_WINDOW) -> None:
         self._window = window
-        self._recent_limit = max(window // 32, 1)
-        self._run_limit = max(window // 4, 1)
+        self._recent_limit = max(window // 16, 1)
         self._recent = _Recent()
-        self._young: list[_Run] = []
-        """Merged once, when together they are as many as a whole run has."""
         self._runs: list[_Run] = []
         self._marks = SeenMarks(window)
 
@@ -177,7 +169,7 @@ class SeenWindow:
             return {}
         wanted = keys[suspects]
         found: dict[int, int] = {}
-        pieces: list[_Run | _Recent] = [*self._runs, *self._young, self._recent]
+        pieces: list[_Run | _Recent] = [*self._runs, self._recent]
         for piece in pieces:
             found |= {suspects[number]: position for number, position in piece.hits(wanted)}
         return found
@@ -187,19 +179,12 @@ class SeenWindow:
         self._recent.add(keys, first)
         self._marks.add(keys)
         if self._recent.count >= self._recent_limit:
-            self._settle()
+            self._runs.append(self._recent.as_run())
+            self._recent.clear()
             self._forget_before(first + len(keys) - self._window)
 
     def __len__(self) -> int:
-        return self._recent.count + sum(len(run.keys) for run in (*self._runs, *self._young))
-
-    def _settle(self) -> None:
-        self._young.append(self._recent.as_run())
-        self._recent.clear()
-        if sum(len(run.keys) for run in self._young) >= self._run_limit:
-            self._runs.append(_Run.merged(self._young))
-            self._young = []
+        return self._recent.count + sum(len(run.keys) for run in self._runs)
 
     def _forget_before(self, position: int) -> None:
         self._runs = [run for run in self._runs if run.last >= position]
-        self._young = [run for run in self._young if run.last >= position]

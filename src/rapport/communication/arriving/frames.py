@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rapport.communication.arriving.limits import LONGEST_NAME
+from rapport.communication.carried import Frame
 from rapport.core.message import AUTH, CONTROL, MESSAGE, MESSAGEINFO, Message, Writing
 from rapport.core.packed_events import packed
 
@@ -26,22 +27,6 @@ _START, _CONVERSATION = b'{"id":"', b',"conversation-id":'
 _CONTENT, _REFERS = b',"content":', b',"refers-to":'
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
-    """The pieces of a message's JSON, and its event's type and subject as a block has them."""
-
-    before: bytes
-    """Between its id and its conversation."""
-    after: bytes
-    """Between its content and what it refers to."""
-    end: bytes
-    """Behind that, without the closing brace."""
-    room: int
-    """How many characters its conversation and what it refers to may have together; -1: such
-    messages are not usual.
-    """
-    subject: bytes
-
-
 _Key = tuple[str, str, str, str, str, str, str, str, bool]
 
 
@@ -54,13 +39,12 @@ class Frames:
 
     def fill(
         self, messages: Sequence[Message], names: Sequence[bytes]
-    ) -> tuple[list[bytes | None], list[bytes]]:
+    ) -> tuple[list[bytes | None], list[Frame]]:
         """For each message the data of its event without the closing brace, or None where it calls
-        for a closer look; and its event's type and subject. `names`: their ids, nothing in which
-        needs to be escaped.
+        for a closer look; and its frame. `names`: their ids, nothing in which needs to be escaped.
         """
         said: list[bytes | None] = []
-        subjects: list[bytes] = []
+        frames: list[Frame] = []
         known = self._known
         conversations = {"": _CONTENT}
         for message, name in zip(messages, names, strict=True):
@@ -71,7 +55,7 @@ class Frames:
                 message.language, message.delivery_policy, message.urgent,
             )  # fmt: skip
             frame = known.get(key) or self._make(key)
-            subjects.append(frame.subject)
+            frames.append(frame)
             content, refers_to = message.content, message.refers_to
             conversation = message.conversation
             is_usual = (
@@ -106,7 +90,7 @@ class Frames:
                     )  # fmt: skip
             except UnicodeEncodeError:
                 said.append(None)  # half a character, or nothing that can be shown
-        return said, subjects
+        return said, frames
 
     def _make(self, key: _Key) -> Frame:
         frame = _frame(key)

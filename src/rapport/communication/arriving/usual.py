@@ -39,10 +39,10 @@ def usual_events(
     `ids` and `source` are ours, so they are printable and short; ids have nothing to be escaped.
     """
     names = [id.encode() for id in ids]
-    said, subjects = FRAMES.fill(messages, names)
+    said, frames = FRAMES.fill(messages, names)
     if messages and None not in said and are_plain(ids):
         carried = SaidMessages(
-            tuple(messages), ids, names, said, subjects, headers, time  # type: ignore[arg-type]
+            tuple(messages), ids, names, said, frames, headers, time  # type: ignore[arg-type]
         )  # fmt: skip
         return _packed(source, carried)
     return _made(messages, ids, said, source, headers, time)
@@ -73,10 +73,10 @@ def _packed(source: str, carried: SaidMessages) -> PackedEvents:
     end, when = b"}" + packed(carried.headers), packed(carried.time)
     sizes = [len(text) + 1 for text in carried.said]
     parts: list[bytes] = []
-    for name, subject, size, text in zip(
-        carried.names, carried.subjects, sizes, carried.said, strict=True
+    for name, frame, size, text in zip(
+        carried.names, carried.frames, sizes, carried.said, strict=True
     ):
-        parts += (start, name, subject, when, octets_head(size), text, end)
+        parts += (start, name, frame.subject, when, octets_head(size), text, end)
     return PackedEvents(
         source, carried.ids, parts, data_bytes=sum(sizes), largest=max(sizes), carried=(carried,)
     )

@@ -16,6 +16,7 @@ from rapport.channel.channel import PackedStretch
 from rapport.communication.adapters.base import DELIVERY, Delivery
 from rapport.communication.carried import (
     CAUSED,
+    Frame,
     NothingTold,
     QueuedDeliveries,
     SaidMessages,
@@ -40,7 +41,7 @@ from rapport.core.packed_events import (
 
 _START = EVENT_HEAD + packed(SOURCE)
 _DELIVERY = packed(DELIVERY)
-_MOST_PEERS = 20_000
+_MOST_FRAMES = 20_000
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -63,16 +64,15 @@ class _Row(msgspec.Struct, gc=False):
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """What is the same for all messages to one peer, of one policy."""
+    """What is the same for all messages of one frame, which are to one peer."""
 
-    revision: int
-    """Of the lane: while it is the same, so is this."""
-    peer: str
-    address: str
+    delivery: Delivery
+    """Of none of them: without id, content, conversation and times."""
+    may_answer: bool
+    """Whether one that refers to another may be an answer to it."""
     channel: str
     named: str
     """How the id of a delivery ends."""
-    id_size: int
     head: bytes
     middle: bytes
     """Between the message's id in the delivery's id, and as its subject."""
@@ -90,7 +90,9 @@ class PackedTaking:
     ) -> None:
         self._transaction, self._lane = transaction, lane
         self._route, self._declines = route, declines
-        self._known: dict[tuple[str, str], _Sent] = {}
+        self._known: dict[Frame, _Sent] = {}
+        """True for one state of the lane, and ids of one size."""
+        self._known_for = (-1, -1)
 
     def take(self, stretches: Sequence[PackedStretch], now_ms: int) -> int:
         """Takes stretches of which SaidMessages are carried, up to one that is to be taken as
@@ -134,34 +136,33 @@ class PackedTaking:
         self, said: SaidMessages, rows: dict[str, _Row], asked: dict[str, str], now_ms: int
     ) -> bool:
         route, log, headers = self._route, rows["log"], packed(said.headers)
+        replace = msgspec.structs.replace
         id_size = len(said.names[0])
         start, sent_at, when = _START + text_head(id_size), packed(said.time), packed(now_ms)
         times = b',"queued":%d,"time":%d}' % (now_ms, said.time)
         caused = CAUSED + text_head(id_size)
+        known = self._known_by(id_size)
         queued: dict[str, list[Delivery]] = {}
-        known: dict[tuple[str, str], tuple[_Sent, _Row, list[Delivery]]] = {}
-        for message, id, name, text, subject in zip(
-            said.messages, said.ids, said.names, said.said, said.subjects, strict=True
+        row, deliveries, channel = log, list[Delivery](), ""
+        for message, id, name, text, frame in zip(
+            said.messages, said.ids, said.names, said.said, said.frames, strict=True
         ):
-            receiver = message.receiver
-            if receiver is None or receiver.kind != "peer" or not message.content or route(message):
+            content, refers_to = message.content, message.refers_to
+            if not content or route(message):
                 return False
-            if message.refers_to and message.sender.kind == "peer":
-                return False  # it may be an answer
-            key = (receiver.name, message.delivery_policy)
-            found = known.get(key)
-            if found is None:
-                reached = self._sent(*key, id_size, now_ms)
-                if reached is None:
-                    return False
-                to = rows.setdefault(reached.channel, _Row())
-                found = known[key] = (reached, to, queued.setdefault(reached.channel, []))
-            sent, row, deliveries = found
-            asked[id] = sent.peer
+            sent = known.get(frame) or self._reached(frame, message, id_size, now_ms)
+            if sent is None or (refers_to and sent.may_answer):
+                return False
+            if sent.channel != channel:
+                channel = sent.channel
+                row = rows.get(channel) or rows.setdefault(channel, _Row())
+                deliveries = queued.setdefault(channel, [])
+            delivery = sent.delivery
+            asked[id] = delivery.peer
             size = len(text) + len(sent.logged)
             log.sizes.append(size)
             log.parts += (
-                start, name, subject, sent_at, octets_head(size), text, sent.logged, headers
+                start, name, frame.subject, sent_at, octets_head(size), text, sent.logged, headers
             )  # fmt: skip
             size = len(text) + len(sent.queued) + len(times)
             row.sizes.append(size)
@@ -171,26 +172,34 @@ class PackedTaking:
                 text, sent.queued, times, caused, name,
             )  # fmt: skip
             deliveries.append(
-                plain_delivery(sent.peer, sent.address, message, id, now_ms, said.time)
-            )
+                replace(
+                    delivery, message=id, text=content, time=said.time, queued=now_ms,
+                    conversation=message.conversation, refers_to=refers_to,
+                )
+            )  # fmt: skip
         log.ids += said.ids
         log.carried.append(NothingTold(len(said)))
         for channel, deliveries in queued.items():
             rows[channel].carried.append(QueuedDeliveries(deliveries))
         return True
 
-    def _sent(self, name: str, policy: str, id_size: int, now_ms: int) -> _Sent | None:
-        """How the peer is reached; None when it takes more to decide."""
-        sent = self._known.get((name, policy))
-        if sent is not None and sent.revision == self._lane.revision and sent.id_size == id_size:
-            return sent
-        plain = self._lane.reach(name, now_ms)
+    def _known_by(self, id_size: int) -> dict[Frame, _Sent]:
+        """What is known of frames that were met before."""
+        state = (self._lane.revision, id_size)
+        if state != self._known_for or len(self._known) >= _MOST_FRAMES:
+            self._known.clear()
+            self._known_for = state
+        return self._known
+
+    def _reached(self, frame: Frame, message: Message, id_size: int, now_ms: int) -> _Sent | None:
+        """How messages like this one reach their peer; None when it takes more to decide."""
+        receiver = message.receiver
+        if receiver is None or receiver.kind != "peer":
+            return None
+        plain = self._lane.reach(receiver.name, now_ms)
         if plain is None or id_size > plain.longest:
             return None
-        if len(self._known) >= _MOST_PEERS:
-            self._known.clear()
-        made = _made(plain, policy, id_size, self._lane.revision)
-        self._known[name, policy] = made
+        made = self._known[frame] = _made(plain, message, id_size)
         return made
 
     # --- messages to applications ---
@@ -203,8 +212,8 @@ class PackedTaking:
         start, sent_at = _START + text_head(len(said.names[0])), packed(said.time)
         told: list[Message] = []
         ends: dict[tuple[str, bool | None], bytes] = {}
-        for message, id, name, text, subject in zip(
-            said.messages, said.ids, said.names, said.said, said.subjects, strict=True
+        for message, id, name, text, frame in zip(
+            said.messages, said.ids, said.names, said.said, said.frames, strict=True
         ):
             receiver = message.receiver
             if receiver is None or receiver.kind != "component" or route(message):
@@ -221,7 +230,9 @@ class PackedTaking:
                 end = ends[receiver.name, declined] = _told_end(receiver, declined, now_ms)
             size = len(text) + len(end)
             log.sizes.append(size)
-            log.parts += (start, name, subject, sent_at, octets_head(size), text, end, headers)
+            log.parts += (
+                start, name, frame.subject, sent_at, octets_head(size), text, end, headers
+            )  # fmt: skip
             told.append(msgspec.structs.replace(message, id=id))
         log.ids += said.ids
         log.carried.append(ToldMessages(told))
@@ -235,17 +246,16 @@ def _told_end(receiver: Identifier, declined: bool | None, now_ms: int) -> bytes
     return answered_end("notified", (receiver,), declined, now_ms)
 
 
-def _made(plain: PlainPeer, policy: str, id_size: int, revision: int) -> _Sent:
+def _made(plain: PlainPeer, message: Message, id_size: int) -> _Sent:
     named = plain.named.encode()
+    blank = msgspec.structs.replace(message, content="", conversation="", refers_to="")
     return _Sent(
-        revision,
-        plain.peer.name,
-        plain.address,
+        plain_delivery(plain.peer.name, plain.address, blank, "", 0, 0),
+        message.sender.kind == "peer",
         plain.channel,
         plain.named,
-        id_size,
         _START + text_head(id_size + len(named)),
         named + _DELIVERY + text_head(id_size),
         plain.said,
-        plain.queued[policy],
+        plain.queued[message.delivery_policy],
     )

@@ -48,14 +48,14 @@ class Header(msgspec.Struct, frozen=True, gc=False):
         return HEADER_BYTES + self.length
 
 
-def encode_frame(
+def encode_header(
     body: bytes, *, first: int, count: int, received: int, index: int = 0, remaining: int = 0
 ) -> bytes:
-    """Header and body of one block."""
+    """What is written before the body of one block."""
     fields = _FIELDS.pack(
         MAGIC, VERSION, index, remaining, len(body), first, count, received, crc32(body)
     )
-    return b"".join((fields, _CHECKSUM.pack(crc32(fields)), body))
+    return fields + _CHECKSUM.pack(crc32(fields))
 
 
 def decode_header(buffer: bytes | memoryview, offset: int = 0) -> Header | None:

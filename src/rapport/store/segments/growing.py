@@ -5,6 +5,8 @@ The one rule of order: a group is written, synced, and only then shown and follo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rapport.kernel.telemetry import get_logger
 from rapport.store.files import Files, OpenFile
 from rapport.store.segments.index import SegmentIndex
@@ -40,18 +42,18 @@ class GrowingSegment:
         self._file: OpenFile | None = file
         self._allocated = size
 
-    def write(self, data: bytes, most_bytes: int) -> None:
-        """Writes and syncs behind what is durable; when it fails, nothing of it counts.
+    def write(self, pieces: Sequence[bytes], most_bytes: int) -> None:
+        """Writes and syncs them behind what is durable; when it fails, nothing of it counts.
 
         Reserves room up to `most_bytes` of file.
         """
         file = self.sound_file()
-        end = self.index.end + len(data)
+        end = self.index.end + sum(map(len, pieces))
         try:
             if end > self._allocated:
                 self._allocated = max(min(end + _ALLOCATE_BYTES, most_bytes), end)
                 file.allocate(self._allocated)
-            file.write_at(self.index.end, data)
+            file.write_at(self.index.end, *pieces)
             file.sync()
         except OSError:
             self._distrust()

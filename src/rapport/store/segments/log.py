@@ -11,7 +11,7 @@ from pathlib import Path
 from rapport.core.errors import InvalidInput, StoreUnavailable
 from rapport.store.base import READ_BYTES, Block, LogPiece, check_places
 from rapport.store.files import Files
-from rapport.store.segments.frames import MAX_BODY_BYTES, encode_frame
+from rapport.store.segments.frames import HEADER_BYTES, MAX_BODY_BYTES, encode_header
 from rapport.store.segments.growing import GrowingSegment
 from rapport.store.segments.index import SegmentIndex
 from rapport.store.segments.reading import (
@@ -82,19 +82,17 @@ class SegmentLog:
             if self._growing.index.end >= self._segment_bytes:
                 self._roll()
             self._growing.sound_file()
-            group = _encode(placed)
-            data = group[0] if len(group) == 1 else b"".join(group)
-            self._growing.write(data, self._segment_bytes)
+            self._growing.write(_encode(placed), self._segment_bytes)
         except OSError as error:
             raise disk_refused(f"cannot append to log {self.name!r}", error) from error
-        self._show(placed, group)
+        self._show(placed)
 
-    def _show(self, placed: Sequence[Block], group: list[bytes]) -> None:
+    def _show(self, placed: Sequence[Block]) -> None:
         with self._shelf.guard:
             index, first = self._growing.index, self._growing.segment.first
-            for block, frame in zip(placed, group, strict=True):
+            for block in placed:
                 self._hint(block.first - 1, index.end, first)
-                index.extend(block.first, block.last, len(frame))
+                index.extend(block.first, block.last, HEADER_BYTES + len(block.body))
 
     def _roll(self, first: int | None = None) -> None:
         """Closes the full segment and begins the next, whose name is durable before its content."""
@@ -287,25 +285,25 @@ class SegmentLog:
 
 
 def _encode(placed: Sequence[Block]) -> list[bytes]:
-    """The frames of one group; raises InvalidInput for a block that cannot be kept."""
-    group = []
+    """The frames of one group, a header and a body each; raises InvalidInput for a block that
+    cannot be kept.
+    """
+    group: list[bytes] = []
     for index, block in enumerate(placed):
         if block.count < 1 or len(block.body) > MAX_BODY_BYTES:
             raise InvalidInput(
                 f"a block of {block.count} records and {len(block.body)} bytes cannot be kept",
                 code="log.bad_block_size",
             )
-        remaining = len(placed) - 1 - index
-        group.append(
-            encode_frame(
-                block.body,
-                first=block.first,
-                count=block.count,
-                received=block.received,
-                index=index,
-                remaining=remaining,
-            )
+        header = encode_header(
+            block.body,
+            first=block.first,
+            count=block.count,
+            received=block.received,
+            index=index,
+            remaining=len(placed) - 1 - index,
         )
+        group += (header, block.body)
     return group
 
 

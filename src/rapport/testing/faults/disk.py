@@ -262,8 +262,8 @@ class ForgetfulFile:
         self.path, self.content, self.epoch = path, content, epoch
         self._disk = disk
 
-    def write_at(self, offset: int, data: bytes) -> None:
-        self._disk.write(self, offset, data)
+    def write_at(self, offset: int, *pieces: bytes) -> None:
+        self._disk.write(self, offset, b"".join(pieces))
 
     def read_at(self, offset: int, length: int) -> bytes:
         return bytes(self.content.seen[offset : offset + length])

@@ -87,7 +87,8 @@ class _FillingFile:
     def __init__(self, disk: FullDisk, file: OpenFile) -> None:
         self._disk, self._file = disk, file
 
-    def write_at(self, offset: int, data: bytes) -> None:
+    def write_at(self, offset: int, *pieces: bytes) -> None:
+        data = b"".join(pieces)
         try:
             self._disk.need_room()
         except OSError:

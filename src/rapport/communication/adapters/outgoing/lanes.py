@@ -12,6 +12,8 @@ import msgspec
 
 from rapport.communication.adapters.base import Delivery
 
+_MOST_SPARE = 1_000
+
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A delivery with its place in the adapter's channel."""
@@ -31,18 +33,19 @@ class Lanes:
         self._lanes: dict[str, deque[Waiting]] = {}
         """The peers with something waiting or under way."""
         self._ready: deque[str] = deque()
+        self._spare: list[deque[Waiting]] = []
+        """Empty ones: peers come and go with every batch, and a deque costs more than an entry."""
 
     def put(self, entries: Iterable[Waiting]) -> None:
         """Queues behind what waits for the same peer."""
-        lanes = self._lanes
+        lanes, ready, spare = self._lanes, self._ready, self._spare
         for entry in entries:
             peer = entry.delivery.peer
             lane = lanes.get(peer)
             if lane is None:
-                lanes[peer] = deque((entry,))
-                self._ready.append(peer)
-            else:
-                lane.append(entry)
+                lane = lanes[peer] = spare.pop() if spare else deque()
+                ready.append(peer)
+            lane.append(entry)
 
     def take(self, most: int, *, one_each: bool = True) -> list[Waiting]:
         """Up to `most` of what may be sent now; of each peer one, or as many as wait in a row."""
@@ -59,11 +62,13 @@ class Lanes:
 
     def done(self, entries: Sequence[Waiting]) -> None:
         """What was taken has ended: the next of each of its peers may go."""
+        lanes, ready, spare = self._lanes, self._ready, self._spare
         for peer in dict.fromkeys([entry.delivery.peer for entry in entries]):
-            if self._lanes[peer]:
-                self._ready.append(peer)
+            if lanes[peer]:
+                ready.append(peer)
             else:
-                del self._lanes[peer]
+                spare.append(lanes.pop(peer))
+        del spare[_MOST_SPARE:]
 
     @property
     def ready(self) -> int:
