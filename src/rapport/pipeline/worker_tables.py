@@ -111,6 +111,8 @@ def _instances(table: _Table) -> Instances:
 def _values(column: _Column, rows: int) -> npt.NDArray[Any]:
     """Raises ValueError for another number of rows."""
     if column.width is None:
+        if len(column.values) != rows:
+            raise ValueError(f"{len(column.values)} values for {rows} rows")
         found = np.empty(rows, object)
         found[:] = column.values
         return found
