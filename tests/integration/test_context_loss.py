@@ -336,6 +336,8 @@ def test_sealed_brokers_on_machines_of_their_own_bear_loss_and_a_cut(
             machines.lose(0)
             await asyncio.sleep(2.5)  # what loss kept from being told is told again
             machines.cut((0, 1, 2), (3, 4, 5))
+            # Under loss they may have come to know each other through the other half only.
+            await network.until_joined(at_least=1, among=(0, 1, 2))
             # What machines 0 and 1 tell is at brokers 1 and 2.
             half = await ask_for(asking[:2], _any_of(chance, names[:2]), seconds=1, every_ms=100)
             tallies["in a half"] = half

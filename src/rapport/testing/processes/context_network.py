@@ -119,25 +119,29 @@ class BrokerNetwork:
         """One that may tell all of them what to do."""
         return await ContextController.open(self.addresses[:1], keys=self.ring)
 
-    async def statuses(self) -> dict[int, BrokerStatus]:
-        """How those that run are, by number."""
+    async def statuses(self, among: Sequence[int] | None = None) -> dict[int, BrokerStatus]:
+        """How those that run are, by number; or these of them."""
         async with await self.controller() as controller:
             found = {}
-            for number in self.alive:
+            for number in self.alive if among is None else among:
                 found[number] = await controller.status(self.addresses[number])
             return found
 
     async def until(
-        self, holds: Callable[[dict[int, BrokerStatus]], bool], *, within_ms: int = 20_000
+        self,
+        holds: Callable[[dict[int, BrokerStatus]], bool],
+        *,
+        within_ms: int = 20_000,
+        among: Sequence[int] | None = None,
     ) -> int:
-        """Waits until the statuses are as wanted, and says how many ms that took; raises
-        Unavailable with the last ones.
+        """Waits until the statuses, or those of some, are as wanted, and says how many ms that
+        took; raises Unavailable with the last ones.
         """
         began_ms = _clock.now_ms()
         found: dict[int, BrokerStatus] = {}
         while _clock.now_ms() - began_ms < within_ms:
             try:
-                found = await self.statuses()
+                found = await self.statuses(among)
                 if holds(found):
                     return _clock.now_ms() - began_ms
             except RapportError:
@@ -145,9 +149,15 @@ class BrokerNetwork:
             await _clock.sleep(_LOOK_MS)
         raise Unavailable(f"it did not come about: {found}", code="testing.never_so")
 
-    async def until_joined(self, *, at_least: int = 2, within_ms: int = 20_000) -> int:
-        """Waits until all that run have so many neighbours that run, and all are connected."""
-        return await self.until(lambda found: is_whole(found, at_least), within_ms=within_ms)
+    async def until_joined(
+        self, *, at_least: int = 2, within_ms: int = 20_000, among: Sequence[int] | None = None
+    ) -> int:
+        """Waits until all that run have so many neighbours that run, and all are connected; or
+        these of them, by themselves.
+        """
+        return await self.until(
+            lambda found: is_whole(found, at_least), within_ms=within_ms, among=among
+        )
 
     async def until_quiet(self, *, within_ms: int = 20_000) -> int:
         """Waits until nothing is under way: searches, updates that wait for the disk."""
