@@ -57,11 +57,9 @@ def test_they_come_back_as_they_were(made: WorkerTables) -> None:
         assert one.ids == before.ids
         assert one.columns.keys() == before.columns.keys()
         for name, values in one.columns.items():
-            assert (values.dtype, values.shape) == (
-                before.columns[name].dtype,
-                (before.columns[name].shape),
-            )
-            np.testing.assert_array_equal(values, before.columns[name])
+            wanted = before.columns[name]
+            assert (values.dtype, values.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(values, wanted)
 
 
 @given(st.binary(max_size=60))

@@ -19,8 +19,6 @@ LOCK_NAME = "lock"
 _CANNOT_ALLOCATE = frozenset(
     (errno.ENOSPC, errno.EOPNOTSUPP, errno.EINVAL, errno.EDQUOT, errno.EFBIG)
 )
-
-
 _MOST_PIECES = 1_024 if hasattr(os, "pwritev") else 0
 """That the system takes in one call."""
 

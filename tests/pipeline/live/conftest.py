@@ -98,11 +98,10 @@ class Ways:
 
     def other_tables(self, chance: Chance, stream: Stream) -> PullData:
         """The same identities, each with what another one had."""
-        concepts = {concept for plan in stream.plans for concept in plan.concepts()}
         asked = tables_asked(stream.plans, stream.pull)
         return WorkerTables(
-            {concept: _shifted(chance, asked.instances(concept)) for concept in concepts},
-            {name: dict(asked.pairs(name)) for plan in stream.plans for name in looked_up(plan)},
+            {one.concept: _shifted(chance, one) for one in asked.held()},
+            {name: asked.pairs(name) for plan in stream.plans for name in looked_up(plan)},
         )
 
     def runner(

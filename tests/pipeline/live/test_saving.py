@@ -15,15 +15,15 @@ from rapport.pipeline.live.sharing import Sharing
 from rapport.policy.engine.events import TimeMoved
 
 
-def through(ways: Any, stream: Any, batches: Any, shelf: Any) -> Any:
-    """One bucket through batches; everything is put away in between."""
-    shares = ways.shares(stream, 1)
+def through(ways: Any, stream: Any, batches: Any, *shelves: Any) -> Any:
+    """Buckets, one for each shelf, through batches; everything is put away in between."""
+    shares = ways.shares(stream, len(shelves))
     sharing = Sharing(stream.plans, shares, stream.pull, stream.ontology.sources)
     found: list[Any] = []
     for batch in batches:
-        keeper = ways.keeper(stream, shares, 0)
-        for parcels in ways.parcels(stream, sharing, batch):
-            told, _ = keeper.step(shelf, parcels, None)
+        for number, parcels in enumerate(ways.parcels(stream, sharing, batch)):
+            keeper = ways.keeper(stream, shares, number)
+            told, _ = keeper.step(shelves[number], parcels, None)
             found += told.detections
     return found
 
@@ -82,8 +82,11 @@ def test_policies_that_stay_go_on_when_others_change(ways: Any, seed: int) -> No
     assert [one for one in found if one.policy == kept.policy] == expected
 
 
+@pytest.mark.parametrize("buckets", [1, 3])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_was_decided_by_other_tables_stays_decided_by_them(ways: Any, seed: int) -> None:
+def test_what_was_decided_by_other_tables_stays_decided_by_them(
+    ways: Any, seed: int, buckets: int
+) -> None:
     chance = Chance(seed)
     stream = ways.stream(chance)
     batches = ways.cut(chance, stream)
@@ -91,10 +94,10 @@ def test_what_was_decided_by_other_tables_stays_decided_by_them(ways: Any, seed:
     reached = max([last for one in batches[:middle] for _, last in one.stretches], default=0)
     other = ways.other_tables(chance, stream)
     expected = ways.alone(stream, switch=(reached, other))[0]
-    shelf = ways.shelf()
-    found = through(ways, stream, batches[:middle], shelf)
+    shelves = [ways.shelf() for _ in range(buckets)]
+    found = through(ways, stream, batches[:middle], *shelves)
     stream.pull = other
-    found += through(ways, stream, batches[middle:], shelf)
+    found += through(ways, stream, batches[middle:], *shelves)
     assert sorted(found, key=detection_order) == expected
 
 

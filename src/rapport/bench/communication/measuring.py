@@ -19,7 +19,7 @@ import uvloop
 from rapport.bench.communication.cell import BATCH, IN_FLIGHT, Cell, mean, run_cell
 from rapport.bench.communication.collective import in_a_process_of_its_own
 from rapport.bench.communication.peers import NATS, REDIS, nats_rate, redis_rate
-from rapport.bench.communication.places import Places
+from rapport.bench.communication.places import many_places
 from rapport.bench.communication.plot import Grid, grid_lines, grid_plot
 from rapport.bench.communication.rules import FEW, engine_us
 from rapport.bench.communication.side_by_side import side_by_side
@@ -68,7 +68,7 @@ def _measure_grid(quick: bool, full: bool) -> Grid:
     cells: dict[tuple[int, int], list[Cell]] = {place: [] for place in product(workers, peers)}
     rounds = 1 if quick else 3
     _say("warming up …")
-    with held_on(0), Places() as places:
+    with held_on(0), many_places() as places:
         uvloop.run(run_cell(1, 10, 2_000))
         for number, place in product(range(1, rounds + 1), cells):
             cell = uvloop.run(run_cell(*place, messages, places=places))

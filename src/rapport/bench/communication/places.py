@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 PREFIX = "rapport-bench-"
 _SHARE_OF_DISK = 4
@@ -24,24 +22,11 @@ _SHARE_OF_DISK = 4
 
 
 class Places:
-    """Directories, one after the other; the oldest go when all have `most_bytes`."""
+    """Directories below one, one after the other; the oldest go when all have `most_bytes`."""
 
-    def __init__(self, most_bytes: int | None = None) -> None:
-        """`most_bytes`: None = the memory of the machine, as far as the disk has room."""
-        self._root = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._most = most_bytes if most_bytes is not None else _usual_bytes(self._root)
+    def __init__(self, root: Path, most_bytes: int) -> None:
+        self._root, self._most = root, most_bytes
         self._kept: deque[tuple[Path, int]] = deque()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
 
     @contextmanager
     def fresh(self) -> Iterator[Path]:
@@ -53,6 +38,15 @@ class Places:
             self._kept.append((place, _bytes_in(place)))
             while sum(size for _, size in self._kept) > self._most:
                 shutil.rmtree(self._kept.popleft()[0])
+
+
+@contextmanager
+def many_places() -> Iterator[Places]:
+    """They have the memory of the machine, as far as the disk has room; all are removed
+    afterwards.
+    """
+    with one_place() as root:
+        yield Places(root, _usual_bytes(root))
 
 
 @contextmanager
