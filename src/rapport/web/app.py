@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from litestar import Litestar
+from litestar import Litestar, Request
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
@@ -47,6 +48,7 @@ from rapport.web.api import (
     tables,
     webhooks,
 )
+from rapport.web.bodies import check_value_count
 from rapport.web.front import Front
 from rapport.web.guard import Doorkeeper, check_exposure
 from rapport.web.headers import SAFE_HEADERS
@@ -184,6 +186,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
             Exception: unexpected_response,
         },
         response_headers=SAFE_HEADERS,
+        before_request=_check_body,
         request_max_body_size=node.settings.max_body_bytes,
         openapi_config=OpenAPIConfig(
             title="Rapport",
@@ -201,6 +204,12 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
         logging_config=None,
         debug=False,
     )
+
+
+async def _check_body(request: Request[Any, Any, Any]) -> None:
+    """Limits come before the work of a handler; after the guard, so strangers send no bodies."""
+    if request.method not in ("GET", "HEAD"):
+        check_value_count(await request.body())
 
 
 @asynccontextmanager

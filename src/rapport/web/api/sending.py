@@ -41,13 +41,14 @@ async def send_messages(request: Request[Any, Any, Any], node: NodeDependency) -
     same are taken all or none; others one by one, up to the first that is refused.
     """
     identity = allow(request, node, "publish", "input")
-    wanted = [_read(part) for part in _parts(await request.body())]
-    messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
-    if len(messages) > node.settings.max_batch:
+    parts = _parts(await request.body())
+    if len(parts) > node.settings.max_batch:
         raise TooLarge(
-            f"{len(messages)} messages in one request; the limit is {node.settings.max_batch}",
+            f"{len(parts)} messages in one request; the limit is {node.settings.max_batch}",
             code="message.batch_too_large",
         )
+    wanted = [_read(part) for part in parts]
+    messages, wishes = [message for message, _ in wanted], [asked for _, asked in wanted]
     node.admission.rates.charge(identity, len(messages), node.clock.now_ms())
     await run_aside(lambda: _check_receivers(node, messages))
     ids = await _taken(node, messages, wishes)

@@ -18,12 +18,11 @@ from rapport.core.errors import InvalidInput, NotAuthenticated
 from rapport.core.times import format_time
 from rapport.web.callers import allow_admin
 from rapport.web.dependencies import NodeDependency
-from rapport.web.guard import OPEN, is_loopback
+from rapport.web.guard import OPEN, Doorkeeper
 
 SCHEME = "session"
 """`Authorization: Session TOKEN` shows a peer's token."""
 _MOST_BYTES = 16_384
-_LONGEST_ORIGIN = 64
 
 
 class LoginWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -120,12 +119,12 @@ def shown_token(request: Request[Any, Any, Any]) -> str:
 
 
 def origin_of(request: Request[Any, Any, Any]) -> str:
-    """Where a login comes from. Through a proxy on this machine it is whom the proxy names last:
-    otherwise everybody would share the limit on attempts.
+    """Where a login comes from, for the limit on attempts; through a proxy that the site trusts it
+    is the caller that the proxy names.
     """
     address = request.client.host if request.client else ""
-    named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-    return named[:_LONGEST_ORIGIN] if named and is_loopback(address) else address
+    doorkeeper: Doorkeeper = request.app.guards[0]  # type: ignore[assignment]
+    return doorkeeper.proxies.caller(request.headers, address)
 
 
 async def _read(request: Request[Any, Any, Any], kind: type[Any]) -> Any:
