@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
 from rapport.mediation.binding import SourceBinding
@@ -95,6 +97,8 @@ def make_node(
     admission = open_admission(load_access(site.file), site.directory)
     signatures, signer = _signatures(site, settings, admission)
     sign = signer.changed if signer is not None else None
+    with suppress(OSError):  # what is wrong with the directory, opening the channels reports
+        make_private_directory(site.data_directory)
     opened = channels or open_channels(
         data_directory(site, settings) / "log",
         clock,

@@ -31,6 +31,7 @@ from rapport.channel.query.script import SCRIPTS
 from rapport.channel.query.script_files import load_scripts
 from rapport.core.errors import InvalidInput, StoreUnavailable, UnknownName, Unsupported
 from rapport.kernel.clock import Clock
+from rapport.kernel.paths import make_private_directory
 from rapport.kernel.settings import read_secret
 from rapport.store.base import LogStore, RecordStore
 from rapport.store.beginning_anew import open_or_begin_anew
@@ -314,7 +315,7 @@ def _wanted(declared: ChannelsDeclared, log: str) -> str:
 
 def _make_directory(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(directory)
     except OSError as error:
         raise StoreUnavailable(
             f"cannot make {directory}: {error.strerror}",

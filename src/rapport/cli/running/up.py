@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
@@ -47,6 +48,7 @@ def up(
     from rapport.channel.access.admission import read_node_token
     from rapport.site.site import load_site
 
+    os.umask(0o077)  # what a node writes is its owner's, whichever part writes it
     configure_logs(json=log_json)
     directory = site_directory(site)
     loaded = load_site(
