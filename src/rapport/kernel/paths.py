@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from uuid import uuid4
 
 _PRIVATE = 0o700
 
@@ -52,3 +53,10 @@ def make_private_directory(path: Path) -> None:
     is_shared = bool(found.st_mode & stat.S_ISVTX)  # such as /tmp
     if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid() and not is_shared:
         path.chmod(_PRIVATE)
+
+
+def temporary_path(path: Path) -> Path:
+    """A hidden name beside `path` that no other process takes, on this host or on another one that
+    writes the same directory; process ids repeat between hosts.
+    """
+    return path.with_name(f".{path.name}.{uuid4().hex}.tmp")

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import Conflict, StoreUnavailable
-from rapport.kernel.paths import make_private_directory
+from rapport.kernel.paths import make_private_directory, temporary_path
 from rapport.site.pipeline import RunPlaces, RunStatus, is_held, read_status
 
 _TRIES, _BETWEEN_SECONDS = 10, 0.1
@@ -86,7 +86,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> bool:
 
 def write_whole(path: Path, raw: bytes) -> None:
     """The file with these bytes, never with a part of them."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = temporary_path(path)
     try:
         aside.write_bytes(raw)
         aside.replace(path)

@@ -108,7 +108,8 @@ async def explain_query(
 ) -> Response[bytes]:
     """How a query of a channel would be answered: what of it is looked up by an index."""
     allow(request, node, "subscribe", name)
-    query = make_query(kind, condition or {}, node.channels.source.views)
+    source = node.channels.source
+    query = make_query(kind, condition or {}, source.views, source.scripts)
     told = node.channels.explain_query(name, query)
     return _json({"channel": name, "query": query.text, "kind": query.kind, "plan": told})
 

@@ -96,6 +96,23 @@ _SHOWN_PAGE = Told(
     statuses=("200", "303"),
 )
 DOORS: dict[tuple[str, str], Told] = {
+    ("get", "/soap/channels/{name}"): Told(
+        summary="The WSDL (?wsdl) or the XML Schema (?xsd) of a channel's SOAP endpoint",
+        tag="channels",
+        answer={"type": "string"},
+        media=("text/xml; charset=utf-8",),
+        parameters=tuple(
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "allowEmptyValue": True,
+                "description": what,
+                "schema": {"type": "string", "maxLength": 0},
+            }
+            for name, what in (("wsdl", "Gives the WSDL."), ("xsd", "Gives the XML Schema."))
+        ),
+    ),
     ("post", "/channels/{name}/events"): Told(
         summary="Publish one or many CloudEvents; answered when they are on disk",
         tag="channels",
