@@ -28,6 +28,7 @@ from rapport.communication.history.ledger import Ledger
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
+from rapport.kernel.conditions import Conditions
 from rapport.kernel.ending import Ending, end_each
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
@@ -66,6 +67,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     site: Site
     settings: NodeSettings
     clock: Clock
+    conditions: Conditions
     channels: LoggedChannels
     rights: Rights
     bindings: dict[str, SourceBinding]
@@ -100,6 +102,8 @@ class Node:
     def __init__(self, parts: NodeParts) -> None:
         self._parts = parts
         self.settings, self.clock = parts.settings, parts.clock
+        self.conditions = parts.conditions
+        """Faults with which the node still works."""
         self.channels = parts.channels
         self.rights = parts.rights
         self.links, self.bridges = parts.links, parts.bridges

@@ -36,6 +36,7 @@ from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.event import Event, StoredEvent
 from rapport.kernel.chance import Chance, Ids
 from rapport.kernel.clock import Clock
+from rapport.kernel.conditions import Conditions
 from rapport.kernel.paths import make_private_directory
 from rapport.kernel.plugins import Plugins
 from rapport.kernel.settings import NodeSettings, read_secret
@@ -93,6 +94,7 @@ def make_node(
     # What a flag said counts for all that the node keeps, also when it reads its site again.
     site = msgspec.structs.replace(site, data_directory=data_directory(site, settings))
     plugins = Plugins()
+    conditions = Conditions(clock)
     people = _people(site, plugins)
     admission = open_admission(load_access(site.file), site.directory)
     signatures, signer = _signatures(site, settings, admission)
@@ -147,6 +149,7 @@ def make_node(
         site=site,
         settings=settings,
         clock=clock,
+        conditions=conditions,
         channels=opened,
         rights=admission.rights,
         admission=admission,

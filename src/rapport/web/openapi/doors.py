@@ -247,7 +247,8 @@ DOORS: dict[tuple[str, str], Told] = {
     ),
     ("get", "/healthz"): Told(summary="Whether the process runs", tag="service"),
     ("get", "/readyz"): Told(
-        summary="Whether the node takes events and its readers run", tag="service"
+        summary="Whether the node takes events and its readers run, and what degrades it",
+        tag="service",
     ),
     ("get", "/metrics"): Told(
         summary="Prometheus text", tag="service", answer={"type": "string"}, media=(_TEXT,)
