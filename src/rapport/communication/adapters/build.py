@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rapport.communication.declare import Communication
 
 BUILT_IN = ("apprise", "folder", "ftp", "inbox", "mail", "mqtt", "webhook", "ws")
-_EXTRAS = {"apprise": "notify", "mail": "mail", "mqtt": "mqtt", "webhook": "http"}
+_EXTRAS = {"apprise": "notify", "mqtt": "mqtt"}
 
 LinkFor = Callable[[str, str], str]
 """Message and peer to the address of the page to answer on; empty text = no link."""
@@ -75,7 +75,7 @@ def _make(
         raise Unsupported(
             f"the adapter {name}",
             f"this installation ({error.name} is missing)",
-            hint=f"install rapport[{_EXTRAS.get(name, name)}]",
+            hint=f"pip install 'rapport[{_EXTRAS.get(name, 'all')}]'",
         ) from None
 
 
