@@ -1,4 +1,4 @@
-"""The package as people get it: the wheel in an empty environment, away from the repository. [UX-1]"""
+"""The package as people get it: the wheel in an empty environment. [UX-1]"""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_newcomer_makes_checks_runs_replays_and_backtests_a_site(
     assert rapport("check", "--site", "mine").stderr == "no problems found\n"
     detections = rapport("replay", "--site", "mine").stdout.splitlines()
     assert [json.loads(line)["policy"] for line in detections] == ["alone"]
-    told = rapport("backtest", "alone", "--site", "mine", "--history", "mine", "--json").stdout
+    told = rapport("backtest", "alone", "--site", "mine", "--json").stdout
     assert json.loads(told)
     rapport("doctor", "--site", "mine")
     node = subprocess.Popen(

@@ -45,7 +45,7 @@ def test_every_template_can_be_played_at_once_and_is_short(
     found = [json.loads(line)["policy"] for line in capsys.readouterr().out.splitlines()]
     assert Counter(found) == FOUND[template]
     (policy, count), *_ = FOUND[template].items()
-    assert run(["backtest", policy, "--site", str(site), "--history", str(site), "--json"]) == 0
+    assert run(["backtest", policy, "--site", str(site), "--json"]) == 0
     assert str(count) in capsys.readouterr().out
 
 
