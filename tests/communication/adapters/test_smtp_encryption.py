@@ -34,8 +34,8 @@ class _Mailbox:
     def __init__(self) -> None:
         self.encrypted: list[bool] = []
 
-    async def handle_DATA(self, _server: Any, session: Any, _envelope: Any) -> str:
-        self.encrypted.append(session.ssl is not None)
+    async def handle_DATA(self, server: Any, _session: Any, _envelope: Any) -> str:
+        self.encrypted.append(server.transport.get_extra_info("cipher") is not None)
         return "250 taken"
 
 
