@@ -40,6 +40,7 @@ from rapport.mediation.reader import MediationReader
 from rapport.node.care import ChannelCare
 from rapport.node.context import NodeContext
 from rapport.node.fresh_tables import FreshTables
+from rapport.node.health import watch_node
 from rapport.node.history import History
 from rapport.node.links.links import Links
 from rapport.node.load import LoadWatch
@@ -176,6 +177,7 @@ class Node:
             self._tasks.start("pipeline", self._parts.pipeline.run)
         for name, run in ensemble.items():
             self._tasks.start(name, run)
+        self._tasks.start("health", watch_node(self, self.site.data_directory).run)
         _log.info("node started", site=self.site.name, policies=sorted(self.policy.policies()))
 
     async def stop(self) -> None:

@@ -51,6 +51,8 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Peers' own instances, for a stateful adapter."""
     blocked: int = 0
     """How often it kept the event loop from turning."""
+    trouble: str = ""
+    """Why its latest calls failed; empty while they succeed."""
 
 
 class Carrier(Protocol):
@@ -367,6 +369,7 @@ def _status(served: _Served) -> OutputStatus:
         workers=served.dispatch.workers,
         instances=of_peers.count() if of_peers else 0,
         blocked=served.dispatch.steps.blocked,
+        trouble=served.dispatch.trouble,
     )
 
 

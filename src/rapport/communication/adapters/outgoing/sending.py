@@ -31,12 +31,17 @@ LONGEST_REASON = 1_000
 """Of what an adapter says about a delivery this many characters are kept."""
 _log = get_logger(__name__)
 
+_FAILURES_IN_A_ROW = 2
+
 
 class Sending:
     """One adapter with its deadline. A fault of the adapter is a failure like any other."""
 
     def __init__(self, adapter: OutputAdapter, clock: Clock, *, deadline_ms: int) -> None:
         self._adapter, self._clock, self._deadline_ms = adapter, clock, deadline_ms
+        self._failures = 0
+        self.trouble = ""
+        """Why the latest calls failed; empty while calls succeed."""
         self.steps = StepsWatched(f"output {adapter.name}", clock)
         self._batch = adapter if isinstance(adapter, BatchAdapter) else None
 
@@ -55,8 +60,22 @@ class Sending:
         BrokenOff.
         """
         if self._batch is not None:
-            return await self._send_many(self._batch, deliveries)
-        return [await self._send_one(delivery) for delivery in deliveries]
+            outcomes = await self._send_many(self._batch, deliveries)
+        else:
+            outcomes = [await self._send_one(delivery) for delivery in deliveries]
+        if outcomes:
+            self._note(outcomes[-1])
+        return outcomes
+
+    def _note(self, outcome: Outcome) -> None:
+        """The medium is in trouble when calls in a row failed that are worth a retry; a refused
+        address is the peer's trouble.
+        """
+        if isinstance(outcome, Failed) and outcome.retry:
+            self._failures += 1
+            self.trouble = outcome.reason if self._failures >= _FAILURES_IN_A_ROW else ""
+        else:
+            self._failures, self.trouble = 0, ""
 
     async def _send_one(self, delivery: Delivery) -> Outcome:
         return checked(await self._within(lambda: self._adapter.send(delivery)))
