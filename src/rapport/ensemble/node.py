@@ -102,7 +102,9 @@ class NodeMachine:
         self._groups.pop(component_id, None)
 
     def publish_now(self, component_id: str, now: Now) -> bool:
-        """Publishes a component out of turn; false when it does not live here."""
+        """Publishes a component out of turn; false when it does not live here, or its knowledge
+        cannot be published.
+        """
         return self.gossip.publish_now(component_id, now)
 
     def published(self, now: Now) -> Iterable[Offer]:
@@ -111,9 +113,11 @@ class NodeMachine:
         offers = []
         for component in self.host.components:
             found = self.host.snapshot(component)
-            if found is not None:
-                self._groups[component] = found.groups
-                offers.append(Offer(component, found.roles, found.body, found.groups))
+            if found is None:
+                offers.append(Offer(component, (), None))
+                continue
+            self._groups[component] = found.groups
+            offers.append(Offer(component, found.roles, found.body, found.groups))
         return offers
 
     def groups_of(self, component_id: str) -> tuple[str, ...]:

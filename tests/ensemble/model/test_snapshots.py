@@ -117,20 +117,27 @@ UNPUBLISHABLE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("thing", UNPUBLISHABLE)
-def test_what_cannot_be_published_is_a_fault_and_the_last_good_one_is_told(
+def test_what_cannot_be_published_is_a_fault_and_withheld_until_it_can(
     thing: str, make_host: MakeHost, at: At
 ) -> None:
     host, tree = make_host(), oak()
     host.add(tree, at(0))
     good = host.snapshot("oak")
     tree.thing = UNPUBLISHABLE[thing]()
-    assert host.snapshot("oak") is good
+    host.tick(at(7))
+    assert host.snapshot("oak") is None
+    host.tick(at(9))
+    assert host.snapshot("oak") is None
     (fault,) = host.faults
     what = "too_large" if thing == "large" else "not_plain"
     assert (fault.code, fault.component) == (f"ensemble.knowledge_{what}", "oak")
     assert fault.hint
+    (withheld,) = host.withheld.values()
+    assert (withheld.component, withheld.code) == ("oak", fault.code)
+    assert withheld.since_ms == at(7).wall_ms
     tree.thing = None
     assert host.snapshot("oak") == good
+    assert host.withheld == {}
     assert len(host.faults) == 1
 
 

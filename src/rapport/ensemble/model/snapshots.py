@@ -26,6 +26,17 @@ class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """The communication groups it belongs to, each as `Ensemble:value`."""
 
 
+class WithheldKnowledge(msgspec.Struct, frozen=True, kw_only=True):
+    """Knowledge of a component that is not published because it cannot be."""
+
+    component: str
+    code: str
+    message: str
+    hint: str = ""
+    since_ms: int = 0
+    """Wall clock of the first attempt that failed."""
+
+
 def snapshot_of(
     component: Component, groups: tuple[str, ...], *, most_bytes: int, most_levels: int
 ) -> Snapshot:

@@ -17,11 +17,12 @@ _CHOSEN_AT_RANDOM = frozenset({"period", "asked", "strategy", "pulled", ""})
 
 def periodic_publish(index: TraceIndex) -> Iterator[Breach]:
     """Rule 9: the knowledge of each component is published at offset + n * period, no round left
-    out. It speaks of a node's own components: what is passed on follows rules 12 and 24.
+    out except while it cannot be published. It speaks of a node's own components: what is passed
+    on follows rules 12 and 24.
     """
     rounds: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     schedules: dict[str, Schedule] = {}
-    for _position, event in index.of_kind(Kind.PUBLISHED, Kind.DROPPED):
+    for _position, event in index.of_kind(Kind.PUBLISHED, Kind.WITHHELD):
         schedule = schedules.get(event.node) or _schedule(index, event)
         if schedule is None or event.detail == "asked":
             continue

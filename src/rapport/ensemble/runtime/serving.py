@@ -133,7 +133,9 @@ class EnsembleNode:
         self._note(Kind.REMOVED, self._shell.now(), component_id)
 
     def publish_now(self, component_id: str) -> bool:
-        """Publishes a component out of turn; false when it does not live here."""
+        """Publishes a component out of turn; false when it does not live here, or its knowledge
+        cannot be published.
+        """
         now = self._shell.now()
         is_here = self.machine.publish_now(component_id, now)
         self._shell.settle(now)
@@ -157,6 +159,7 @@ class EnsembleNode:
             address=format_address(self.address),
             group=format_address((self._group.host, self._group.port)) if self._group else "",
             components=tuple(host.components),
+            withheld=tuple(host.withheld.values()),
             members=_members(swim) if swim is not None else (),
             replicas=tuple(
                 ReplicaStatus(
@@ -175,6 +178,7 @@ class EnsembleNode:
             threads=len(shell.threads),
             waiting_calls=shell.threads.waiting,
             counters=self._counters(),
+            fault_counts=dict(host.faults.by_code),
         )
 
     def take_summary(self) -> GossipSummary | None:

@@ -12,6 +12,7 @@ from rapport.core.knowledge import Knowledge
 from rapport.ensemble.codec import VERSION, decode, encode, values_of
 from rapport.ensemble.messages import Message, Published
 from rapport.ensemble.model.calls import Call, Outcome
+from rapport.ensemble.model.faults import Fault
 from rapport.ensemble.node import NodeMachine
 from rapport.ensemble.runtime.control import (
     CONTROL,
@@ -71,6 +72,8 @@ class NodeShell:
         self.figures = GossipFigures(machine.node, clock.now_ms())
         self._alarm = Alarm(clock, self.next_due_ms, self._tick)
         self._published: list[Published] = []
+        self._withheld: frozenset[str] = frozenset()
+        self._namesakes: frozenset[Address] = frozenset()
         machine.gossip.on_published = self._published.append
 
     def begin(self) -> None:
@@ -107,6 +110,7 @@ class NodeShell:
         if self._published:
             self._tell_published()
         self._send_all(now)
+        self._log_faults()
         self._alarm.look()
 
     # --- what comes in ---
@@ -248,9 +252,58 @@ class NodeShell:
             if change.kind in ("failed", "left") and not self.swim.roster.namesakes(change.name):
                 self.machine.node_gone(change.name, change.address, now)
         self.swim.changes.clear()
+        self._note_namesakes(now)
         self.machine.know(self.swim.present)
         if self.recording is not None:
             self.recording.members(self.swim.present, now)
+
+    def _note_namesakes(self, now: Now) -> None:
+        assert self.swim is not None
+        node = self.machine.node
+        found = frozenset(self.swim.roster.namesakes(node))
+        for address in sorted(found - self._namesakes):
+            fault = Fault(
+                code="ensemble.equal_nodes",
+                message=f"the node at {format_address(address)} is called {node!r}, as this one is",
+                hint="give each node a name of its own; others take the two for one",
+            )
+            self.machine.host.faults.add(fault, now.wall_ms)
+        self._namesakes = found
+
+    # --- what is logged ---
+
+    def _log_faults(self) -> None:
+        """Logs faults, and each beginning and end of a time in which knowledge is withheld."""
+        host = self.machine.host
+        for fault in host.faults.take_unreported():
+            withheld = host.withheld.get(fault.component)
+            if withheld is None or withheld.code != fault.code:
+                _log_fault(fault)
+        if host.withheld.keys() != self._withheld:
+            for component in sorted(host.withheld.keys() - self._withheld):
+                found = host.withheld[component]
+                _log.warning(
+                    "knowledge is withheld",
+                    component=component,
+                    code=found.code,
+                    error=found.message,
+                    hint=found.hint,
+                )
+            for component in sorted(self._withheld - host.withheld.keys()):
+                _log.info("knowledge is published again", component=component)
+            self._withheld = frozenset(host.withheld)
+
+
+def _log_fault(fault: Fault) -> None:
+    shown = {
+        "component": fault.component,
+        "name": fault.name,
+        "place": fault.place,
+        "hint": fault.hint,
+        "count": fault.count if fault.count > 1 else None,
+    }
+    given = {name: value for name, value in shown.items() if value}
+    _log.warning("ensemble fault", code=fault.code, error=fault.message, **given)
 
 
 def knowledge_of(message: Published) -> Knowledge:
