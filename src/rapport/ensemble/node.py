@@ -126,9 +126,11 @@ class NodeMachine:
 
     # Other nodes
 
-    def know(self, nodes: Sequence[Address]) -> None:
-        """These are the other nodes on IP from now on."""
+    def know(self, nodes: Sequence[Address], groupers: Sequence[Address] = ()) -> None:
+        """These are the other nodes on IP from now on, and these of them are groupers."""
         self._drawing.know(nodes)
+        if self.grouping is not None:
+            self.grouping.know_groupers(groupers)
 
     def node_gone(self, node: str, address: Address, now: Now) -> list[str]:
         """The membership knows that a node is dead: its replicas are dropped, and named."""

@@ -354,6 +354,27 @@ def test_groupers_bring_those_of_one_group_together(
     asyncio.run(scenario())
 
 
+def test_a_group_stays_whole_when_no_configured_grouper_survives(
+    opened: Opened, neighbours: type[Ensemble]
+) -> None:
+    async def scenario() -> None:
+        async with opened() as world:
+            configured = await world.person("g", is_grouper=True)
+            known = [configured.address]
+            first = await world.person("a", groupers=known, ensembles=[neighbours])
+            await world.until(lambda: len(first.members) == 1)
+            await configured.close()
+            join = [first.address]
+            # Each knows the dead grouper and a node that is none: who is a grouper, the membership
+            # says.
+            await world.person("h", is_grouper=True, groupers=known, join=join)
+            await world.person("b", groupers=known, join=join, ensembles=[neighbours])
+            await world.until(lambda: "b" in world.people["a"].met)
+            await world.until(lambda: "a" in world.people["b"].met)
+
+    asyncio.run(scenario())
+
+
 def test_nobody_there_is_said_clearly() -> None:
     async def scenario() -> None:
         with pytest.raises(Unavailable) as raised:

@@ -18,7 +18,7 @@ from rapport.ensemble.node import Grouping, NodeMachine
 from rapport.ensemble.runtime.figures import GossipSummary
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
-from rapport.ensemble.runtime.shell import NodeShell, Told
+from rapport.ensemble.runtime.shell import GROUPER_ROLE, NodeShell, Told
 from rapport.ensemble.runtime.status import MemberStatus, NodeStatus, ReplicaStatus, short_status
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
@@ -80,7 +80,7 @@ class EnsembleNode:
             ip: whether it talks to addresses and takes part in the membership; none: if there is no
                 group, or somebody to join, or groupers.
             groupers: well-known groupers; with them, or `is_grouper`, knowledge on IP goes to the
-                members of groups.
+                members of groups. Further groupers are learned from the membership.
             on_changed: is told of each newer version of others' components; it must not wait.
             on_published: the same for this node's own.
             recorder: gets a trace of all that happens.
@@ -106,7 +106,8 @@ class EnsembleNode:
             machine = making.machine(ensembles, known_groupers, is_grouper, strategy, given_before)
             for component in components:
                 machine.add(component, now)
-            swim = making.membership([*others, *known_groupers]) if has_ip else None
+            role = GROUPER_ROLE if is_grouper else ""
+            swim = making.membership([*others, *known_groupers], role) if has_ip else None
         except BaseException:
             await station.close()
             raise
@@ -263,9 +264,11 @@ class _Making:
             start_ms=self._now.steady_ms,
         )
 
-    def membership(self, known: Sequence[Address]) -> Swim:
+    def membership(self, known: Sequence[Address], role: str) -> Swim:
         """The machine of membership, started."""
-        swim = Swim(self._node, self._station.address, self._drawn(), self._settings.swim)
+        swim = Swim(
+            self._node, self._station.address, self._drawn(), self._settings.swim, role=role
+        )
         swim.start(self._now, known)
         return swim
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.knowledge import Knowledge
@@ -40,6 +41,9 @@ from rapport.transport.base import Address, Sender
 from rapport.transport.station import Station
 
 _log = get_logger(__name__)
+
+GROUPER_ROLE: Final = "grouper"
+"""What groupers are in the membership, so that all nodes learn of them."""
 
 Told = Callable[[Knowledge], None]
 """Is told of a newer version, on the loop; must not wait."""
@@ -253,7 +257,7 @@ class NodeShell:
                 self.machine.node_gone(change.name, change.address, now)
         self.swim.changes.clear()
         self._note_namesakes(now)
-        self.machine.know(self.swim.present)
+        self.machine.know(self.swim.present, self.swim.roster.with_role(GROUPER_ROLE))
         if self.recording is not None:
             self.recording.members(self.swim.present, now)
 
@@ -290,7 +294,8 @@ class NodeShell:
                     hint=found.hint,
                 )
             for component in sorted(self._withheld - host.withheld.keys()):
-                _log.info("knowledge is published again", component=component)
+                # At the level of the beginning, so that a log never shows one without the other.
+                _log.warning("knowledge is published again", component=component)
             self._withheld = frozenset(host.withheld)
 
 
