@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +13,12 @@ from rapport.channel.agents.batch_json import show_event
 from rapport.channel.agents.listener import Listener
 from rapport.channel.agents.listener_cache import ReceivedEvent
 from rapport.channel.agents.window import Reason
-from rapport.cli.remote import TokenFileOption, read_token
+from rapport.cli.remote import Remote, TokenFileOption, read_token
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import stderr, visible, write_bytes
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_time
-from rapport.kernel.settings import load_settings, read_secret
-from rapport.kernel.toml import TomlFile
 
 _COLUMNS = ("position", "time", "source", "id", "type", "data")
 _AT_ONCE = 500
@@ -56,20 +55,21 @@ def listen(
             code="cli.wrong_use",
             hint="--count is 1 or more; without it, events are printed until Ctrl-C",
         )
-    address, token = _where(site, url, token_file)
+    remote = _node(site, url, token_file)
     listener = Listener(
-        address,
+        remote.url,
         channel,
         {} if query is None else query,
         interpretation=interpretation,
         directory=directory,
-        token=token,
+        token=remote.token,
         from_start=from_start,
         handback=handback,
         acknowledging="explicit",
     )
     try:
-        _print_all(listener, count, as_json=json, start="" if url else _start(site))
+        start = "" if url else _start(site)
+        _print_all(listener, count, as_json=json, start=start, verify=remote.verify)
     except KeyboardInterrupt:
         return 0  # the usual end: what was printed is acknowledged
     finally:
@@ -81,9 +81,16 @@ def _start(site: Path | None) -> str:
     return f"rapport up --site {site}" if site is not None else "rapport up"
 
 
-def _print_all(listener: Listener, count: int | None, *, as_json: bool, start: str) -> None:
+def _print_all(
+    listener: Listener,
+    count: int | None,
+    *,
+    as_json: bool,
+    start: str,
+    verify: Callable[[], None],
+) -> None:
     """Prints until `count` events are out; acknowledged once they are. `start`: the command that
-    starts the node.
+    starts the node; `verify`: raises when the node is that of another site.
     """
     if not as_json:
         write_bytes(_row(_COLUMNS))
@@ -91,6 +98,7 @@ def _print_all(listener: Listener, count: int | None, *, as_json: bool, start: s
     while left is None or left > 0:
         events = listener.pull(min(left or _AT_ONCE, _AT_ONCE), timeout=_LOOK_UP_SECONDS)
         if events:
+            verify()
             write_bytes(b"".join(_line(one, as_json) for one in events))
             listener.acknowledge(events[-1])
             left = None if left is None else left - len(events)
@@ -129,13 +137,14 @@ def _row(cells: tuple[str, ...]) -> bytes:
     return "\t".join(visible(cell) for cell in cells).encode("utf-8", "replace") + b"\n"
 
 
-def _where(site: Path | None, url: str | None, token_file: Path | None) -> tuple[str, str]:
-    """Address and token: what was said, else what the site's settings say."""
-    token = read_token(token_file)
+def _node(site: Path | None, url: str | None, token_file: Path | None) -> Remote:
+    """The node at `url`, else that of the site, which may start later."""
     if url is not None:
-        return url, token
-    directory = site_directory(site)
-    settings = load_settings(TomlFile.load(directory / "site.toml").section("node"), flags={})
-    if not token and settings.token_file:
-        token = read_secret(f"file:{settings.token_file}", directory)
-    return settings.public_url or settings.local_url(), token
+        return Remote(url, read_token(token_file))
+    remote = Remote.of_site(site_directory(site), None, token_file)
+    try:
+        remote.verify()
+    except Unavailable as error:
+        if error.code != "node.unreachable":
+            raise
+    return remote
