@@ -55,7 +55,8 @@ def test_a_command_for_a_site_does_nothing_at_the_node_of_another(
     assert told.startswith("error[node.other_site] ")
     assert f"http://127.0.0.1:{port}" in told
     assert "'med'" in told
-    assert (f"'{name}'" in told) and (str(sec) in told)
+    assert f"'{name}'" in told
+    assert str(sec) in told
     assert "site.toml" in told
     assert "--url" in told
     for words in (["reload"], ["policy", "list"], ["listen", "things"], ["peers", "list"]):

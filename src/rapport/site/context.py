@@ -44,7 +44,7 @@ _SETTINGS: dict[str, type[msgspec.Struct]] = {
 }
 """Tables of `[context]` whose keys are the fields of these settings."""
 _KEYS = ("listen", "join", "keys", "v0", "v0_clients", "rights", *_SETTINGS)
-_RIGHTS = ("read", "write", "control")
+_RIGHTS = ("read", "write", "take_over", "control")
 _EXAMPLE = '"127.0.0.1:7411"'
 
 
@@ -141,6 +141,7 @@ def _rights(fields: Fields) -> dict[str, ContextGrant] | None:
             found[name] = ContextGrant(
                 read=_patterns(one, "read"),
                 write=_patterns(one, "write"),
+                take_over=_patterns(one, "take_over"),
                 control=one.flag("control"),
             )
     return found
