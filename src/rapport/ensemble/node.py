@@ -86,14 +86,19 @@ class NodeMachine:
         self.changed: list[Published] = []
         """Versions that became replicas; the shell empties this very list."""
         for component in host.components:
-            self.gossip.adopt(component)
+            self._adopt(component)
 
     # Components
 
     def add(self, component: Component, now: Now) -> None:
         """A component lives here from now on; raises InvalidInput, DuplicateName."""
         self.host.add(component, now)
-        self.gossip.adopt(component.id)
+        self._adopt(component.id)
+
+    def _adopt(self, component_id: str) -> None:
+        self.gossip.adopt(component_id)
+        if self.grouping is not None:
+            self.host.note_outside_groups(component_id)
 
     def remove(self, component_id: str) -> None:
         """It lives here no more."""

@@ -209,3 +209,30 @@ def test_a_node_that_was_stopped_is_never_due() -> None:
     node = street.add("n", 0.0)
     node.stop(street.scheduler.now)
     assert node.next_due_ms() is None
+
+
+class Post(Component, Placed):
+    """Is seen by cars, and sees nobody."""
+
+    place: float = 0.0
+
+
+def test_a_member_that_groups_leave_out_is_a_fault_where_knowledge_goes_by_groups() -> None:
+    street = Street(ip=True)
+
+    def client(groups_of: Any) -> GroupClient:
+        return GroupClient("a", ("a", 1), Chance(1), groupers=[("g", 1)], groups_of=groups_of)
+
+    alone, grouped = street.add("b", 1), street.add("a", 1, grouping=client)
+    for node in (alone, grouped):
+        node.add(Post(id=f"post of {node.node}"), street.scheduler.now)
+    assert len(alone.host.faults) == 0
+    (fault,) = grouped.host.faults
+    assert (fault.code, fault.component, fault.name) == (
+        "ensemble.outside_groups",
+        "post of a",
+        "Sight",
+    )
+    assert "Watcher" in fault.message
+    grouped.remove("post of a")
+    assert len(grouped.host.faults) == 0

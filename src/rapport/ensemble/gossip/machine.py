@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
 from rapport.core.errors import InvalidInput
 from rapport.ensemble.gossip.overtaken import Overtaken
 from rapport.ensemble.gossip.own_components import CLOCK_SET_MS, Double, OwnComponents
@@ -139,6 +141,16 @@ class GossipMachine:
     def given(self) -> int:
         """The version that an own component was given last; 0: none yet."""
         return self._own.given
+
+    @property
+    def settings_drawn(self) -> GossipSettings:
+        """The settings with the offsets that were drawn."""
+        return msgspec.structs.replace(
+            self.settings,
+            knowledge_offset_ms=self._knowledge.offset_ms,
+            header_offset_ms=self._headers.offset_ms,
+            pull_offset_ms=self._pulls.offset_ms,
+        )
 
     @property
     def incomplete(self) -> int:

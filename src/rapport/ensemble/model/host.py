@@ -145,6 +145,14 @@ class Host:
         self.withheld.pop(component_id, None)
         return found
 
+    def note_outside_groups(self, component_id: str) -> None:
+        """Notes a fault for each ensemble whose groups leave the component out; to be asked where
+        knowledge goes by groups.
+        """
+        component = self._components[component_id]
+        for plan in self._boundaries.leave_out(component):
+            self._note(_outside_groups(component_id, plan))
+
     # Replicas
 
     def replace(self, knowledge: Knowledge | Published, now: Now) -> bool:
@@ -259,6 +267,18 @@ def _is_local(component: str, node: str) -> Fault:
         message=f"the node {node!r} says it has the component {component!r}, which lives here",
         hint="ids are unique in the whole system; its knowledge is not taken",
         component=component,
+    )
+
+
+def _outside_groups(component: str, plan: EnsemblePlan) -> Fault:
+    role = plan.group_role.__name__
+    return Fault(
+        code="ensemble.outside_groups",
+        message=f"{plan.name}.group is asked of {role}, which {component!r} is not: it is in no "
+        "group, and the others of the ensemble hear it on IP only by chance",
+        hint="annotate the argument of `group` with a role that coordinators and members have",
+        component=component,
+        name=plan.name,
     )
 
 

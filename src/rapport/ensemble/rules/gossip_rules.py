@@ -51,7 +51,7 @@ def _left_out(
         for component in sorted(index.world.components_of(node)):
             for first, last in index.world.living.switched_on((node, component)):
                 for number in _due_while_alive(index, node, schedule, first, last):
-                    if number not in rounds[node, component]:
+                    if not schedule.is_made_up(number, rounds[node, component]):
                         why = f"{component} was not published at {schedule.due_ms(number):.0f} ms"
                         yield Breach(9, why, (index.events[first],))
 
@@ -96,11 +96,12 @@ def ip_gossip(index: TraceIndex) -> Iterator[Breach]:
 
 
 def _allowed_numbers(index: TraceIndex, event: TraceEvent, known: set[str]) -> set[int]:
-    """As many as the setting says, or as are known. Where a version comes from may be drawn, but
-    nothing is passed on to it.
+    """As many as the setting says, or as are known. Where a version comes from, which may not be
+    recorded, may be drawn, but nothing is passed on to it.
     """
     number = min(index.facts(event.node).fan_out, len(known - {event.node}))
-    if event.kind is Kind.PASSED_ON and index.world.homes_of(event.component) & known:
+    homes = index.world.homes_of(event.component)
+    if event.kind is Kind.PASSED_ON and (not homes or homes & known):
         return {number, number - 1}
     return {number}
 
