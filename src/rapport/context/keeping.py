@@ -83,8 +83,8 @@ class Keeping:
             written = msgspec.msgpack.decode(place.state, type=LowWater)
             self._needed.recall(written)
             self._saved, self.neighbours = written, written.neighbours
-            for (_position, record), owner in zip(written.stragglers, written.owners, strict=False):
-                self.owners[record.key()] = owner
+            for straggler, owner in zip(written.stragglers, written.owners, strict=False):
+                self.owners[straggler[1].key()] = owner
         position = place.position
         while batch := await self._channel.read_after(position, limit=_AT_ONCE):
             for stored in batch:
