@@ -290,6 +290,9 @@ def test_a_field_that_cannot_take_the_value_is_a_fault_and_the_others_go_on(site
                 return [one.code for one in ensemble.status().node.faults]
 
             assert "ensemble.bad_value" in await until(faulty)
+            text = metrics_text(node).decode()
+            assert 'rapport_ensemble_faults_total{code="ensemble.bad_value"}' in text
+            assert "rapport_ensemble_withheld 0.0" in text
             assert node.not_ready() == []
             await until(lambda: events(node, "events"))
 

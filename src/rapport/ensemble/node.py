@@ -14,6 +14,7 @@ from rapport.ensemble.gossip.strategies import Probabilistic, Strategy
 from rapport.ensemble.grouping.client import GroupClient, GroupsOf, is_of_groupers
 from rapport.ensemble.grouping.machine import GrouperMachine
 from rapport.ensemble.grouping.retransmission import BesideGroups
+from rapport.ensemble.grouping.settings import GroupingSettings
 from rapport.ensemble.messages import Message, Outgoing, Published
 from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.component import Component
@@ -80,6 +81,7 @@ class NodeMachine:
             start_ms=start_ms,
         )
         self._at_once, self._stopped = at_once, False
+        self._not_registered = 0
         self._last = Now(0, 0.0)
         self.outbox: list[Outgoing] = self.gossip.outbox
         """What to send, in order; the shell empties this very list."""
@@ -122,6 +124,8 @@ class NodeMachine:
                 offers.append(Offer(component, (), None))
                 continue
             self._groups[component] = found.groups
+            if self.grouping is not None:
+                self._note_groups_left(component, found.groups, self.grouping.settings)
             offers.append(Offer(component, found.roles, found.body, found.groups))
         return offers
 
@@ -171,6 +175,7 @@ class NodeMachine:
         if isinstance(self.grouping, GrouperMachine):
             self.grouping.tick(now)
             self._send_of_grouping()
+            self._note_not_registered(self.grouping)
         return calls
 
     def finished(self, call: Call, outcome: Outcome | BaseException, now: Now) -> None:
@@ -217,6 +222,33 @@ class NodeMachine:
                 else:  # tables and announcements are made to fit, and their parts nobody collects
                     self.outbox.append(outgoing)
             self.grouping.outbox.clear()
+
+    def _note_groups_left(
+        self, component: str, groups: Sequence[str], settings: GroupingSettings
+    ) -> None:
+        most = settings.groups_per_component
+        if len(groups) > most:
+            fault = Fault(
+                code="ensemble.too_many_groups",
+                message=f"it is in {len(groups)} groups, {most} are heeded: those of the others do "
+                f"not hear it ({groups[most]!r} is the first)",
+                hint="put it into fewer groups, or raise groups_per_component on all nodes",
+                component=component,
+            )
+            self.host.faults.add(fault, self._last.wall_ms)
+
+    def _note_not_registered(self, grouper: GrouperMachine) -> None:
+        refused, before = grouper.register.refused, self._not_registered
+        if refused > before:
+            self._not_registered = refused
+            fault = Fault(
+                code="ensemble.not_registered",
+                message=f"{refused - before} members were not taken into their groups' tables, so "
+                "that others of these groups do not hear them",
+                hint="groups are larger than group_members, nodes have more than node_members, or "
+                "two nodes say they have the same component",
+            )
+            self.host.faults.add(fault, self._last.wall_ms)
 
     def _note_double(self, double: Double) -> None:
         self.host.faults.add(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rapport.core.errors import InvalidInput
+from rapport.core.errors import InvalidInput, TooLarge
 from rapport.core.event import MAX_NAME
 from rapport.ensemble import Component, Ensemble, Local, Role
 from rapport.ensemble.codec import MAX_DEPTH, MAX_MESSAGE, MAX_WORDS, decode, encode, values_of
@@ -229,3 +229,10 @@ def test_as_much_as_may_be_allowed_is_read_at_the_other_end(make_host: MakeHost,
     heard = decode(encode(message))
     assert isinstance(heard, Published)
     assert values_of(heard.body) == {"content": nested}
+
+
+def test_more_groups_than_a_message_carries_cannot_be_published() -> None:
+    groups = tuple(f"Team:{number}" for number in range(MAX_WORDS + 1))
+    assert snapshot_of(oak(), groups[1:], most_bytes=10_000, most_levels=9).groups == groups[1:]
+    with pytest.raises(TooLarge, match="65 groups"):
+        snapshot_of(oak(), groups, most_bytes=10_000, most_levels=9)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rapport.core.errors import InvalidInput, TooLarge
+from rapport.ensemble.codec import MAX_WORDS
 from rapport.ensemble.model.component import Component
 from rapport.ensemble.model.role import plan_of
 
@@ -60,6 +61,13 @@ def snapshot_of(
             code="ensemble.knowledge_too_large",
             hint="publish less: declare what others need not know as Local",
         )
+    for what, words in (("roles", plan.roles), ("groups", groups)):
+        if len(words) > MAX_WORDS:
+            raise TooLarge(
+                f"the component has {len(words)} {what}, no message carries more than {MAX_WORDS}",
+                code="ensemble.knowledge_too_large",
+                hint=f"let it have fewer {what}",
+            )
     return Snapshot(plan.roles, values, body, groups)
 
 
