@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from rapport.cli.terminal import stderr, visible, write_bytes
 from rapport.core.errors import InvalidInput, Unavailable
 from rapport.core.event import StoredEvent
 from rapport.core.times import format_time
+from rapport.kernel.clock import SystemClock
 
 _COLUMNS = ("position", "time", "source", "id", "type", "data")
 _AT_ONCE = 500
@@ -55,7 +56,10 @@ def listen(
             code="cli.wrong_use",
             hint="--count is 1 or more; without it, events are printed until Ctrl-C",
         )
-    remote = _node(site, url, token_file)
+    try:
+        remote = Remote(url, read_token(token_file)) if url else _node_of_site(site, token_file)
+    except KeyboardInterrupt:
+        return 0
     listener = Listener(
         remote.url,
         channel,
@@ -68,8 +72,7 @@ def listen(
         acknowledging="explicit",
     )
     try:
-        start = "" if url else _start(site)
-        _print_all(listener, count, as_json=json, start=start, verify=remote.verify)
+        _print_all(listener, count, as_json=json, start="" if url else _start(site))
     except KeyboardInterrupt:
         return 0  # the usual end: what was printed is acknowledged
     finally:
@@ -81,16 +84,9 @@ def _start(site: Path | None) -> str:
     return f"rapport up --site {site}" if site is not None else "rapport up"
 
 
-def _print_all(
-    listener: Listener,
-    count: int | None,
-    *,
-    as_json: bool,
-    start: str,
-    verify: Callable[[], None],
-) -> None:
+def _print_all(listener: Listener, count: int | None, *, as_json: bool, start: str) -> None:
     """Prints until `count` events are out; acknowledged once they are. `start`: the command that
-    starts the node; `verify`: raises when the node is that of another site.
+    starts the node.
     """
     if not as_json:
         write_bytes(_row(_COLUMNS))
@@ -98,7 +94,6 @@ def _print_all(
     while left is None or left > 0:
         events = listener.pull(min(left or _AT_ONCE, _AT_ONCE), timeout=_LOOK_UP_SECONDS)
         if events:
-            verify()
             write_bytes(b"".join(_line(one, as_json) for one in events))
             listener.acknowledge(events[-1])
             left = None if left is None else left - len(events)
@@ -108,10 +103,14 @@ def _print_all(
 def _tell(trouble: Reason | None, told: Reason | None, start: str) -> Reason | None:
     """Says on stderr what keeps us, once; returns what was said last."""
     if trouble is not None and trouble != told:
-        stderr().print(f"{trouble.message}; trying again", highlight=False, soft_wrap=True)
-        if start and trouble.code == "node.unreachable":
-            stderr().print(f"hint: start it: {start}", highlight=False, soft_wrap=True)
+        _tell_trouble(trouble.message, start if trouble.code == "node.unreachable" else "")
     return trouble
+
+
+def _tell_trouble(message: str, start: str) -> None:
+    stderr().print(f"{message}; trying again", highlight=False, soft_wrap=True)
+    if start:
+        stderr().print(f"hint: start it: {start}", highlight=False, soft_wrap=True)
 
 
 def _line(received: ReceivedEvent, as_json: bool) -> bytes:
@@ -137,14 +136,19 @@ def _row(cells: tuple[str, ...]) -> bytes:
     return "\t".join(visible(cell) for cell in cells).encode("utf-8", "replace") + b"\n"
 
 
-def _node(site: Path | None, url: str | None, token_file: Path | None) -> Remote:
-    """The node at `url`, else that of the site, which may start later."""
-    if url is not None:
-        return Remote(url, read_token(token_file))
+def _node_of_site(site: Path | None, token_file: Path | None) -> Remote:
+    """The node of the site, once it answers: no other gets the token."""
     remote = Remote.of_site(site_directory(site), None, token_file)
-    try:
-        remote.verify()
-    except Unavailable as error:
-        if error.code != "node.unreachable":
-            raise
-    return remote
+    is_told = False
+    while True:
+        try:
+            remote.verify()
+        except Unavailable as error:
+            if error.code != "node.unreachable":
+                raise
+            if not is_told:
+                _tell_trouble(error.message, _start(site))
+            is_told = True
+            asyncio.run(SystemClock().sleep(_LOOK_UP_SECONDS * 1_000))
+        else:
+            return remote
