@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rapport.core.errors import StoreUnavailable
+from rapport.kernel.paths import make_private_directory, temporary_path
 
 NODE_ID_FILE = "node-id"
 _LONGEST_ID = 64
@@ -58,9 +59,9 @@ def write_node_id(data: Path, node: str) -> None:
     """Keeps the id beside the data for commands; raises StoreUnavailable."""
     if read_node_id(data) == node:
         return
-    fresh = data / f"{NODE_ID_FILE}.new"
+    fresh = temporary_path(data / NODE_ID_FILE)
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        make_private_directory(data)
         fresh.write_text(f"{node}\n", encoding="ascii")
         os.replace(fresh, data / NODE_ID_FILE)
     except OSError as error:

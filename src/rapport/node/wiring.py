@@ -206,6 +206,7 @@ def make_node(
             context,
             clock,
             lambda name, events: node[0].append(name, events),
+            conditions,
         ),
         ledger_index=(
             LedgerIndex(data_directory(site, settings) / "log" / LEDGER_FILE)
@@ -254,6 +255,7 @@ def _ensemble(
     context: NodeContext | None,
     clock: Clock,
     append: Append,
+    conditions: Conditions,
 ) -> NodeEnsemble | None:
     """The node's part in ensembles, where the site has one."""
     declared, problems = ensemble_from_site(site.file, site.directory, bindings, site.name)
@@ -265,7 +267,9 @@ def _ensemble(
     from rapport.node.ensemble import NodeEnsemble
 
     chance = Chance.from_machine()
-    return NodeEnsemble(declared, site, channels, append, meanings, context, clock, chance)
+    return NodeEnsemble(
+        declared, site, channels, append, meanings, context, clock, chance, conditions
+    )
 
 
 def _channels(site: Site) -> ChannelsDeclared:

@@ -18,7 +18,7 @@ from rapport.ensemble.node import Grouping, NodeMachine
 from rapport.ensemble.runtime.figures import GossipSummary
 from rapport.ensemble.runtime.recording import Recording
 from rapport.ensemble.runtime.settings import RuntimeSettings, check_sealed
-from rapport.ensemble.runtime.shell import GROUPER_ROLE, NodeShell, Told
+from rapport.ensemble.runtime.shell import GROUPER_ROLE, NodeShell, ReportWithheld, Told
 from rapport.ensemble.runtime.status import MemberStatus, NodeStatus, ReplicaStatus, short_status
 from rapport.ensemble.trace import Kind, Recorder
 from rapport.kernel.chance import Chance
@@ -64,6 +64,7 @@ class EnsembleNode:
         strategy: Strategy | None = None,
         on_changed: Told | None = None,
         on_published: Told | None = None,
+        on_withheld: ReportWithheld | None = None,
         recorder: Recorder | None = None,
         given_before: int = 0,
         link: Link = as_it_is,
@@ -83,6 +84,8 @@ class EnsembleNode:
                 members of groups. Further groupers are learned from the membership.
             on_changed: is told of each newer version of others' components; it must not wait.
             on_published: the same for this node's own.
+            on_withheld: is given each component whose knowledge cannot be published, and why, and
+                with none when it can again; none: both are logged.
             recorder: gets a trace of all that happens.
             given_before: no version that a life of this node gave before is above it; versions go
                 on from there, also with a clock set back. 0: not known, others tell the node.
@@ -114,6 +117,8 @@ class EnsembleNode:
         recording = Recording(recorder, node) if recorder is not None else None
         shell = NodeShell(station, machine, swim, clock, settings, recording)
         shell.tell_changed, shell.tell_published = on_changed, on_published
+        if on_withheld is not None:
+            shell.report_withheld = on_withheld
         opened = EnsembleNode(shell, group)
         opened._note(Kind.STARTED, now)
         for name in machine.host.components:

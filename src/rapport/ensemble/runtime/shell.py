@@ -14,6 +14,7 @@ from rapport.ensemble.codec import VERSION, decode, encode, values_of
 from rapport.ensemble.messages import Message, Published
 from rapport.ensemble.model.calls import Call, Outcome
 from rapport.ensemble.model.faults import Fault
+from rapport.ensemble.model.snapshots import WithheldKnowledge
 from rapport.ensemble.node import NodeMachine
 from rapport.ensemble.runtime.control import (
     CONTROL,
@@ -47,6 +48,8 @@ GROUPER_ROLE: Final = "grouper"
 
 Told = Callable[[Knowledge], None]
 """Is told of a newer version, on the loop; must not wait."""
+ReportWithheld = Callable[[str, WithheldKnowledge | None], None]
+"""Gets a component whose knowledge is withheld from now on, and why; with none, no longer."""
 
 
 class NodeShell:
@@ -76,6 +79,7 @@ class NodeShell:
         self.figures = GossipFigures(machine.node, clock.now_ms())
         self._alarm = Alarm(clock, self.next_due_ms, self._tick)
         self._published: list[Published] = []
+        self.report_withheld: ReportWithheld = _log_withheld
         self._withheld: frozenset[str] = frozenset()
         self._namesakes: frozenset[Address] = frozenset()
         machine.gossip.on_published = self._published.append
@@ -284,19 +288,23 @@ class NodeShell:
             if withheld is None or withheld.code != fault.code:
                 _log_fault(fault)
         if host.withheld.keys() != self._withheld:
-            for component in sorted(host.withheld.keys() - self._withheld):
-                found = host.withheld[component]
-                _log.warning(
-                    "knowledge is withheld",
-                    component=component,
-                    code=found.code,
-                    error=found.message,
-                    hint=found.hint,
-                )
-            for component in sorted(self._withheld - host.withheld.keys()):
-                # At the level of the beginning, so that a log never shows one without the other.
-                _log.warning("knowledge is published again", component=component)
+            for component in sorted(host.withheld.keys() ^ self._withheld):
+                self.report_withheld(component, host.withheld.get(component))
             self._withheld = frozenset(host.withheld)
+
+
+def _log_withheld(component: str, withheld: WithheldKnowledge | None) -> None:
+    """Both at one level, so that a log never shows a beginning without its end."""
+    if withheld is None:
+        _log.warning("knowledge is published again", component=component)
+        return
+    _log.warning(
+        "knowledge is withheld",
+        component=component,
+        code=withheld.code,
+        error=withheld.message,
+        hint=withheld.hint,
+    )
 
 
 def _log_fault(fault: Fault) -> None:
