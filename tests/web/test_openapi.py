@@ -66,6 +66,7 @@ def test_every_route_that_needs_no_token_is_listed_as_such(with_doors: Callable[
             }
             assert listed == {
                 *(("get", path) for path in ("/", "/static/{name}", "/healthz", "/readyz")),
+                ("get", "/identity"),
                 *((method, "/inbox") for method in ("get", "post")),
                 *((method, "/inbox/{peer}") for method in ("get", "post")),
                 *((method, "/inbox/{peer}/{link}") for method in ("get", "post")),

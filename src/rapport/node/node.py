@@ -30,6 +30,7 @@ from rapport.core.event import Event
 from rapport.kernel.clock import Clock
 from rapport.kernel.conditions import Conditions
 from rapport.kernel.ending import Ending, end_each
+from rapport.kernel.node_identity import NodeIdentity, directory_digest
 from rapport.kernel.settings import NodeSettings
 from rapport.kernel.tasks import Tasks
 from rapport.kernel.telemetry import get_logger
@@ -212,6 +213,14 @@ class Node:
     def site(self) -> Site:
         """As its files were at the start, or at the last reload of all."""
         return self._parts.reloading.site
+
+    @property
+    def identity(self) -> NodeIdentity:
+        """Which node of which site this is, for commands that look for their own."""
+        site = self.site
+        return NodeIdentity(
+            site=site.name, node=self.links.node, directory=directory_digest(site.directory)
+        )
 
     async def reload(self, *, by: str = "") -> SiteReloaded:
         """Takes over what the site's files say now, or nothing of it; see SiteReload."""

@@ -49,6 +49,7 @@ TABLES_OF_A_SITE = (
     "links",
     "mqtt",
     "context",
+    "ensemble",
     "spark",
     "pipeline",
 )

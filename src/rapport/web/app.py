@@ -115,6 +115,7 @@ DOORS = (
     federation.links,
     pipeline.take_results,
     service.healthz,
+    service.identity,
     service.readyz,
     service.metrics,
     people.show_answer_page,

@@ -6,6 +6,7 @@ import msgspec
 from litestar import Response, get
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from rapport.kernel.node_identity import NodeIdentity
 from rapport.node.metrics import metrics_text
 from rapport.web.dependencies import NodeDependency
 from rapport.web.guard import OPEN
@@ -16,6 +17,12 @@ from rapport.web.headers import text_type
 async def healthz() -> dict[str, str]:
     """The process runs."""
     return {"status": "alive"}
+
+
+@get("/identity", opt={OPEN: True})
+async def identity(node: NodeDependency) -> NodeIdentity:
+    """Which node of which site answers here, so that a command meant for another does nothing."""
+    return node.identity
 
 
 @get("/readyz", opt={OPEN: True})

@@ -246,6 +246,7 @@ DOORS: dict[tuple[str, str], Told] = {
         tag="service",
     ),
     ("get", "/healthz"): Told(summary="Whether the process runs", tag="service"),
+    ("get", "/identity"): Told(summary="Which node of which site answers", tag="service"),
     ("get", "/readyz"): Told(
         summary="Whether the node takes events and its readers run, and what degrades it",
         tag="service",
