@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rapport.core.errors import SiteError, UnknownName
+from rapport.pipeline.settings import SparkSettings
+from rapport.site.pipeline import SPARK_KEYS
 from rapport.site.site import check_site, load_site
 
 CHECKS = Path(__file__).parents[1] / "data" / "checks"
@@ -164,3 +166,17 @@ def test_a_misspelt_setting_of_the_node_is_an_error(site: Path) -> None:
     assert "token_file" in found[0].hint
     with pytest.raises(SiteError):
         load_site(site)
+
+
+@pytest.mark.parametrize("table", ["spark", "adapters.inbox", "ensemble"])
+def test_every_table_of_the_site_refuses_keys_that_it_does_not_know(site: Path, table: str) -> None:
+    with (site / "site.toml").open("a", encoding="utf-8") as file:
+        file.write(f"\n[{table}]\nmastr = 1\n")
+    said = [problem for problem in check_site(site) if problem.code == "site.unknown_key"]
+    assert [(problem.severity, problem.message) for problem in said] == [
+        ("error", "the key 'mastr' has no meaning here")
+    ]
+
+
+def test_the_check_knows_every_setting_of_spark() -> None:
+    assert set(SPARK_KEYS) == set(SparkSettings.__struct_fields__)

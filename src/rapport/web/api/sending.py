@@ -13,7 +13,7 @@ import msgspec
 from litestar import Request, Response, post
 
 from rapport.communication.aside import run_aside
-from rapport.communication.delivering.wishes import NO_WISHES, Wishes
+from rapport.communication.delivering.wishes import Wishes, read_wishes
 from rapport.core.errors import InvalidInput, NotAllowed, TooFast, TooLarge
 from rapport.core.message import Message
 from rapport.node.node import Node
@@ -29,10 +29,6 @@ class Taken(msgspec.Struct, frozen=True):
     """The ids of the messages, in their order."""
 
     ids: list[str]
-
-
-class _Wishing(msgspec.Struct):
-    wishes: Wishes = NO_WISHES
 
 
 @post("/messages", status_code=202)
@@ -68,15 +64,14 @@ def _parts(body: bytes) -> list[bytes]:
 
 def _read(body: bytes) -> tuple[Message, Wishes]:
     """The message, and what is asked of its delivery beyond its fields (`wishes`)."""
-    message = Message.from_json(body)
-    try:
-        return message, msgspec.json.decode(body, type=_Wishing).wishes
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    message, written = Message.from_application(body)
+    if written and message.sender.kind != "component":
         raise InvalidInput(
-            f"its wishes cannot be read: {error}",
+            "only applications have wishes for a delivery",
             code="message.bad_wishes",
-            hint='such as {"least": 3, "answer_within": 600000}, durations in ms',
-        ) from None
+            hint="send as component:NAME, or leave out `wishes`",
+        )
+    return message, read_wishes(written)
 
 
 async def _taken(node: Node, messages: Sequence[Message], wishes: Sequence[Wishes]) -> list[str]:
