@@ -23,6 +23,7 @@ from rapport.communication.declaring.people import (
     read_peer,
 )
 from rapport.communication.peers import Collective, Peer, adapter_of
+from rapport.communication.privacy.hours import is_zone
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
 from rapport.core.errors import InvalidInput, Problem
 from rapport.kernel.fields import Fields, suggest
@@ -37,6 +38,8 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
     actions: dict[str, Action]
     mail: MailSettings
     webhook: WebhookSettings
+    zone: str = "UTC"
+    """Of the site: times are shown on its clock to people without a zone of their own."""
     media: dict[str, Any] = {}
     """Settings of the other built-in adapters, by name."""
     inputs: tuple[InputDeclared, ...] = ()
@@ -101,6 +104,7 @@ def communication_from_site(
         actions=actions,
         mail=mail,
         webhook=webhook,
+        zone=_zone(file, problems),
         media=read_media(file, directory, problems),
         inputs=read_inputs(file, directory, problems),
         sending=read_sending(file, problems),
@@ -211,6 +215,17 @@ def _warn_of_same_phrases(
                     hint="blanks and letter case do not tell phrases apart",
                 )
             )
+
+
+def _zone(file: TomlFile, problems: list[Problem]) -> str:
+    """The site's zone, `[site] zone`."""
+    table = Fields(file.section("site"), problems)
+    zone = table.text("zone", "UTC")
+    if is_zone(zone):
+        return zone
+    message = f"{zone[:40]!r} is not a time zone"
+    table.fault("zone", "site.bad_zone", message, hint='such as zone = "Europe/Vienna"')
+    return "UTC"
 
 
 def _tables(file: TomlFile, name: str, problems: list[Problem]) -> list[tuple[str, Section]]:
