@@ -180,3 +180,36 @@ def test_every_table_of_the_site_refuses_keys_that_it_does_not_know(site: Path, 
 
 def test_the_check_knows_every_setting_of_spark() -> None:
     assert set(SPARK_KEYS) == set(SparkSettings.__struct_fields__)
+
+
+OUTSIDE = '[adapters.mail]\nhost = "mail.example.org"\nsender = "a@example.org"\n'
+HERE = '[adapters.mail]\nhost = "127.0.0.1"\nsender = "a@example.org"\n'
+PEOPLE = '[peers.zoe]\naddresses = ["inbox:", "mail:zoe@example.org"]\n'
+HOOK = '[peers.pager]\naddresses = ["webhook:https://pager.example.org/x"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        (OUTSIDE + PEOPLE, True),
+        (HOOK, True),
+        (OUTSIDE + PEOPLE + '[node]\nhost = "0.0.0.0"\n', True),
+        (OUTSIDE + PEOPLE + '[node]\npublic_url = "http://0.0.0.0:8484"\n', True),
+        (OUTSIDE + PEOPLE + '[node]\npublic_url = "https://alarm.example.org"\n', False),
+        (OUTSIDE + PEOPLE + '[node]\nhost = "10.0.0.7"\n', False),
+        (OUTSIDE + '[peers.zoe]\naddresses = ["inbox:"]\n', False),
+        (HERE + PEOPLE, False),
+    ],
+)
+def test_links_that_nobody_elsewhere_can_open_are_an_error_of_the_check(
+    site: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_refused: bool
+) -> None:
+    monkeypatch.delenv("RAPPORT_PUBLIC_URL", raising=False)
+    with (site / "site.toml").open("a", encoding="utf-8") as file:
+        file.write("\n" + text)
+    found = [each for each in check_site(site) if each.code == "site.links_here_only"]
+    assert [each.severity for each in found] == ["error"] * is_refused
+    assert all("public_url" in each.hint and each.line for each in found)
+    assert load_site(site).name, "a node may be told its address when it starts"
+    monkeypatch.setenv("RAPPORT_PUBLIC_URL", "https://alarm.example.org")
+    assert not [each for each in check_site(site) if each.code == "site.links_here_only"]

@@ -26,6 +26,7 @@ from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.privacy.hours import is_zone
 from rapport.communication.templates import ALWAYS_KNOWN, template_fields
 from rapport.core.errors import InvalidInput, Problem
+from rapport.core.web_addresses import address_parts, is_loopback
 from rapport.kernel.fields import Fields, suggest
 from rapport.kernel.toml import Section, TomlFile
 
@@ -57,6 +58,28 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
         used = {adapter_of(entry) for peer in self.peers.values() for entry in peer.addresses}
         used |= {*self.wanted} | self._kinds() - {"append"}
         return tuple(sorted(used - {*self.registered_later}))
+
+    def linked_outside(self) -> dict[str, str]:
+        """Peers who get links by a medium that leaves this machine, each with its address."""
+        found = {}
+        for name, peer in self.peers.items():
+            outside = (entry for entry in peer.addresses if self._leaves_machine(entry))
+            if address := next(outside, ""):
+                found[name] = address
+        return found
+
+    def _leaves_machine(self, address: str) -> bool:
+        medium, _, target = address.partition(":")
+        match medium:
+            case "mail":
+                return not is_loopback(self.mail.host)
+            case "webhook":
+                return not is_loopback(address_parts(target).hostname or "")
+            case "apprise":
+                service = self.media["apprise"].targets.get(target, target)
+                return not is_loopback(address_parts(service).hostname or "")
+            case _:
+                return False  # no links, or who reads them is here
 
     def appends(self) -> bool:
         """Whether an action appends events."""
