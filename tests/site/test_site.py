@@ -213,3 +213,20 @@ def test_links_that_nobody_elsewhere_can_open_are_an_error_of_the_check(
     assert load_site(site).name, "a node may be told its address when it starts"
     monkeypatch.setenv("RAPPORT_PUBLIC_URL", "https://alarm.example.org")
     assert not [each for each in check_site(site) if each.code == "site.links_here_only"]
+
+
+@pytest.mark.parametrize("asked", ["{temperature of A}", "{time:%H:%M}", "{X}"])
+def test_a_placeholder_that_nothing_fills_is_refused_with_all_that_a_text_can_name(
+    tmp_path: Path, asked: str
+) -> None:
+    site = Path(shutil.copytree(CHECKS / "secure-building", tmp_path / "site"))
+    text = (site / "site.toml").read_text(encoding="utf-8")
+    changed = text.replace("Guest {A} alone in {R}", asked)
+    assert changed != text
+    (site / "site.toml").write_text(changed, encoding="utf-8")
+    with pytest.raises(SiteError) as caught:
+        load_site(site)
+    (problem,) = caught.value.problems
+    assert asked in problem.message
+    for name in ("{A}", "{R}", "{A.status}", "{policy}", "{time}", "{id}"):
+        assert name in problem.hint

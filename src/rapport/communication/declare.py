@@ -24,10 +24,10 @@ from rapport.communication.declaring.people import (
 )
 from rapport.communication.peers import Collective, Peer, adapter_of
 from rapport.communication.privacy.hours import is_zone
-from rapport.communication.templates import ALWAYS_KNOWN, template_fields
+from rapport.communication.templates import ALWAYS_KNOWN, named_in_texts, template_fields
 from rapport.core.errors import InvalidInput, Problem
 from rapport.core.web_addresses import address_parts, is_loopback
-from rapport.kernel.fields import Fields, suggest
+from rapport.kernel.fields import Fields
 from rapport.kernel.toml import Section, TomlFile
 
 
@@ -90,13 +90,18 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def communication_from_site(
-    file: TomlFile, directory: Path, *, adapters: Collection[str] = BUILT_IN
+    file: TomlFile,
+    directory: Path,
+    *,
+    adapters: Collection[str] = BUILT_IN,
+    named: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Communication, list[Problem]]:
     """What `[peers]`, `[collectives]`, `[actions]`, `[adapters]` and `[inputs]` say, and all their
     problems.
 
     `directory` is where secret files and privacy functions are looked for; `adapters` names all
-    that are installed. Never raises for a wrong site: declarations that have errors must not be
+    that are installed; `named` is what the texts of an action can name, by `same_phrase`, where the
+    policies are known. Never raises for a wrong site: declarations that have errors must not be
     used.
     """
     problems: list[Problem] = []
@@ -114,7 +119,11 @@ def communication_from_site(
     }
     actions = {
         phrase: read_action(
-            phrase, Fields(section, problems, known=ACTION_KEYS, strict=True), peers, collectives
+            phrase,
+            Fields(section, problems, known=ACTION_KEYS, strict=True),
+            peers,
+            collectives,
+            (named or {}).get(same_phrase(phrase), ()),
         )
         for phrase, section in _tables(file, "actions", problems)
     }
@@ -200,7 +209,7 @@ def _unknown_fields(
             ("actions", action.phrase, key),
             "action.unknown_field",
             f"the text asks for {{{field}}}, which policy {policy!r} does not have",
-            hint=suggest(field, known),
+            hint=named_in_texts(known, field),
         )
         for key, field in asked
         if field not in known

@@ -12,6 +12,7 @@ from rapport.channel.federation.declare import links_from_site
 from rapport.channel.intercept.kinds import Mediate, Workshop
 from rapport.channel.intercept.site import check_interceptors as check_site_interceptors
 from rapport.channel.mqtt.declare import bridges_from_site
+from rapport.communication.actions import same_phrase
 from rapport.communication.adapters.build import adapter_names
 from rapport.communication.contents.rules import ContentRules
 from rapport.communication.declare import Communication, communication_from_site
@@ -127,19 +128,34 @@ def check_runnable(parts: SiteParts) -> list[Problem]:
 
 def check_people(parts: SiteParts) -> list[Problem]:
     """Peers, collectives, actions and adapters, and the texts of actions against the policies."""
+    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
+    facts = SiteFacts(parts.tables, parts.policies) if parts.tables is not None else None
+    known = {name: facts.fields(name) for name in parts.policies} if facts is not None else {}
     people, problems = communication_from_site(
-        parts.file, parts.directory, adapters=adapter_names(Plugins())
+        parts.file,
+        parts.directory,
+        adapters=adapter_names(Plugins()),
+        named=_named_by_phrase(phrases, known),
     )
     problems += entrance_from_site(parts.file)[1]
     problems += engines_from_site(parts.file)[1]
-    phrases = {name: compiled.plan.actions for name, compiled in parts.policies.items()}
-    if parts.tables is None:
+    if facts is None:
         return problems
-    facts = SiteFacts(parts.tables, parts.policies)
-    known = {name: facts.fields(name) for name in parts.policies}
     problems += check_constant_texts(parts.file, people.actions, _content_rules(parts))
     problems += check_own_actions(parts, people, known)
     return problems + check_action_texts(parts.file, people, phrases, known)
+
+
+def _named_by_phrase(
+    phrases: Mapping[str, Collection[str]], known: Mapping[str, Collection[str]]
+) -> dict[str, Collection[str]]:
+    """What the texts of an action can name: what all policies have that use its phrase."""
+    found: dict[str, Collection[str]] = {}
+    for policy, used in phrases.items():
+        for phrase in map(same_phrase, used):
+            own = known.get(policy, ())
+            found[phrase] = [name for name in own if name in found.get(phrase, own)]
+    return found
 
 
 def check_links(parts: SiteParts) -> list[Problem]:
