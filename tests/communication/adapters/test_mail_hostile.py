@@ -110,7 +110,8 @@ def test_a_text_that_was_cut_is_no_answer_and_one_before_a_cut_attachment_is():
     mail.set_content("on my way")
     mail.add_attachment(b"x" * 10_000, maintype="image", subtype="png", filename="x.png")
     found = meaning_of(bytes(mail)[:5_000], ANYBODY, LIMITS, cut=True)
-    assert "on my way" in found.content
+    assert "on my way" in found.message.content
+    assert found.attachments == ("x.png",)
 
 
 pieces = st.sampled_from(
