@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from rapport.communication.adapters.mail.html import text_of_html
 from rapport.communication.adapters.mail.limits import MailLimits
 from rapport.communication.adapters.mail.quoting import reply_of
-from rapport.communication.adapters.mail.reply import Bounced, MailKnowledge, meaning_of
+from rapport.communication.adapters.mail.reply import (
+    Bounced,
+    MailKnowledge,
+    WithoutAttachments,
+    meaning_of,
+)
 from rapport.communication.adapters.unusable import Unusable
 from rapport.core.message import Message
 
@@ -150,7 +155,10 @@ mails = st.lists(pieces | st.binary(max_size=40), max_size=40).map(b"".join)
 @given(mails, st.booleans())
 def test_no_mail_whatsoever_raises(raw, cut):
     found = meaning_of(raw, ANYBODY, LIMITS, cut=cut)
-    assert isinstance(found, Message | Unusable | Bounced)
+    assert isinstance(found, Message | Unusable | Bounced | WithoutAttachments)
+    if isinstance(found, WithoutAttachments):
+        assert all(name.isprintable() and len(name) <= 100 for name in found.attachments)
+        found = found.message
     if isinstance(found, Message):
         assert "\r" not in found.content
         found.to_json()
