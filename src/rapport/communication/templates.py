@@ -37,7 +37,7 @@ def named_in_texts(known: Collection[str], field: str = "") -> str:
     """The hint that says what a text can name: aliases, their columns, and what every detection
     has; the nearest one to a wrong `field` first.
 
-    >>> named_in_texts(["F", "F.name"], "f.nam")
+    >>> named_in_texts(["F", "F.name"], "f.names")
     'did you mean {F.name}? a text can name {F}, {F.name}, {policy}, {time}, {id}'
     """
     own = sorted({*known} - {*ALWAYS_KNOWN}, key=lambda name: ("." in name, name))

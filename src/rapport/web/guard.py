@@ -8,6 +8,7 @@ caller are believed only from the proxies in `trusted_proxies`.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
