@@ -28,6 +28,8 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """With `preferred`: try the next address when the first failed."""
     privacy: tuple[PrivacyRule, ...] = ()
     """What they say about being reached; the first rule that says something decides."""
+    zone: str = ""
+    """Where they are: times are shown on this zone's clock; empty = the site's."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True):

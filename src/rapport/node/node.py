@@ -22,9 +22,10 @@ from rapport.channel.logged.channels import LoggedChannels
 from rapport.communication.adapters.web.webhook_in import WebhookInput
 from rapport.communication.api.communication import Communication
 from rapport.communication.arriving.answers import AnswerData, is_answer_token, record_answer
+from rapport.communication.aside import run_aside
 from rapport.communication.assembly import Assembly
 from rapport.communication.history.index import LedgerIndex
-from rapport.communication.history.ledger import Ledger
+from rapport.communication.history.ledger import Ledger, LedgerRow, MessageRow
 from rapport.core.errors import NotAllowed, UnknownName
 from rapport.core.event import Event
 from rapport.kernel.clock import Clock
@@ -270,23 +271,50 @@ class Node:
         if not is_answer_token(self._parts.communication.secret, message, peer, token):
             raise NotAllowed("this link is not valid", code="answer.bad_token")
 
-    async def message_text(self, message: str) -> str:
-        """What the message says; raises UnknownName."""
+    async def linked_message(self, message: str, peer: str, token: str) -> MessageRow:
+        """The message behind an answer link; raises NotAllowed for a link that this node did not
+        make for this person, and for one whose message was closed too long ago.
+        """
+        self.check_answer_token(message, peer, token)
         await self.ledger.refresh()
-        row = self.ledger.message(message)
-        if row is None:
-            raise UnknownName("message", message)
-        return row.text
+        row = await run_aside(partial(self.ledger.message, message))
+        lifetime_ms = self._parts.communication.arrivals.settings.answer_links_ms
+        # A message that is not known any more was closed before all that is known.
+        if row is None or self.clock.now_ms() - (row.ended_at or self.clock.now_ms()) > lifetime_ms:
+            raise NotAllowed(
+                "this link is too old", code="answer.link_over", hint="ask who sent the message"
+            )
+        return row
 
-    async def answer(self, message: str, peer: str, token: str, text: str) -> None:
-        """Records a person's answer, durably; raises NotAllowed when the token is wrong."""
-        await record_answer(
-            self.channels,
-            self._parts.communication.secret,
-            # The page's button says so in any site, whatever its own words are.
-            AnswerData(message=message, peer=peer, text=text, declined=text == "no", token=token),
-            now_ms=self.clock.now_ms(),
+    async def zone_of(self, peer: str) -> str:
+        """The zone on whose clock a person reads times."""
+        return await self._parts.communication.zone_of(peer)
+
+    async def answer_of(self, message: str, peer: str) -> LedgerRow | None:
+        """What a person answered last, as the ledger knows it; None when they did not."""
+        await self.ledger.refresh()
+        rows = await run_aside(partial(self.ledger.rows, message=message, peer=peer))
+        answered = (row for row in rows if not row.address and row.state == "answered")
+        return next(answered, None)
+
+    async def answer(
+        self, message: str, peer: str, token: str, text: str, *, declined: bool = False
+    ) -> bool:
+        """Records a person's answer, durably; False for what they had answered already. Raises
+        NotAllowed when the token is wrong.
+        """
+        self.check_answer_token(message, peer, token)
+        before = await self.answer_of(message, peer)
+        if before is not None and before.answer == text:
+            return False
+        # The page's button says so in any site, whatever its own words are.
+        data = AnswerData(
+            message=message, peer=peer, text=text, declined=declined or text == "no", token=token
         )
+        secret, now_ms = self._parts.communication.secret, self.clock.now_ms()
+        after_ms = before.time if before is not None else 0
+        await record_answer(self.channels, secret, data, now_ms=now_ms, after_ms=after_ms)
+        return True
 
     @property
     def mediation(self) -> MediationReader:

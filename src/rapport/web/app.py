@@ -200,6 +200,7 @@ def make_app(node: Node, *, token: str = "") -> Litestar:
                 "live": Live(node),
                 "inboxes": Inboxes(node),
                 "failed_signatures": FailedAttempts(),
+                "link_guard": people.LinkGuard(),
             }
         ),
         logging_config=None,

@@ -21,6 +21,7 @@ from rapport.channel.access.admission import OPEN_TO_ALL, Admission
 from rapport.channel.access.rates import FailedAttempts
 from rapport.channel.access.rights import LOCAL, NOBODY
 from rapport.core.errors import InvalidInput, NotAllowed, NotAuthenticated
+from rapport.core.web_addresses import is_loopback as is_loopback
 from rapport.kernel.clock import Clock
 from rapport.kernel.settings import NodeSettings, parse_proxies
 from rapport.kernel.telemetry import get_logger
@@ -36,17 +37,6 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _MOST_FORWARDED = 1_024
 _LONGEST_ADDRESS = _SHOWN_ORIGIN = 64
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-
-
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Whether an address or name can only be reached from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def check_exposure(settings: NodeSettings, token: str, admission: Admission = OPEN_TO_ALL) -> None:

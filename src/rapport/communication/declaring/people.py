@@ -15,6 +15,7 @@ from rapport.communication.addresses import address_fault
 from rapport.communication.declaring.privacy import read_privacy
 from rapport.communication.delivering.tracking import CollectiveDelivery, PeerDelivery
 from rapport.communication.peers import Collective, Peer
+from rapport.communication.privacy.hours import is_zone
 from rapport.core.errors import InvalidInput
 from rapport.kernel.fields import Fields, suggest
 
@@ -57,6 +58,7 @@ def read_peer(name: str, table: Fields, adapters: Collection[str], directory: Pa
         delivery=cast(PeerDelivery, delivery),
         fallback=fallback,
         privacy=read_privacy(table, directory),
+        zone=zone if is_zone(zone := table.text("zone", "")) else "",
     )
 
 

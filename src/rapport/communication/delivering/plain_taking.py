@@ -95,7 +95,7 @@ class PlainTaking:
         data = event.data
         if len(data) > LARGEST_EVENT:
             return False
-        message = RECENT.get(data) or Message.from_json(data)
+        message = RECENT.get(data) or Message.from_stored(data)
         receiver = message.receiver
         if receiver is None or message.type == AUTH:
             return False

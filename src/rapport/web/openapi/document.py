@@ -21,7 +21,7 @@ from rapport.web.guard import OPEN
 from rapport.web.openapi.asyncapi import asyncapi_document
 from rapport.web.openapi.doors import DOORS
 from rapport.web.openapi.told import Members, Told
-from rapport.web.problems import PROBLEM_JSON
+from rapport.web.problems import PROBLEM_JSON, is_link
 from rapport.web.schemas import CHANNEL_PATTERN, ProblemDetails, reference, schema_components
 
 _REFUSALS = ("400", "401", "403", "404", "409", "413", "422", "429", "503")
@@ -83,7 +83,15 @@ def completed(schema: Members, open_ones: Collection[tuple[str, str]]) -> Member
                 "Problem": {
                     "description": "What is wrong and what to do about it",
                     "content": {PROBLEM_JSON: {"schema": reference(ProblemDetails)}},
-                }
+                },
+                "ProblemAtLink": {
+                    "description": "What is wrong with a link: a page for people, or problem "
+                    "details for a program",
+                    "content": {
+                        "text/html": {"schema": {"type": "string"}},
+                        PROBLEM_JSON: {"schema": reference(ProblemDetails)},
+                    },
+                },
             },
             "securitySchemes": {
                 "bearer": {
@@ -104,7 +112,8 @@ def _operation(method: str, path: str, known: Members, *, is_open: bool) -> Memb
         for status in _statuses(told, known)
     }
     for status in _REFUSALS:
-        answers.setdefault(status, {"$ref": "#/components/responses/Problem"})
+        problem = "ProblemAtLink" if is_link(path) else "Problem"
+        answers.setdefault(status, {"$ref": f"#/components/responses/{problem}"})
     if path == "/readyz":
         answers["503"] = {"description": "Not ready", "content": content}
     operation = {

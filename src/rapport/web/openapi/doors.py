@@ -263,7 +263,7 @@ DOORS: dict[tuple[str, str], Told] = {
     ("post", "/answer/{message}/{peer}/{token}"): Told(
         summary="Record a person's answer",
         tag="people",
-        bodies={JSON: {"type": "object", "additionalProperties": {"type": "string"}}},
+        bodies={JSON: _texts_body("answer")},
         example={"answer": "yes"},
         answer={"type": "string"},
         media=(_HTML,),
