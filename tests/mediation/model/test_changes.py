@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from rapport.mediation.model.conversions import Call, Conversion, Formula, conve
 from rapport.mediation.model.interpretation import (
     DIRECTIONS,
     EXPLORE,
+    CreateAttribute,
     Interpretation,
     Mapping,
     Rule,
@@ -113,6 +115,26 @@ def test_4_2_2_grandchildren_are_kept_too() -> None:
     between = changed(new, Augment("middle", rules=(Rule("T.one", "f4"),)))
     assert run(between, "leaf", EVENT)["one"] == {"v": 4, "w": 4}
     assert run(between, "leaf", EVENT)["two"] == {"v": 2, "w": 2}
+
+
+def test_a_new_mapping_of_a_subtype_does_not_take_it_from_a_childs_own_mapping() -> None:
+    sub = ComplexType("Sub", (), ("T",))
+    local = ComplexType("Local", (*T.attributes, Attribute("mark", "text")))
+
+    def marked(source: str, mark: str) -> Mapping:
+        return Mapping(source, "Local", "out", (CreateAttribute("mark", "text", mark),))
+
+    root = msgspec.structs.replace(ROOT, types=(*ROOT.types, sub, local))
+    held = family(
+        Interpretation(name="own", mappings=(marked("T", "own"),)),
+        Interpretation(name="below", parent="own", mappings=(marked("T", "below"),)),
+        Interpretation(name="heir", parent="own"),
+        Interpretation(name="none"),
+        root=root,
+    )
+    new = changed(held, Augment("root", mappings=(marked("Sub", "new"),)))
+    for name, mark in (("own", "own"), ("below", "below"), ("heir", "own"), ("none", "new")):
+        assert run(new, name, EVENT, "Sub")["mark"] == mark, name
 
 
 def test_a_new_conversion_named_like_that_of_a_child_changes_nothing_there() -> None:
