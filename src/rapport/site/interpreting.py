@@ -131,11 +131,11 @@ def _unread(
 
 def _mapped(name: str, typed: Mapping[str, Interpretation]) -> list[TypeMapping]:
     """All mappings of an interpretation and of those above it."""
-    found: list[TypeMapping] = []
-    while name in typed:
-        found += typed[name].mappings
+    above: dict[str, Interpretation] = {}
+    while name in typed and name not in above:  # parents may lead in a circle
+        above[name] = typed[name]
         name = typed[name].parent
-    return found
+    return [mapping for one in above.values() for mapping in one.mappings]
 
 
 def _is_forgotten(match: re.Match[str], mapped: Sequence[TypeMapping]) -> bool:
