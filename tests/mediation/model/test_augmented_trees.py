@@ -191,7 +191,7 @@ def check_augmented(old: Interpretations, new: Interpretations, change: Augment)
                 assert made(event) == wanted, (name, direction, kind)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_in_a_whole_tree_own_decisions_stand_and_the_rest_is_inherited(data: st.DataObject) -> None:
     held, _ = load(data.draw(trees()))
