@@ -245,10 +245,15 @@ class PolicyEngine:
 
     async def _take_step(self, batch: Sequence[StoredEvent | BareStored]) -> None:
         if batch:
+            history = self.counts.history
             await self._reading.take(batch, self.ontology, self.skew_ms)
             self._pace.heard(self._clock.steady_ns())
+            if self.counts.history > history:
+                self._pace.took_history(self._clock.steady_ns())
         elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
             await self._reading.move_on(self._clock.now_ms(), beating=bool(self.on_spark))
+        if self._reading.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
+            await self._reading.release_history(self._clock.now_ms())
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 

@@ -10,7 +10,9 @@ from rapport.channel.channel import Channels
 from rapport.channel.stretches import events_between
 from rapport.core.detection import Cause
 from rapport.core.errors import Problem
-from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.event import BareStored, Event, StoredEvent, make_event
+from rapport.core.ids import content_id
+from rapport.core.release import DONE, RELEASES, ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.events import (
     TIME_TYPE,
@@ -54,6 +56,18 @@ class Output:
         self.counts.detections += len(told.detections)
         self.counts.undecided += len(told.undecided)
         self.counts.late += len(late)
+
+    async def release_history(self, done: ReleaseDone, now_ms: int) -> None:
+        """Asks in `releases` for the evaluation of imported readings."""
+        event = make_event(
+            source=self._name,
+            id=content_id(DONE, done.release, str(done.through)),
+            type=DONE,
+            subject=f"release/{done.release}",
+            time=now_ms,
+            data=done,
+        )
+        await self._channels.channel(RELEASES).append([event])
 
     async def whole(self, batch: Sequence[StoredEvent | BareStored]) -> list[StoredEvent]:
         """The events of `events` with their headers; read again where they came without."""

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from rapport.core.detection import Cause, Detection
-from rapport.core.event import BareStored, StoredEvent
+from rapport.core.errors import Problem
+from rapport.core.event import BareStored, Event, StoredEvent
+from rapport.core.ids import content_id
+from rapport.core.release import HISTORY, NOTIFY, ReleaseDone
 from rapport.policy.engine.events import TimeMoved, ahead_problem
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
@@ -54,6 +57,8 @@ class Reading:
         self._unheard_since: int | None = None
         """By the clock: since when silence counts without any reading; None once there was one, or
         time has begun without."""
+        self._history: dict[bool, ReleaseDone] = {}
+        """Imported readings that wait to be evaluated, by whether people are notified."""
 
     @property
     def needs_headers(self) -> bool:
@@ -91,6 +96,7 @@ class Reading:
             self.running.shadows.saved(),
             sorted(self._stopped),
             self._unheard_since,
+            list(self._history.values()),
         )
 
     async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
@@ -106,6 +112,8 @@ class Reading:
         is_unheard = state is None or self._here().time == -END_OF_TIME
         self._unheard_since = now_ms if known is None and is_unheard else known
         self._stopped = set(state.stopped) if state is not None else set()
+        waiting = state.history if state is not None else []
+        self._history = {span.notify: span for span in waiting}
         for policy in self._stopped:
             self.running.stop(policy)
         moved = await self.output.times_after(state.detections if state is not None else 0)
@@ -166,8 +174,11 @@ class Reading:
             is_bare = any(isinstance(item, BareStored) for item in batch)
             self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
             ahead = [item for item in whole if item.event.time > item.received + skew_ms]
-            usable = [item.event for item in whole if item.event.time <= item.received + skew_ms]
-            readings, rejected = split_events(usable, ontology)
+            usable = [item for item in whole if item.event.time <= item.received + skew_ms]
+            live = [item.event for item in usable if HISTORY not in item.event.headers]
+            readings, rejected = split_events(live, ontology)
+            if len(live) < len(usable):
+                rejected += self._note_history(usable, ontology)
             aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
             await self.output.set_aside(aside)
         found = self.running.feed(readings)
@@ -177,6 +188,40 @@ class Reading:
         self._pace.took(len(batch))
         self.output.counts.read += len(batch)
         await self._append(found, self.running.runner.take_late())
+
+    def _note_history(
+        self, batch: Sequence[StoredEvent], ontology: Ontology
+    ) -> list[tuple[Event, Problem]]:
+        """Notes which times of which streams the imported readings among these touch; returns
+        those that are no readings.
+        """
+        found = [item for item in batch if HISTORY in item.event.headers]
+        _readings, rejected = split_events([item.event for item in found], ontology)
+        streams = ontology.streams().keys()
+        for item in found:
+            if item.event.type in streams:
+                notify = NOTIFY in item.event.headers
+                span = self._history.get(notify)
+                if span is None:
+                    release = content_id("history", str(item.position), str(notify))
+                    span = ReleaseDone(release=release, history=True, notify=notify)
+                    self._history[notify] = span
+                span.touch(item.event.type, item.event.time)
+                span.through, span.released = item.position, span.released + 1
+                self.output.counts.history += 1
+        return rejected
+
+    @property
+    def history_waits(self) -> bool:
+        """Whether readings imported as history wait to be evaluated."""
+        return bool(self._history)
+
+    async def release_history(self, now_ms: int) -> None:
+        """Has the imported readings evaluated that came so far; those of silent imports first."""
+        for notify in sorted(self._history):
+            await self.output.release_history(self._history[notify], now_ms)
+        self._history = {}
+        self._pace.is_dirty = True
 
     async def move_on(self, now_ms: int, *, beating: bool = False) -> None:
         """Lets time pass as far as what is pending needs it, never beyond the clock; when it is
