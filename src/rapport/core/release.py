@@ -43,6 +43,15 @@ DONE = "rapport.mediation.release_done"
 LOOKED = "rapport.policy.replaying.second_look"
 
 
+def history_marks(*, notify: bool) -> dict[str, str]:
+    """The headers of what is imported as history.
+
+    >>> history_marks(notify=False)
+    {'history': 'true'}
+    """
+    return {HISTORY: "true", NOTIFY: "true"} if notify else {HISTORY: "true"}
+
+
 def unmarked(reading: Event) -> Event:
     """A reading without marks that only a release makes; its raw event may have come with some."""
     headers = reading.headers

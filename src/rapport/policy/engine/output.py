@@ -47,6 +47,7 @@ class Output:
         """Appends to `detections`, all in one."""
         events = [detection.to_event(source=self._name) for detection in told.detections]
         events += [item.to_event(source=self._name) for item in told.undecided]
+        events += [item.to_event(source=self._name) for item in told.skipped]
         events += [late_event(self._name, cause) for cause in late]
         events += [difference_event(self._name, one) for one in differences]
         if moved is not None:
