@@ -128,6 +128,8 @@ class ReleaseDone(Span, kw_only=True):
     release: str
     history: bool = False
     """The readings were imported as history: live policies have not seen them."""
+    since: int = 0
+    """Of imported readings the position of the first in `events`."""
     notify: bool = False
     """Actions of what is found are carried out however old it is."""
     released: int = 0

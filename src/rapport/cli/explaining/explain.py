@@ -216,6 +216,7 @@ def branch(node: CauseNode) -> Tree:
         f"  {node.id}\n",
         (f"{node.channel} #{node.position}, event time {format_time(node.time)}, ", "dim"),
         (f"received {format_time(node.received)}", "dim"),
+        (", imported as history" if node.history else "", "yellow"),
         (", found in the lake\n" if node.found_in == "lake" else "\n", "dim"),
         (f"meaning given by {node.interpretation}\n" if node.interpretation else "", "dim"),
         data,

@@ -204,7 +204,9 @@ class Reading:
                 span = self._history.get(notify)
                 if span is None:
                     release = content_id("history", str(item.position), str(notify))
-                    span = ReleaseDone(release=release, history=True, notify=notify)
+                    span = ReleaseDone(
+                        release=release, history=True, since=item.position, notify=notify
+                    )
                     self._history[notify] = span
                 span.touch(item.event.type, item.event.time)
                 span.through, span.released = item.position, span.released + 1
