@@ -199,8 +199,9 @@ def _show(one: Explained, with_text: bool) -> None:
     else:
         console.print(candidate_tree(one.held))
     if one.left_out:
-        text = f"  {one.left_out} more like it were left out after it: at most once per"
-        console.print(Text(f"{text} {duration(one.once_per_ms or 0)}", style="dim"))
+        window = duration(one.once_per_ms or 0)
+        text = f"  {one.left_out} more like it were suppressed by `at most once per {window}`"
+        console.print(Text(text, style="dim"))
     if with_text and one.text:
         console.print(Text(f"\n{one.text.rstrip()}", style="dim"))
 
