@@ -11,7 +11,6 @@ from rapport.policy.explaining.verdict import (
     Known,
     Node,
     Shown,
-    Suppressed,
     Truth,
 )
 from rapport.policy.explaining.wording import duration, relative, who
@@ -60,14 +59,17 @@ def show_answer(console: Console, answer: Answer) -> None:
 
 def _is_met(candidate: Candidate) -> bool:
     """Whether no condition was missed: something else kept it from firing."""
-    return candidate.first_failed is None
+    return candidate.became == "left out" or candidate.first_failed is None
 
 
 def _outcome(candidate: Candidate) -> str:
     """What became of a candidate, in words that agree with the conditions that held."""
     if candidate.became == "incomplete" and _is_met(candidate):
-        return "held, but only together with readings that are a match without it"
-    return _BECAME[candidate.became]
+        return "held, but fewer of its readings were a match already"
+    if candidate.became == "left out":  # what suppressed it is shown like a condition, and is none
+        return _BECAME[candidate.became]
+    held = sum(node.truth == "true" for node in candidate.clauses)
+    return f"{_BECAME[candidate.became]}, {held} of {len(candidate.clauses)} conditions held"
 
 
 def candidate_tree(candidate: Candidate) -> Tree:
@@ -75,15 +77,12 @@ def candidate_tree(candidate: Candidate) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
-    held = sum(node.truth == "true" for node in candidate.clauses)
     head = Text.assemble(
         (who(candidate.bindings) or "nobody in particular", "bold"),
-        f"  {_outcome(candidate)}, {held} of {len(candidate.clauses)} conditions held\n",
+        f"  {_outcome(candidate)}\n",
         (f"times in UTC, counted from {format_time(candidate.time)}", "dim"),
     )
     tree = Tree(head)
-    if candidate.suppressed_by is not None:
-        tree.add(Text(_suppressed(candidate.suppressed_by), style="yellow"))
     shown: set[str] = set()
     for node in candidate.clauses:
         _grow(tree, node, candidate.time, shown)
@@ -94,15 +93,6 @@ def candidate_tree(candidate: Candidate) -> Tree:
         told = f"told at {format_time(candidate.detection.time)} ({after})"
         tree.add(Text.assemble((told, "dim")))
     return tree
-
-
-def _suppressed(by: Suppressed) -> str:
-    """Which detection suppressed it, and until when."""
-    window = duration(by.until - by.time)
-    return (
-        f"suppressed by `at most once per {window}`: it was told at {format_time(by.time)} "
-        f"(detection {by.detection}), and is told again from {format_time(by.until)} on"
-    )
 
 
 def _grow(tree: Tree, node: Node, reference: int, shown: set[str]) -> None:
@@ -171,13 +161,10 @@ def _short(candidate: Candidate) -> Text:
     if candidate.became == "detected" and candidate.detection is not None:
         told = f"  fired too, told at {format_time(candidate.detection.time)}"
         return Text.assemble((who(candidate.bindings), "bold"), told)
-    held = sum(node.truth == "true" for node in candidate.clauses)
     label = Text.assemble(
         ("\n" + (who(candidate.bindings) or "nobody in particular"), "bold"),
-        f"  {_outcome(candidate)}, {held} of {len(candidate.clauses)} conditions held",
+        f"  {_outcome(candidate)}",
     )
-    if candidate.suppressed_by is not None:
-        label.append(f"\n  {_suppressed(candidate.suppressed_by)}", "yellow")
     failed = candidate.first_failed
     if failed is not None:
         mark, style = _MARKS[failed.truth]
