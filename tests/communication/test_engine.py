@@ -12,7 +12,7 @@ from rapport.communication.adapters.outgoing.outcomes import OutcomeData
 from rapport.communication.history.summary import summarise
 from rapport.communication.peers import Peer
 from rapport.communication.privacy.verdict import parse_hours, quiet_rule
-from rapport.core.detection import Detection
+from rapport.core.detection import Detection, still_lasts_event
 from rapport.core.errors import StoreUnavailable
 from rapport.core.event import make_event
 from rapport.core.message import Identifier
@@ -504,5 +504,22 @@ def test_only_who_asks_for_it_wakes_people_for_the_past(room, headers, is_told):
         reasons = [row.reason for row in ledger.rows(state="skipped")]
         assert bool(reasons) != is_told
         assert all("found in imported history" in one for one in reasons) or LATE in headers
+
+    asyncio.run(scenario())
+
+
+def test_a_state_that_is_still_true_after_an_outage_is_told_now(room):
+    async def scenario():
+        await room.start()
+        await _found(room, age_ms=3 * 3_600_000)
+        (skipped,) = (await room.ledger()).messages()
+        (stored,) = await room.channels.channel("detections").read_after(0)
+        still = still_lasts_event(Detection.from_event(stored.event), source="policy")
+        await room.channels.channel("detections").append([still])
+        await room.settle()
+        ledger = await room.ledger()
+        (told,) = ledger.inbox("ana")
+        assert told.message != skipped.message
+        assert told.text.startswith(f"LATE, for {format_time(stored.event.time)}: Guest 5")
 
     asyncio.run(scenario())

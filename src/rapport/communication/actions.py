@@ -131,17 +131,18 @@ def message_for(
     *,
     is_late: bool = False,
     effect: Effect | None = None,
+    about: str = "",
 ) -> Message:
-    """The message of an action; its id follows from detection, phrase and receiver alone.
+    """The message of an action; its id follows from detection, phrase and receiver alone. `about`:
+    the id of the event that it is about, where that is not the detection.
 
     `is_late`: the situation was found long after it was; the text begins with that and with when.
     With an `effect` it says what is done.
     """
-    detection_id = detection.id()
     text = effect.shown() if effect else fill_template(action.text, detection, facts)
     if is_late:
         text = f"LATE, for {format_time(detection.time)}: {text}"[:LONGEST_TEXT]
-    return message_saying(action, text, detection_id)
+    return message_saying(action, text, about or detection.id())
 
 
 def message_saying(action: Action, text: str, detection_id: str = "") -> Message:

@@ -14,6 +14,8 @@ from rapport.core.ids import content_id
 DETECTED = "rapport.policy.detected"
 UNDECIDED = "rapport.policy.undecided"
 SKIPPED = "rapport.policy.skipped"
+STILL_LASTS = "rapport.policy.still_lasts"
+"""A state that was detected too long ago to act on it then is still true."""
 ACT_WITHIN_MS = 600_000
 """`[site] act_within`: actions of detections older than this are recorded, not carried out."""
 
@@ -126,6 +128,20 @@ class SkippedAction(msgspec.Struct, frozen=True, kw_only=True):
         """What `to_event` wrote."""
         skipped: SkippedAction = event.payload_as(SkippedAction)
         return skipped
+
+
+def still_lasts_event(detection: Detection, *, source: str) -> Event:
+    """The event that a detected state is still true, with the detection as its data."""
+    id = detection.id()
+    return make_event(
+        source=source,
+        id=content_id("still lasts", id),
+        type=STILL_LASTS,
+        subject=f"policy/{detection.policy}",
+        time=detection.time,
+        data=detection,
+        headers={CAUSE: cause_text(id)},
+    )
 
 
 def _found_event(

@@ -32,7 +32,7 @@ from rapport.communication.delivering.transaction import Transaction
 from rapport.communication.effects import Effect, effect_of
 from rapport.communication.ledger import SOURCE, refused_events, skipped_events, unmapped_event
 from rapport.communication.templates import Facts, nothing_known
-from rapport.core.detection import ACT_WITHIN_MS, Detection, SkippedAction
+from rapport.core.detection import ACT_WITHIN_MS, STILL_LASTS, Detection, SkippedAction
 from rapport.core.errors import SourceUnavailable
 from rapport.core.event import Event
 from rapport.core.message import Message
@@ -162,14 +162,15 @@ class Acting:
         effect: Effect | None,
         since_ms: int,
     ) -> None:
-        is_late = LATE in event.headers
-        message = message_for(action, detection, self._facts, is_late=is_late, effect=effect)
+        is_late = LATE in event.headers or event.type == STILL_LASTS
+        about, facts = event.id, self._facts
+        message = message_for(action, detection, facts, is_late=is_late, effect=effect, about=about)
         if self._cases.records.case(message.id) is not None:
             return
         misfit = self._contents.fault(message)
         if misfit is not None and is_late:
             # What is meant for machines has no place for a remark about when it was.
-            message = message_for(action, detection, self._facts, effect=effect)
+            message = message_for(action, detection, facts, effect=effect, about=about)
             misfit = self._contents.fault(message)
         if misfit is not None:
             self._refuse(message, misfit, detection, event, now_ms)

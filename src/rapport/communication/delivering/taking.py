@@ -42,7 +42,7 @@ from rapport.communication.delivering.taking_parts import TakingParts
 from rapport.communication.delivering.told_before import HistoryNeeded, ToldBefore
 from rapport.communication.delivering.transaction import TABLE, Outgoing, Transaction
 from rapport.communication.ledger import held_event
-from rapport.core.detection import DETECTED, SKIPPED
+from rapport.core.detection import DETECTED, SKIPPED, STILL_LASTS
 from rapport.core.errors import Corrupt, SourceUnavailable, Unavailable
 from rapport.core.event import Event, StoredEvent
 from rapport.core.message import MESSAGE, Message
@@ -255,6 +255,8 @@ class Taking:
         elif channel == "detections" and event.type == DETECTED:
             own = hops.get(event.id, 0)
             self._acting.take(event, now_ms, hops=own, since_ms=since_ms, any_age=any_age)
+        elif channel == "detections" and event.type == STILL_LASTS:
+            self._acting.take(event, now_ms, any_age=True)
         elif channel == "detections" and event.type == SKIPPED:
             self._acting.take_skipped(event, now_ms)
         elif channel == "control" and event.type == OUTCOME:

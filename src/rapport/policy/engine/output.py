@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rapport.channel.channel import Channels
 from rapport.channel.stretches import events_between
-from rapport.core.detection import Cause
+from rapport.core.detection import Cause, Detection, still_lasts_event
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, Event, StoredEvent, make_event
 from rapport.core.ids import content_id
@@ -57,6 +57,17 @@ class Output:
         self.counts.detections += len(told.detections)
         self.counts.undecided += len(told.undecided)
         self.counts.late += len(late)
+
+    async def tell_still_lasting(self, lasting: Sequence[Detection], act_within_ms: int) -> None:
+        """Appends that states are still true, unless they were detected in time before a crash."""
+        detections, events = self._channels.channel("detections"), []
+        for one in lasting:
+            stored = await self._channels.find_event(one.id())
+            first = min((item.received for name, item in stored if name == "detections"), default=0)
+            if first - one.time > act_within_ms:
+                events.append(still_lasts_event(one, source=self._name))
+        if events:
+            await detections.append(events)
 
     async def release_history(self, done: ReleaseDone, now_ms: int) -> None:
         """Asks in `releases` for the evaluation of imported readings."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rapport.core.detection import Cause, Detection
@@ -45,8 +45,18 @@ _WHOLE_BATCHES = 100
 class Reading:
     """How far the stream was taken, what runs there, and what is yet to be met again."""
 
-    def __init__(self, source: PlanSource, running: Running, output: Output, pace: Pace) -> None:
+    def __init__(
+        self,
+        source: PlanSource,
+        running: Running,
+        output: Output,
+        pace: Pace,
+        *,
+        now_ms: Callable[[], int],
+        act_within_ms: int,
+    ) -> None:
         self.source, self.running, self.output = source, running, output
+        self._now_ms, self._act_within_ms = now_ms, act_within_ms
         self._pace = pace
         self.position = self._changes_at = self._read_before = 0
         self._again: deque[Again] = deque()
@@ -57,6 +67,8 @@ class Reading:
         self._unheard_since: int | None = None
         """By the clock: since when silence counts without any reading; None once there was one, or
         time has begun without."""
+        self._overdue: dict[tuple[str, ...], Detection] = {}
+        """Detections of lasting states that were found too late to act on them."""
         self._history: dict[bool, ReleaseDone] = {}
         """Imported readings that wait to be evaluated, by whether people are notified."""
 
@@ -96,6 +108,7 @@ class Reading:
             self.running.shadows.saved(),
             sorted(self._stopped),
             self._unheard_since,
+            list(self._overdue.values()),
             list(self._history.values()),
         )
 
@@ -112,6 +125,8 @@ class Reading:
         is_unheard = state is None or self._here().time == -END_OF_TIME
         self._unheard_since = now_ms if known is None and is_unheard else known
         self._stopped = set(state.stopped) if state is not None else set()
+        overdue = state.overdue if state is not None else []
+        self._overdue = {_state_of(one): one for one in overdue}
         waiting = state.history if state is not None else []
         self._history = {span.notify: span for span in waiting}
         for policy in self._stopped:
@@ -213,6 +228,26 @@ class Reading:
                 self.output.counts.history += 1
         return rejected
 
+    def _note_overdue(self, detections: Sequence[Detection]) -> None:
+        """Keeps of the states that were found too late to act on them the newest of each."""
+        oldest_ms = self._now_ms() - self._act_within_ms
+        overdue = [one for one in detections if one.time < oldest_ms]
+        if overdue:
+            plans = {plan.policy: plan for plan in self.running.runner.plans()}
+            lasting = {name for name, plan in plans.items() if plan.is_lasting()}
+            states = [one for one in overdue if one.policy in lasting]
+            self._overdue |= {_state_of(one): one for one in states}
+
+    async def tell_still_lasting(self) -> None:
+        """Everything received was taken: reports which of the states that were found too late to
+        act on them are still true.
+        """
+        if self._overdue:
+            overdue, self._overdue = list(self._overdue.values()), {}
+            lasting = [one for one in overdue if self.running.runner.still_lasts(one)]
+            await self.output.tell_still_lasting(lasting, self._act_within_ms)
+            self._pace.is_dirty = True
+
     @property
     def history_waits(self) -> bool:
         """Whether readings imported as history wait to be evaluated."""
@@ -286,6 +321,7 @@ class Reading:
         told = Told(self.source, found, self.running.take_undecided())
         await self.output.tell(told, differences, late, moved)
         self.running.meter.found(told.detections, told.undecided)
+        self._note_overdue(told.detections)
         for command in told.commands:
             await self._obey(command)
 
@@ -310,3 +346,9 @@ class Reading:
             self._stopped.add(change.policy)
             if change not in self._again:
                 self._again.append(change)
+
+
+def _state_of(detection: Detection) -> tuple[str, ...]:
+    """What a state is of: the policy, and who is bound."""
+    pairs = sorted(detection.bindings.items())
+    return (detection.policy, *(part for pair in pairs for part in pair))

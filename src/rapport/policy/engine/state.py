@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rapport.core.detection import Detection
 from rapport.core.errors import Corrupt
 from rapport.core.release import ReleaseDone
 from rapport.policy.life.shadow import ShadowSaved
@@ -53,6 +54,8 @@ class EngineState(msgspec.Struct):
     """Policies that a detection stopped before the place where that is on record."""
     unheard_since: int | None = None
     """By the clock: since when silence counts where nothing was ever heard."""
+    overdue: list[Detection] = []
+    """Detections of lasting states that were found too late to act on them."""
     history: list[ReleaseDone] = []
     """Readings imported as history that wait to be evaluated: of silent imports, of others."""
 
