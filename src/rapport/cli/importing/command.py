@@ -74,6 +74,10 @@ def import_file(
                 sent += len(batch)
                 told(sent)
     write_json({"published": sent - duplicates, "duplicates": duplicates})
+    if sent > duplicates:
+        told = "people are notified" if notify else "nobody is notified"
+        note = f"imported as history: policies evaluate it when the node has read it; {told}"
+        stderr().print(note, soft_wrap=True, markup=False)
 
 
 def _check_rows(file: Path, name: str, options: dict[str, Any]) -> None:
