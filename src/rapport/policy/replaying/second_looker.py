@@ -275,9 +275,10 @@ class _Look:
     async def _is_of_the_past(self, found: Detection | Undecided, live_ms: int) -> bool:
         if found.time < live_ms:
             return True
-        for _time, id in found.causes:
+        for time, id in found.causes:
             for channel, stored in await self._channels.find_event(id):
-                if channel == "events" and HISTORY in stored.event.headers:
+                is_cause = channel == "events" and stored.event.time == time
+                if is_cause and HISTORY in stored.event.headers:
                     return True
         return False
 
