@@ -232,6 +232,7 @@ class Assembly:
             declines=Declines(entrance.arriving.declines),
             lookups=self.lookups,
             contents=self.services.infos,
+            act_within_ms=declared.act_within_ms,
         )
         self.engine: CommunicationEngine | Sharing
         self._registrations: Registrations | None = None

@@ -118,6 +118,7 @@ class MediationReader:
                 self._channels,
                 source,
                 lambda: self.transformer(source),
+                choose_apart=lambda: self.meaning_apart(source),
                 sign=self._sign,
                 records=self._records,
             )

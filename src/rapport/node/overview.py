@@ -11,7 +11,7 @@ from rapport.channel.stretches import events_between
 from rapport.core.detection import DETECTED, UNDECIDED, Detection, Undecided
 from rapport.core.errors import InvalidInput
 from rapport.core.event import Event, StoredEvent
-from rapport.core.release import LATE
+from rapport.core.release import HISTORY, LATE
 from rapport.kernel.conditions import Condition
 from rapport.node.node import Node
 from rapport.policy.life.versions import ShownPolicy
@@ -38,6 +38,8 @@ class DetectionLine(msgspec.Struct, frozen=True):
     silent: list[str] = []
     late: bool = False
     """Found by a second look."""
+    history: bool = False
+    """As of the past: found in readings that were imported."""
 
 
 class DeliveryLine(msgspec.Struct, frozen=True):
@@ -144,8 +146,16 @@ def _detection(stored: StoredEvent) -> DetectionLine | None:
 
 def _line(event: Event, found: Detection | Undecided, silent: list[str]) -> DetectionLine:
     causes = [cause for _, cause in found.causes]
-    late = LATE in event.headers
-    return DetectionLine(event.id, found.time, found.policy, found.bindings, causes, silent, late)
+    return DetectionLine(
+        id=event.id,
+        time=found.time,
+        policy=found.policy,
+        bindings=found.bindings,
+        causes=causes,
+        silent=silent,
+        late=LATE in event.headers,
+        history=HISTORY in event.headers,
+    )
 
 
 def _deliveries(node: Node) -> list[DeliveryLine]:
