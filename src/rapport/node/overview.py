@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from rapport.channel.finding.causes import stage_of
@@ -98,7 +100,7 @@ async def overview(node: Node) -> Overview:
     return Overview(
         channels=[ChannelCount(n, node.channels.channel(n).last_position()) for n in names],
         detections=await _detections(node),
-        deliveries=_deliveries(node),
+        deliveries=await asyncio.to_thread(_deliveries, node),
         quarantine=[_held_back(item) for item in await _newest(node, "quarantine")],
         held=await _held_counts(node),
         policies=sorted(policies, key=_worth_a_look)[:_NEWEST],
