@@ -218,7 +218,8 @@ class PolicyEngine:
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
         """Takes one batch of events, or lets the clock move time on when there is none; returns the
-        events taken.
+        events taken. A batch that was awaited while the engine went back to its last commit is
+        not taken: it is read again.
 
         Waits at most `timeout_ms` (None: until something is due or a second has passed).
         """
@@ -232,6 +233,10 @@ class PolicyEngine:
         )
         batch = await next_batch(limit=self._batch, timeout_ms=wait)
         async with self.turn:
+            if self._subscription is not subscription:
+                # A change failed meanwhile and the engine went back to the last commit: the batch
+                # stands behind events that are to be read again first.
+                return 0
             began_ns = self._clock.steady_ns()
             try:
                 await self._take_step(batch)
