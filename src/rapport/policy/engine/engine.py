@@ -253,7 +253,14 @@ class PolicyEngine:
             await self._reading.take(batch, self.ontology, self.skew_ms)
             self._pace.heard(self._clock.steady_ns())
         elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
-            await self._reading.move_on(self._clock.now_ms(), beating=bool(self.on_spark))
+            now_ms = self._clock.now_ms()
+            is_behind = self._reading.is_ahead_of(now_ms, self.skew_ms)
+            is_believed = self._pace.clock_is_believed(self._clock.steady_ns(), is_behind=is_behind)
+            await self._reading.move_on(
+                now_ms,
+                beating=bool(self.on_spark),
+                reset_skew_ms=self.skew_ms if is_believed else None,
+            )
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
 

@@ -14,17 +14,31 @@ from typing import Literal, Protocol
 import msgspec
 
 from rapport.core.detection import Detection
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.events import TimeMoved, TimeReset
 from rapport.policy.plan import Plan
+from rapport.policy.runners.base import END_OF_TIME
 
 Act = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
-    """After the events up to position `after`, and after time had reached `time`."""
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """After the events up to position `after`, and after time had reached `time`, having begun anew
+    so many times.
+    """
 
     after: int
     time: int
+    resets: int = 0
+
+    def __lt__(self, other: Place) -> bool:
+        return self.order() < other.order()
+
+    def __le__(self, other: Place) -> bool:
+        return self.order() <= other.order()
+
+    def order(self) -> tuple[int, int, int]:
+        """What places are sorted by: time goes back where it begins anew."""
+        return self.after, self.resets, self.time
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +55,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
 
 
-Again = TimeMoved | PlanChange
+Again = TimeMoved | TimeReset | PlanChange
 """What is met again on a second reading."""
 
 
@@ -108,21 +122,26 @@ class FixedPlans:
 
 def place_of(step: Again) -> Place:
     """Where it happened."""
-    return Place(step.after, step.time) if isinstance(step, TimeMoved) else step.place
+    match step:
+        case TimeMoved():
+            return Place(step.after, step.time, step.resets)
+        case TimeReset():
+            return Place(step.after, -END_OF_TIME, step.resets)
+        case _:
+            return step.place
 
 
-def in_order(moved: Iterable[TimeMoved], changes: Iterable[PlanChange]) -> deque[Again]:
+def in_order(moved: Iterable[TimeMoved | TimeReset], changes: Iterable[PlanChange]) -> deque[Again]:
     """Both as they happened.
 
-    Moving time on always reaches a time that was not reached before, so at one place it came before
-    a change that saw that time, and after one that did not.
+    Moving time on always reaches a time that was not reached before since time began, so at one
+    place it came before a change that saw that time, and after one that did not.
     """
 
-    def key(step: Again) -> tuple[int, int, int, int]:
-        place = place_of(step)
-        if isinstance(step, TimeMoved):
-            return place.after, place.time, 0, 0
-        return place.after, place.time, 1, step.position
+    def key(step: Again) -> tuple[Place, int, int]:
+        if isinstance(step, PlanChange):
+            return place_of(step), 1, step.position
+        return place_of(step), 0, 0
 
     steps: list[Again] = [*moved, *changes]
     return deque(sorted(steps, key=key))

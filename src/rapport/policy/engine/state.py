@@ -21,6 +21,7 @@ class EngineCounts(msgspec.Struct):
     quarantined: int = 0
     moved_by_clock: int = 0
     commits: int = 0
+    resets: int = 0
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -50,6 +51,8 @@ class EngineState(msgspec.Struct):
     """Policies that a detection stopped before the place where that is on record."""
     unheard_since: int | None = None
     """By the clock: since when silence counts where nothing was ever heard."""
+    resets: int = 0
+    """How often time began anew because the clock had jumped."""
 
 
 def encode_state(state: EngineState) -> bytes:

@@ -141,7 +141,7 @@ class History:
             if event.time < self._surveyed_to - self._lateness_ms:
                 self._behind.append(event)
                 self._behind_at.add(stored.position)
-            self._surveyed_to = max(self._surveyed_to, event.time)
+            self._surveyed_to = max(self._surveyed_to, min(event.time, stored.received))
             self._oldest = event.time if self._oldest is None else min(self._oldest, event.time)
 
     def begin(self, *, is_whole: bool) -> None:
@@ -158,14 +158,15 @@ class History:
         they are not behind their time.
         """
         usable = self._usable(batch)
-        fresh = [item.event for item in usable if item.position not in self._behind_at]
-        readings = self._readings(fresh)
+        fresh = [item for item in usable if item.position not in self._behind_at]
+        readings = self._readings([item.event for item in fresh])
         if not len(readings):
             return
         for run in self.runs:
             run.feed(readings)
-        # By what are readings only, as live: time never moves further here than it did there.
-        self._fed_to = max(self._fed_to, int(readings.column("time").to_numpy().max()))
+        # By what are readings only, and not beyond their arrival, as live: time never moves
+        # further here than it did there.
+        self._fed_to = max(self._fed_to, _reached(readings, fresh))
         self.advance(self._fed_to - self._lateness_ms)
 
     def advance(self, watermark: int) -> None:
@@ -209,3 +210,13 @@ class History:
         count = int(times.searchsorted(watermark))
         due, self._waiting = self._waiting.slice(0, count), self._waiting.slice(count)
         return due if count else None
+
+
+def _reached(readings: pa.RecordBatch, batch: Sequence[StoredEvent]) -> int:
+    """How far readings move time; `batch` has their times of arrival."""
+    times = readings.column("time").to_numpy()
+    ahead = {item.event.id: item.received for item in batch if item.event.time > item.received}
+    if not ahead:
+        return int(times.max())
+    rows = zip(times.tolist(), readings.column("id").to_pylist(), strict=True)
+    return max(min(time, ahead.get(id, time)) for time, id in rows)

@@ -174,8 +174,13 @@ class _Look:
         await asyncio.to_thread(self._history.advance, standing.watermark)
         await self._read_detections()
         runs = [run for run in self._history.runs if _still_runs(run.span, standing)]
-        # One that failed on the way has found too little to judge by, or to go on with.
-        whole = [run for run in runs if not run.runner.failed()]
+        # One that failed on the way has found too little to judge by, or to go on with; one that
+        # went through times of a clock that was ahead stands elsewhere than the engine.
+        whole = [
+            run
+            for run in runs
+            if not run.runner.failed() and run.runner.watermark <= standing.watermark
+        ]
         findings = compare(
             self._known,
             [item for run in runs for item in run.found],

@@ -37,10 +37,11 @@ _BEGIN_OF_TIME = -END_OF_TIME
 class LocalRunner:
     """Plans fed with readings in arrival order; holds the reorder buffer and the operators.
 
-    The watermark is the largest time seen minus the lateness. A reading strictly older than the
-    watermark at its arrival is late: counted, kept in `late_readings` until taken, otherwise left
-    out. Readings strictly below the watermark are handed to the operators in order of (time, id by
-    code points).
+    The watermark is the largest time seen minus the lateness, and live never later than the node's
+    clock minus the lateness: a reading ahead of the clock waits for its time. A reading strictly
+    older than the watermark at its arrival is late: counted, kept in `late_readings` until taken,
+    otherwise left out. Readings strictly below the watermark are handed to the operators in order
+    of (time, id by code points).
 
     Plans that differ in one constant at most are executed as one where that is exact; what they
     find is what each would find alone. A plan that fails is set aside, see `failed`.
@@ -155,12 +156,18 @@ class LocalRunner:
             raise UnknownName("running policy", policy, list(self.policies()))
         self._running.withdraw(policy)
 
-    def feed(self, readings: pa.RecordBatch) -> list[Detection]:
-        """Takes readings as they arrived; returns what became certain."""
+    def feed(
+        self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
+    ) -> list[Detection]:
+        """Takes readings as they arrived; returns what became certain.
+
+        `received`: by the node's clock, when each arrived; no reading moves time beyond that.
+        None: none of them is ahead of its arrival, or they are of recorded files.
+        """
         if not len(readings):
             return []
         times = readings.column("time").to_numpy()
-        latest = np.maximum.accumulate(times)
+        latest = np.maximum.accumulate(times if received is None else np.minimum(times, received))
         np.maximum(latest, self._latest, out=latest)
         late = times < latest - self._lateness
         if late.any():
@@ -188,6 +195,17 @@ class LocalRunner:
         if time_ms > self._latest:
             return self.advance(time_ms)
         return self._running.process(None, self._watermark)
+
+    def reset(self, newest_ms: int) -> list[Cause]:
+        """Time and all plans begin anew with the next reading: for a clock that jumped back.
+        Readings that wait stay, but those later than `newest_ms`: they are given back. What failed
+        stays failed.
+        """
+        dropped = self._waiting.take_later(newest_ms)
+        self._latest = self._watermark = _BEGIN_OF_TIME
+        self._silence.restore({}, _BEGIN_OF_TIME)
+        self._running.reset()
+        return dropped
 
     def finish(self) -> list[Detection]:
         """Lets time run on until everything pending is decided (the end of a recorded stream)."""
