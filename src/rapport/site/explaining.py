@@ -23,6 +23,7 @@ from rapport.site.terms import terms_of_policies
 if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.mediation.in_force import InForce
+    from rapport.policy.compiler.compile import Compiled
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
 
@@ -62,6 +63,11 @@ def policy_texts(site: Site) -> dict[str, str]:
 
 def plan_of_text(site: Site, name: str, text: str) -> Plan:
     """The plan of any version of a policy; raises PolicyError."""
+    return compiled_of_text(site, name, text).plan
+
+
+def compiled_of_text(site: Site, name: str, text: str) -> Compiled:
+    """What any version of a policy means now; raises PolicyError."""
     from rapport.policy.compiler.compile import compile_policy
 
     terms, _problems = terms_of_policies(site.file, site.directory, site.ontology, [name])
@@ -71,7 +77,7 @@ def plan_of_text(site: Site, name: str, text: str) -> Plan:
         ontology=site.ontology,
         window_ms=site.window_ms,
         terms=terms.terms.get(name),
-    ).plan
+    )
 
 
 def recorded_answer(

@@ -22,6 +22,7 @@ from rapport.policy.engine.events import (
     reset_event,
     time_event,
 )
+from rapport.policy.engine.places import TablesChange
 from rapport.policy.engine.state import EngineCounts
 from rapport.policy.engine.told import Told
 from rapport.policy.life.shadow import Difference, difference_event
@@ -97,17 +98,21 @@ class Output:
         """How far `detections` goes."""
         return self._channels.channel("detections").last_position()
 
-    async def times_after(self, position: int) -> list[TimeMoved | TimeReset]:
+    async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:
         """Where the clock had moved time on, and where time began anew, after a position of
         `detections`.
         """
-        found: list[TimeMoved | TimeReset] = []
+        found: list[TimeMoved | TimeReset | TablesChange] = []
         detections = self._channels.channel("detections")
         while batch := await detections.read_after(position):
             position = batch[-1].position
-            found += [
-                stored.event.payload_as(_TIMES[stored.event.type])
-                for stored in batch
-                if stored.event.type in _TIMES and stored.event.source == self._name
-            ]
+            for stored in batch:
+                if stored.event.source != self._name:
+                    continue
+                self.see(stored.event)
+                if stored.event.type in _TIMES:
+                    found.append(stored.event.payload_as(_TIMES[stored.event.type]))
         return found
+
+    def see(self, event: Event) -> None:
+        """Called for each event of its own that `steps_after` meets."""

@@ -8,15 +8,16 @@ reading after a crash meets what is on record in the same places, so it comes to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from rapport.core.detection import Detection
 from rapport.policy.engine.events import TimeMoved, TimeReset
+from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
-from rapport.policy.runners.base import END_OF_TIME
+from rapport.policy.runners.base import END_OF_TIME, PullData
 
 Act = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 
@@ -55,7 +56,17 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
 
 
-Again = TimeMoved | TimeReset | PlanChange
+class TablesChange(msgspec.Struct, frozen=True):
+    """From `place` on instances are looked up in other tables. Only met by who reads the whole log
+    again: the engine commits before it goes over to other tables.
+    """
+
+    place: Place
+    pull: Callable[[], PullData]
+    ontology: Ontology
+
+
+Again = TimeMoved | TimeReset | PlanChange | TablesChange
 """What is met again on a second reading."""
 
 
@@ -131,8 +142,10 @@ def place_of(step: Again) -> Place:
             return step.place
 
 
-def in_order(moved: Iterable[TimeMoved | TimeReset], changes: Iterable[PlanChange]) -> deque[Again]:
-    """Both as they happened.
+def in_order(
+    steps: Iterable[TimeMoved | TimeReset | TablesChange], changes: Iterable[PlanChange]
+) -> deque[Again]:
+    """Both as they happened; at one place tables come before the plans that use them.
 
     Moving time on always reaches a time that was not reached before since time began, so at one
     place it came before a change that saw that time, and after one that did not.
@@ -140,8 +153,7 @@ def in_order(moved: Iterable[TimeMoved | TimeReset], changes: Iterable[PlanChang
 
     def key(step: Again) -> tuple[Place, int, int]:
         if isinstance(step, PlanChange):
-            return place_of(step), 1, step.position
-        return place_of(step), 0, 0
+            return place_of(step), 2, step.position
+        return place_of(step), int(isinstance(step, TablesChange)), 0
 
-    steps: list[Again] = [*moved, *changes]
-    return deque(sorted(steps, key=key))
+    return deque(sorted([*steps, *changes], key=key))

@@ -23,6 +23,7 @@ from rapport.policy.engine.places import (
     Place,
     PlanChange,
     PlanSource,
+    TablesChange,
     in_order,
     place_of,
 )
@@ -115,11 +116,11 @@ class Reading:
         self._stopped = set(state.stopped) if state is not None else set()
         for policy in self._stopped:
             self.running.stop(policy)
-        moved = await self.output.times_after(state.detections if state is not None else 0)
+        steps = await self.output.steps_after(state.detections if state is not None else 0)
         changes = await self.source.changes_after(self._changes_at)
         if changes:  # when they were made by the clock is not on record: no earlier than they were
             self.count_silence_from(now_ms)
-        self._again = in_order(moved, changes)
+        self._again = in_order(steps, changes)
         is_second = state is not None or bool(changes)
         self._read_before = last if is_second else 0
 
@@ -168,6 +169,8 @@ class Reading:
             await self._append(self._move_to(step))
         elif isinstance(step, TimeReset):
             await self._begin_anew(step)
+        elif isinstance(step, TablesChange):
+            self.running.renew_pull(step.pull(), step.ontology)
         else:
             await self._change(step)
 

@@ -7,7 +7,7 @@ so the cost grows with the span that is read and not with what it holds at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -218,5 +218,7 @@ def _reached(readings: pa.RecordBatch, batch: Sequence[StoredEvent]) -> int:
     ahead = {item.event.id: item.received for item in batch if item.event.time > item.received}
     if not ahead:
         return int(times.max())
-    rows = zip(times.tolist(), readings.column("id").to_pylist(), strict=True)
+    rows: Iterable[tuple[int, str]] = zip(
+        times.tolist(), readings.column("id").to_pylist(), strict=True
+    )
     return max(min(time, ahead.get(id, time)) for time, id in rows)
