@@ -1,4 +1,4 @@
-"""What live decided is decided again from the log: waits, late readings, resets, changes, crashes."""
+"""What live decided is decided again from the log, whatever clocks, people and crashes did."""
 
 from __future__ import annotations
 
