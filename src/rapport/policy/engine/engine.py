@@ -17,7 +17,9 @@ from rapport.channel.channel import Channels, Subscription
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.conditions import Conditions
 from rapport.policy.engine.counts import PolicyCounts
+from rapport.policy.engine.late_share import MOST_LATE, RecentlyLate
 from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
@@ -34,6 +36,7 @@ from rapport.policy.runners.local import LocalRunner
 __all__ = ["EngineCounts", "PolicyEngine", "Standing"]
 
 ALLOWED_SKEW_MS = 60_000
+_LATE_LOOK_NS = 1_000_000_000
 _UPSTREAM_WAIT_MS = 20
 """How soon to look again when time may not move on because received events are still on the way."""
 
@@ -63,6 +66,7 @@ class PolicyEngine:
         quiet_ms: int = 100,
         upstream_is_idle: Callable[[], bool] | None = None,
         on_spark: OnSpark | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         """Nothing is read before the first step.
 
@@ -75,6 +79,8 @@ class PolicyEngine:
             on_spark: policies that are not run here. For their sake the clock moves time on about
                 once a second while no event comes, and tells it: what waits there is not known
                 here.
+            conditions: where sources are named of which more than one reading in a hundred is
+                late.
         """
         self.on_spark = on_spark or OnSpark()
         self._channels, self._clock = channels, clock
@@ -98,7 +104,12 @@ class PolicyEngine:
             steady_ns=clock.steady_ns,
             elsewhere=self.on_spark,
         )
-        self._reading = Reading(self._fixed, running, Output(channels, name), self._pace)
+        self._reading = Reading(
+            self._fixed, running, Output(channels, name), self._pace, clock.steady_ns
+        )
+        self._conditions = conditions
+        self._late_looked_ns = clock.steady_ns()
+        self._late_now: set[str] = set()
         self.busy_ns = 0
         """Time in which a step was at work; while it waits for events it is not."""
         self.turn = asyncio.Lock()
@@ -263,6 +274,34 @@ class PolicyEngine:
             )
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
+
+        self._report_late(self._clock.steady_ns())
+
+    def _report_late(self, now_ns: int) -> None:
+        """Begins, renews and ends the conditions of sources whose readings come late; looks once a
+        second.
+        """
+        if self._conditions is None or 0 <= now_ns - self._late_looked_ns < _LATE_LOOK_NS:
+            return
+        self._late_looked_ns = now_ns
+        late = {
+            source: one
+            for source, one in self._reading.late_shares.recent(now_ns).items()
+            if one.share > MOST_LATE
+        }
+        for source in self._late_now - late.keys():
+            self._conditions.end(f"policy.late.{source}")
+        for source, one in late.items():
+            self._conditions.begin(f"policy.late.{source}", one.reason(source))
+        self._late_now = set(late)
+
+    def late(self) -> dict[str, int]:
+        """Late readings by source since the start."""
+        return dict(self._reading.late_shares.late)
+
+    def recently_late(self) -> dict[str, RecentlyLate]:
+        """By source what came in the last minutes, and how much of it late."""
+        return self._reading.late_shares.recent(self._clock.steady_ns())
 
     async def standing(self) -> Standing:
         """Where the engine is. Call it, and act on it, while holding `turn`."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from rapport.core.detection import Cause, Detection
@@ -15,6 +15,7 @@ from rapport.core.times import format_time
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.events import TimeMoved, TimeReset, ahead_problem
 from rapport.policy.engine.jumps import first_jump
+from rapport.policy.engine.late_share import LateShares
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
 from rapport.policy.engine.places import (
@@ -47,9 +48,17 @@ _WHOLE_BATCHES = 100
 class Reading:
     """How far the stream was taken, what runs there, and what is yet to be met again."""
 
-    def __init__(self, source: PlanSource, running: Running, output: Output, pace: Pace) -> None:
+    def __init__(
+        self,
+        source: PlanSource,
+        running: Running,
+        output: Output,
+        pace: Pace,
+        steady_ns: Callable[[], int],
+    ) -> None:
         self.source, self.running, self.output = source, running, output
-        self._pace = pace
+        self._pace, self._steady_ns = pace, steady_ns
+        self.late_shares = LateShares()
         self.position = self._changes_at = self._read_before = 0
         self._again: deque[Again] = deque()
         """What the second reading has yet to meet."""
@@ -217,6 +226,12 @@ class Reading:
             aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
             await self.output.set_aside(aside)
         found = self.running.feed(received.readings, received.times)
+        self.late_shares.add(
+            received.readings,
+            self.running.runner.take_late_by_source(),
+            ontology.sources,
+            self._steady_ns(),
+        )
         if len(received.readings):
             self._unheard_since = None
         self.position = batch[-1].position

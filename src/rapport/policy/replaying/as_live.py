@@ -100,7 +100,7 @@ class LiveReplay:
         )
         record = _ReadOnlyRecord(self._channels, ManualClock(), self._name, self._texts)
         pace = Pace(0, quiet_ms=0, commit_every_ms=0, commit_every_events=0)
-        reading = Reading(record, running, output, pace)
+        reading = Reading(record, running, output, pace, _no_clock)
         await reading.go_to(0, None, 0, 0)
         await reading.meet_due()
         span, events = Span(), 0

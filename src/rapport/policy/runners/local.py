@@ -5,6 +5,7 @@ PO-8, PO-13]
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,9 +30,16 @@ from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.running import RunningPlans
 from rapport.policy.runners.silence import Silence
 
-__all__ = ["LocalRunner", "in_event_order"]
+__all__ = ["LateCount", "LocalRunner", "in_event_order"]
 
 _BEGIN_OF_TIME = -END_OF_TIME
+
+
+class LateCount(NamedTuple):
+    """Late readings of one source, and how far the worst was behind the time reached."""
+
+    readings: int = 0
+    behind_ms: int = 0
 
 
 class LocalRunner:
@@ -74,6 +82,7 @@ class LocalRunner:
         self._waiting = Waiting()
         self.late = 0
         self.late_readings: list[Cause] = []
+        self._late_by_source: dict[str, LateCount] = {}
         for plan in plans:
             self.deploy(plan)
 
@@ -171,7 +180,7 @@ class LocalRunner:
         np.maximum(latest, self._latest, out=latest)
         late = times < latest - self._lateness
         if late.any():
-            self._note_late(readings, late)
+            self._note_late(readings, late, latest - times)
             readings = readings.filter(pa.array(~late))
             times = times[~late]
         self._latest = int(latest[-1])
@@ -225,6 +234,11 @@ class LocalRunner:
     def take_late(self) -> list[Cause]:
         """The late readings since the last call."""
         taken, self.late_readings = self.late_readings, []
+        return taken
+
+    def take_late_by_source(self) -> dict[str, LateCount]:
+        """By source how many readings were late since the last call."""
+        taken, self._late_by_source = self._late_by_source, {}
         return taken
 
     def take_undecided(self) -> list[Undecided]:
@@ -293,11 +307,20 @@ class LocalRunner:
         self._waiting = Waiting(unpack_buffer(saved.buffer))
         return anew
 
-    def _note_late(self, readings: pa.RecordBatch, late: npt.NDArray[np.bool_]) -> None:
+    def _note_late(
+        self,
+        readings: pa.RecordBatch,
+        late: npt.NDArray[np.bool_],
+        behind_ms: npt.NDArray[np.int64],
+    ) -> None:
         chosen = readings.filter(pa.array(late))
         times, ids = chosen.column("time").to_pylist(), chosen.column("id").to_pylist()
         self.late += len(chosen)
         self.late_readings += zip(times, ids, strict=True)
+        sources = chosen.column("source").to_pylist()
+        for source, behind in zip(sources, behind_ms[late].tolist(), strict=True):
+            count, most = self._late_by_source.get(source, LateCount())
+            self._late_by_source[source] = LateCount(count + 1, max(most, behind))
 
     def _release(self, watermark: int) -> list[Detection]:
         """Hands on what lies below the watermark."""
