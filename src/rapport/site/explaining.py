@@ -12,6 +12,7 @@ from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.reach import needs_last_values, reach_of
 from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
+from rapport.policy.explaining.world import LateReading
 from rapport.policy.replaying.faults import Faults
 from rapport.site.context import check_without_context
 from rapport.site.explaining_files import FilesAround, Found
@@ -110,7 +111,10 @@ def recorded_answer(
     )
     found = files.read(recordings)
     readings = [*found.last.values(), *found.readings]
-    answer = why_not(plan, site.ontology, site.tables, readings, question, began=found.first)
+    late = [LateReading(one.time, one.stream, one.key) for one in found.late]
+    answer = why_not(
+        plan, site.ontology, site.tables, readings, question, began=found.first, late=late
+    )
     notes = (*_late(found), *_unread(faults))
     return msgspec.structs.replace(answer, text=texts[policy], notes=notes)
 
