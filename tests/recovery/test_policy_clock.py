@@ -1,8 +1,8 @@
 """A whole node whose wall clock jumps 400 days ahead and back, and that is killed with -9 between:
 its policies work again without a restart, and `replay --as-live` finds what it found. [PO-7, PO-8]
 
-The clock is moved by libfaketime, under `rapport up` as it is; without the library the test is left
-out. `tests/policy/engine/test_clock.py` has the same with a clock moved by hand.
+The clock is moved by libfaketime, under `rapport up` as it is; without the library that test is
+left out. `tests/policy/engine/test_clock.py` has the same with a clock moved by hand.
 """
 
 from __future__ import annotations
@@ -102,6 +102,35 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
         threading.Event().wait(0.1)
 
 
+def check_as_live(site: Path, out: Path) -> None:
+    assert run(["replay", "--as-live", "--site", str(site), "--out", str(out)]) == 0
+    assert out.read_bytes() == detection_lines(sorted(found_in(site), key=detection_order))
+
+
+def test_a_reading_ahead_of_the_clock_waits_for_its_time_also_over_kill_nine(
+    site: Path, tmp_path: Path
+) -> None:
+    clock = SystemClock()
+    with NodeProcess(site) as node:
+        node.start()
+        ahead_ms = clock.now_ms() + 12_000
+        post(node, "ahead", ahead_ms)
+        for number in range(8):
+            post(node, f"true{number}", clock.now_ms())
+        wait_for(site, "true7")
+        assert node.kill() == -signal.SIGKILL
+        node.start()
+        post(node, "after", clock.now_ms())
+        wait_for(site, "after")
+        wait_for(site, "ahead")
+        assert node.stop()[0] == 0, node.told
+    kept = WrittenLog(site / ".rapport" / "log")["detections"]
+    received = [one.received for one in kept if "ahead" in one.event.causes()]
+    assert min(received) >= ahead_ms, "it did not wait"
+    assert WrittenLog(site / ".rapport" / "log").late() == []
+    check_as_live(site, tmp_path / "as-live.jsonl")
+
+
 def test_after_a_jump_of_400_days_and_back_policies_work_without_a_restart(
     site: Path, jumps: Jumps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +155,4 @@ def test_after_a_jump_of_400_days_and_back_policies_work_without_a_restart(
     resets = [one.event for one in written["detections"] if one.event.type == RESET_TYPE]
     assert len(resets) == 1
     monkeypatch.delenv("LD_PRELOAD")
-    out = tmp_path / "as-live.jsonl"
-    assert run(["replay", "--as-live", "--site", str(site), "--out", str(out)]) == 0
-    assert out.read_bytes() == detection_lines(sorted(found_in(site), key=detection_order))
+    check_as_live(site, tmp_path / "as-live.jsonl")

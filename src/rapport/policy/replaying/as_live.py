@@ -185,14 +185,14 @@ class LiveReplay:
         missing = output.recorded.keys() - here
         if missing:
             self.notes.append(
-                f"{len(missing):,} detections are on record that are not found here: policies, "
-                "interpretations or the lateness are others by now, or an older version found them"
+                f"detections on record that are not found here: {len(missing):,}; ontology, "
+                "tables or lateness are others by now, or an older version of Rapport found them"
             )
         if more := len(here - output.recorded.keys()):
-            self.notes.append(f"{more:,} detections are not on record yet")
+            self.notes.append(f"detections found here that are not on record: {more:,}")
         if output.recorded_late != set(output.late):
             other = len(output.recorded_late ^ set(output.late))
-            self.notes.append(f"{other:,} readings are late on record and not here, or here only")
+            self.notes.append(f"late readings on record: {other:,} differ from those found here")
 
     async def _is_cut(self) -> bool:
         if EVENTS not in self._channels.names():
