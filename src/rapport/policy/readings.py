@@ -71,8 +71,8 @@ def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.Reco
     return readings
 
 
-class Received(NamedTuple):
-    """Readings, and when the node received each; None where no reading is ahead of that."""
+class ReceivedReadings(NamedTuple):
+    """Readings, and when the node received each; no times where no reading is ahead of that."""
 
     readings: pa.RecordBatch
     times: npt.NDArray[np.int64] | None = None
@@ -80,7 +80,7 @@ class Received(NamedTuple):
 
 def bare_readings(
     batch: Sequence[StoredEvent | BareStored], ontology: Ontology, skew_ms: int
-) -> Received | None:
+) -> ReceivedReadings | None:
     """Readings of events without headers; None when one of them needs a closer look: it is dated
     further ahead than the skew, is no reading, or its source has no declared name.
     """
@@ -97,19 +97,19 @@ def bare_readings(
     readings, rejected = split_events(bare, ontology)
     if rejected:
         return None
-    return Received(readings, _times_received(batch, streams) if ahead_ms > 0 else None)
+    return ReceivedReadings(readings, _times_received(batch, streams) if ahead_ms > 0 else None)
 
 
 def received_readings(
     batch: Sequence[StoredEvent], ontology: Ontology
-) -> tuple[Received, list[tuple[Event, Problem]]]:
+) -> tuple[ReceivedReadings, list[tuple[Event, Problem]]]:
     """Readings of whole events, and the events that are none with what is wrong with them."""
     readings, rejected = split_events([item.event for item in batch], ontology)
     if all(item.event.time <= item.received for item in batch):
-        return Received(readings), rejected
+        return ReceivedReadings(readings), rejected
     refused = {id(event) for event, _problem in rejected}
     kept = [item for item in batch if id(item.event) not in refused]
-    return Received(readings, _times_received(kept, ontology.streams())), rejected
+    return ReceivedReadings(readings, _times_received(kept, ontology.streams())), rejected
 
 
 def _times_received(
@@ -118,7 +118,9 @@ def _times_received(
     return np.array([item.received for item in batch if item.event.type in streams], np.int64)
 
 
-def _readings_of_blocks(batch: BlockEvents, ontology: Ontology, skew_ms: int) -> Received | None:
+def _readings_of_blocks(
+    batch: BlockEvents, ontology: Ontology, skew_ms: int
+) -> ReceivedReadings | None:
     columns = batch.columns
     ahead = columns.times - batch.received
     if (ahead > skew_ms).any():
@@ -131,7 +133,7 @@ def _readings_of_blocks(batch: BlockEvents, ontology: Ontology, skew_ms: int) ->
         readings, rejected = split_events([item.event for item in batch], ontology)
         if rejected:
             return None
-    return Received(readings, received)
+    return ReceivedReadings(readings, received)
 
 
 def split_blocks(

@@ -13,7 +13,7 @@ from rapport.core.event import Event, make_event
 from rapport.kernel.clock import ManualClock
 from rapport.kernel.conditions import Conditions
 from rapport.policy.engine.engine import PolicyEngine
-from rapport.policy.engine.late_share import UNDECLARED, LateShares, RecentlyLate
+from rapport.policy.engine.late_share import UNDECLARED, LateShare, LateShares
 from rapport.policy.runners.local import LateCount
 from rapport.site.site import load_site
 
@@ -92,10 +92,10 @@ def test_each_source_has_its_share_and_what_is_older_than_the_window_is_forgotte
     shares.add(batch("a", "a", "b"), {"a": LateCount(1, 500)}, declared, 0)
     shares.add(batch("a"), {"a": LateCount(1, 900)}, declared, 5 * MINUTE_NS)
     assert shares.recent(9 * MINUTE_NS) == {
-        "a": RecentlyLate(3, 2, 900),
-        "b": RecentlyLate(1, 0, 0),
+        "a": LateShare(3, 2, 900),
+        "b": LateShare(1, 0, 0),
     }
-    assert shares.recent(10 * MINUTE_NS) == {"a": RecentlyLate(1, 1, 900)}
+    assert shares.recent(10 * MINUTE_NS) == {"a": LateShare(1, 1, 900)}
     assert shares.recent(15 * MINUTE_NS) == {}
     assert shares.late == {"a": 2}
 
@@ -105,5 +105,5 @@ def test_names_of_sources_that_nobody_declared_take_no_room() -> None:
     for number in range(100):
         name = f"x{number}"
         shares.add(batch(name), {name: LateCount(1, 10)}, (), 0)
-    assert shares.recent(0) == {UNDECLARED: RecentlyLate(100, 100, 10)}
+    assert shares.recent(0) == {UNDECLARED: LateShare(100, 100, 10)}
     assert shares.recent(0)[UNDECLARED].reason(UNDECLARED).startswith("100 of 100 readings")

@@ -276,7 +276,7 @@ def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted)
     """All policies on record run, since one may stop another; the named ones are shown."""
     from rapport.cli.local import read_channels
     from rapport.policy.engine.engine import ALLOWED_SKEW_MS
-    from rapport.policy.replaying.as_live import LiveReplay
+    from rapport.policy.replaying.live_replay import LiveReplay
     from rapport.site.explaining import compiled_of_text
 
     site = chosen.site

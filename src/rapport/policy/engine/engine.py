@@ -19,7 +19,7 @@ from rapport.core.event import BareStored, StoredEvent
 from rapport.kernel.clock import Clock
 from rapport.kernel.conditions import Conditions
 from rapport.policy.engine.counts import PolicyCounts
-from rapport.policy.engine.late_share import MOST_LATE, RecentlyLate
+from rapport.policy.engine.late_share import MOST_LATE, LateShare
 from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
@@ -299,7 +299,7 @@ class PolicyEngine:
         """Late readings by source since the start."""
         return dict(self._reading.late_shares.late)
 
-    def recently_late(self) -> dict[str, RecentlyLate]:
+    def recently_late(self) -> dict[str, LateShare]:
         """By source what came in the last minutes, and how much of it late."""
         return self._reading.late_shares.recent(self._clock.steady_ns())
 

@@ -21,7 +21,7 @@ UNDECLARED = "(sources without a declaration)"
 _MINUTE_NS = 60_000_000_000
 
 
-class RecentlyLate(msgspec.Struct, frozen=True):
+class LateShare(msgspec.Struct, frozen=True):
     """What a source sent in the window; `behind_ms`: how far the worst of the late readings was
     behind the time that had been reached.
     """
@@ -76,10 +76,10 @@ class LateShares:
             if counted.readings:
                 self.late[name] = self.late.get(name, 0) + counted.readings
 
-    def recent(self, now_ns: int) -> dict[str, RecentlyLate]:
+    def recent(self, now_ns: int) -> dict[str, LateShare]:
         """By source that sent something in the window."""
         oldest = now_ns // _MINUTE_NS - WINDOW_MINUTES
-        found: dict[str, RecentlyLate] = {}
+        found: dict[str, LateShare] = {}
         for source, minutes in list(self._minutes.items()):
             while minutes and minutes[0][0] <= oldest:
                 minutes.popleft()
@@ -87,7 +87,7 @@ class LateShares:
                 del self._minutes[source]
                 continue
             counts = [count for _number, count in minutes]
-            found[source] = RecentlyLate(
+            found[source] = LateShare(
                 read=sum(count[0] for count in counts),
                 late=sum(count[1] for count in counts),
                 behind_ms=max(count[2] for count in counts),

@@ -20,7 +20,7 @@ from rapport.policy.compiler.compile import Compiled, compile_policy
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS, PolicyEngine
 from rapport.policy.engine.events import LATE_TYPE, RESET_TYPE
 from rapport.policy.life.life import PolicyLife
-from rapport.policy.replaying.as_live import LiveReplay
+from rapport.policy.replaying.live_replay import LiveReplay
 from rapport.policy.replaying.replay import ReplayResult
 from rapport.site.site import load_site
 
