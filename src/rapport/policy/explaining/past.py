@@ -115,15 +115,16 @@ async def _stored(
     looked_at, reached = 0, reach.start
     if "events" not in kept:
         return found, looked_at, reached
+    newest = await _newest(channels.channel("events"))
     async for one in _received(channels.channel("events"), reach.start):
         looked_at += 1
         time = one.event.time
         if one.event.type in streams:
-            if time <= one.received + ALLOWED_SKEW_MS:
+            if time <= one.received + ALLOWED_SKEW_MS and one.received <= newest:
                 reached = max(reached, min(time, one.received))
             if reach.start <= time <= reach.end:
                 found.append(one)
-        if reached - lateness_ms > reach.end and one.received > reach.end + _SLACK_MS:
+        if reached - lateness_ms > reach.end and reach.end + _SLACK_MS < one.received <= newest:
             break
     return found, looked_at, reached
 
@@ -135,6 +136,14 @@ async def _received(channel: Channel, start: int) -> AsyncIterator[StoredEvent]:
         for stored in batch:
             yield stored
         position = batch[-1].position
+
+
+async def _newest(channel: Channel) -> int:
+    """When the last event was received: what was received later by a clock that was ahead and has
+    been set back ends no search, and says nothing of how far time came.
+    """
+    last = await channel.read_after(max(channel.last_position() - 1, 0), limit=1)
+    return last[0].received if last else 0
 
 
 async def _late_ones(
@@ -212,13 +221,14 @@ async def _from_detections(
     if "detections" not in kept:
         return late, reported, moved_to
     start, subject = min(reach.start, told_since), f"policy/{policy}"
+    newest = await _newest(channels.channel("detections"))
     async for one in _received(channels.channel("detections"), start):
         event = one.event
-        if until is not None and one.received > until:
+        if until is not None and until < one.received <= newest:
             break
         if event.type == LATE_TYPE and reach.start <= event.time <= reach.end:
             late[str(event.payload()["id"])] = None
-        elif event.type == TIME_TYPE:
+        elif event.type == TIME_TYPE and one.received <= newest:
             moved_to = max(moved_to, event.time)
         elif (
             event.type == DETECTED
