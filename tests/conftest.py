@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -89,15 +90,17 @@ _MAY_BLOCK = {
 
 
 def _a_test_waits(*_args: Any, **_more: Any) -> bool:
-    """Whether a test itself calls a function that waits: only it waits then."""
-    frame, below = sys._getframe(2), None
+    """Whether a test itself calls a function that waits: only it waits then. A coroutine of ours
+    that a test awaits waits on the loop, as it would in a node.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    outermost = None
     while frame is not None:
         name = frame.f_code.co_filename
-        if "/rapport/" in name and "/rapport/testing/" not in name:
-            below = frame
-        elif below is not None:
-            is_ours = name.startswith(_TESTS) or "/rapport/testing/" in name
-            return is_ours and not below.f_code.co_flags & inspect.CO_COROUTINE
+        if name.startswith(_TESTS) or "/rapport/testing/" in name:
+            return outermost is None or not outermost.f_code.co_flags & inspect.CO_COROUTINE
+        if "/rapport/" in name:
+            outermost = frame
         frame = frame.f_back
     return False
 

@@ -268,7 +268,7 @@ def test_rows_of_then_that_no_longer_fit_the_site_give_way_to_those_of_now(place
 
 def test_what_was_read_before_a_kill_is_judged_by_the_rows_of_then(place: Path) -> None:
     """Not by those that the table has got while the node was down."""
-    clock = ManualClock(NOW)
+    clock = ManualClock(NOW + 1_500)  # all three have happened when they arrive
 
     async def killed(life: Life) -> None:
         events = [

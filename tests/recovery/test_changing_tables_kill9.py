@@ -23,7 +23,8 @@ import pytest
 
 from rapport.channel.backends.readonly import open_readonly
 from rapport.channel.channel import Channels
-from rapport.core.detection import DETECTED, Detection
+from rapport.cli.main import run
+from rapport.core.detection import DETECTED, Detection, detection_lines, detection_order
 from rapport.core.event import StoredEvent
 from rapport.kernel.chance import Chance
 from rapport.kernel.clock import SystemClock
@@ -258,6 +259,13 @@ def check_why_not(site: Path, readings: list[StoredEvent], found: list[Detection
     looked_up(site, look)
 
 
+def check_as_live(site: Path, found: list[Detection]) -> None:
+    """`replay --as-live` goes over to the rows of then where live did."""
+    out = site / "as-live.jsonl"
+    assert run(["replay", "--as-live", "--site", str(site), "--out", str(out)]) == 0
+    assert out.read_bytes() == detection_lines(sorted(found, key=detection_order))
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     server = RowsServer()
@@ -349,6 +357,7 @@ def check(place: Place, *, least_versions: int) -> None:
     }
     assert by_hand == found_by_hand(readings, versions)
     assert {one.id() for one in found} == replayed(site)
+    check_as_live(site, found)
     check_why_not(site, readings[:: max(1, len(readings) // 12)], found)
     begun = {one.place.since for one in versions if one.place.since > readings[0].event.time}
     assert len(begun) >= least_versions, "the tables hardly changed while events flowed"

@@ -73,6 +73,18 @@ def format_duration(duration_ms: int) -> str:
     return f"{duration_ms}ms"
 
 
+def rough_duration(duration_ms: int) -> str:
+    """For people, in the largest unit of which there are at least two.
+
+    >>> rough_duration(10_812_345), rough_duration(90_000), rough_duration(1_250)
+    ('3 h', '90 s', '1250 ms')
+    """
+    for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if duration_ms >= 2 * size:
+            return f"{round(duration_ms / size)} {unit}"
+    return f"{duration_ms} ms"
+
+
 def parse_time(value: str | int) -> int:
     """Milliseconds since 1970 UTC of an integer, digits, or ISO 8601 text (no zone = UTC).
 

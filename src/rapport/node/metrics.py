@@ -38,6 +38,7 @@ class _NodeCollector(Collector):
         yield from self._mediation()
         yield from self._outgoing()
         yield self._policy()
+        yield from self._late()
         yield from self._policies()
         yield from self._load()
         yield from self._tables()
@@ -139,6 +140,21 @@ class _NodeCollector(Collector):
         for what, count in msgspec.structs.asdict(self._node.policy.counts).items():
             policy.add_metric([what], count)
         return policy
+
+    def _late(self) -> Iterator[Metric]:
+        late = CounterMetricFamily(
+            "rapport_policy_late", "Readings that came too late for policies.", labels=["source"]
+        )
+        share = GaugeMetricFamily(
+            "rapport_policy_late_ratio",
+            "Share of late readings among those of the last 10 minutes.",
+            labels=["source"],
+        )
+        for source, count in sorted(self._node.policy.late().items()):
+            late.add_metric([source], count)
+        for source, recent in sorted(self._node.policy.recently_late().items()):
+            share.add_metric([source], recent.share)
+        yield from (late, share)
 
     def _tables(self) -> Iterator[Metric]:
         age = GaugeMetricFamily(

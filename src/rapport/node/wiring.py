@@ -121,7 +121,7 @@ def make_node(
     mediation = _mediation(site, bindings, repository, opened, clock, sign)
     outgoing = make_outgoing(site, repository, opened, clock, mediation, admission.rights)
     serve_own_terms(opened, outgoing)
-    policy = _policy(site, people, opened, clock, mediation)
+    policy = _policy(site, people, opened, clock, mediation, conditions)
     meanings = Meanings(site, _updating(opened, repository, mediation, outgoing, clock))
     fresh_tables = FreshTables(site, policy, clock, Chance.from_machine(), opened)
     meanings.reload_checks.append(fresh_tables.losses)
@@ -413,6 +413,7 @@ def _policy(
     channels: LoggedChannels,
     clock: Clock,
     mediation: MediationReader,
+    conditions: Conditions,
 ) -> PolicyEngine:
     return PolicyEngine(
         channels,
@@ -424,4 +425,5 @@ def _policy(
         upstream_is_idle=mediation.is_idle,
         on_spark=OnSpark(site.on_spark),
         act_within_ms=people.act_within_ms,
+        conditions=conditions,
     )

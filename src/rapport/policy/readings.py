@@ -9,7 +9,7 @@ every stream's type.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,38 +71,69 @@ def readings_from_events(events: Sequence[Event], ontology: Ontology) -> pa.Reco
     return readings
 
 
+class ReceivedReadings(NamedTuple):
+    """Readings, and when the node received each; no times where no reading is ahead of that."""
+
+    readings: pa.RecordBatch
+    times: npt.NDArray[np.int64] | None = None
+
+
 def bare_readings(
     batch: Sequence[StoredEvent | BareStored], ontology: Ontology, skew_ms: int
-) -> pa.RecordBatch | None:
+) -> ReceivedReadings | None:
     """Readings of events without headers; None when one of them needs a closer look: it is dated
-    ahead, is no reading, or its source has no declared name.
+    further ahead than the skew, is no reading, or its source has no declared name.
     """
     if isinstance(batch, BlockEvents):
         return _readings_of_blocks(batch, ontology, skew_ms)
     bare = [item.event for item in batch if isinstance(item, BareStored)]
-    if len(bare) < len(batch) or any(item.event.time > item.received + skew_ms for item in batch):
+    if len(bare) < len(batch):
         return None
+    ahead_ms = max((item.event.time - item.received for item in batch), default=0)
     streams = ontology.streams()
     given = {event.source for event in bare if event.type in streams}
-    if not given <= ontology.sources.keys():
+    if ahead_ms > skew_ms or not given <= ontology.sources.keys():
         return None
     readings, rejected = split_events(bare, ontology)
-    return None if rejected else readings
+    if rejected:
+        return None
+    return ReceivedReadings(readings, _times_received(batch, streams) if ahead_ms > 0 else None)
+
+
+def received_readings(
+    batch: Sequence[StoredEvent], ontology: Ontology
+) -> tuple[ReceivedReadings, list[tuple[Event, Problem]]]:
+    """Readings of whole events, and the events that are none with what is wrong with them."""
+    readings, rejected = split_events([item.event for item in batch], ontology)
+    if all(item.event.time <= item.received for item in batch):
+        return ReceivedReadings(readings), rejected
+    refused = {id(event) for event, _problem in rejected}
+    kept = [item for item in batch if id(item.event) not in refused]
+    return ReceivedReadings(readings, _times_received(kept, ontology.streams())), rejected
+
+
+def _times_received(
+    batch: Sequence[StoredEvent | BareStored], streams: Collection[str]
+) -> npt.NDArray[np.int64]:
+    return np.array([item.received for item in batch if item.event.type in streams], np.int64)
 
 
 def _readings_of_blocks(
     batch: BlockEvents, ontology: Ontology, skew_ms: int
-) -> pa.RecordBatch | None:
+) -> ReceivedReadings | None:
     columns = batch.columns
-    if (columns.times > batch.received + skew_ms).any():
+    ahead = columns.times - batch.received
+    if (ahead > skew_ms).any():
         return None
     if columns.type in ontology.streams() and columns.source not in ontology.sources:
         return None
+    received = batch.received if (ahead > 0).any() else None
     readings = _readings_of_columns(columns, ontology)
-    if readings is not None:
-        return readings
-    readings, rejected = split_events([item.event for item in batch], ontology)
-    return None if rejected else readings
+    if readings is None:
+        readings, rejected = split_events([item.event for item in batch], ontology)
+        if rejected:
+            return None
+    return ReceivedReadings(readings, received)
 
 
 def split_blocks(

@@ -12,6 +12,7 @@ from rapport.policy.explaining.asking import Asking
 from rapport.policy.explaining.reach import needs_last_values, reach_of
 from rapport.policy.explaining.verdict import Answer, Note
 from rapport.policy.explaining.why_not import Question, check_aliases, why_not
+from rapport.policy.explaining.world import LateReading
 from rapport.policy.replaying.faults import Faults
 from rapport.policy.replaying.replay import Recording, replay
 from rapport.site.context import check_without_context
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rapport.channel.channel import Channels
     from rapport.core.detection import Detection
     from rapport.mediation.in_force import InForce
+    from rapport.policy.compiler.compile import Compiled
     from rapport.policy.plan import Plan
     from rapport.site.site import Site
 
@@ -64,6 +66,11 @@ def policy_texts(site: Site) -> dict[str, str]:
 
 def plan_of_text(site: Site, name: str, text: str) -> Plan:
     """The plan of any version of a policy; raises PolicyError."""
+    return compiled_of_text(site, name, text).plan
+
+
+def compiled_of_text(site: Site, name: str, text: str) -> Compiled:
+    """What any version of a policy means now; raises PolicyError."""
     from rapport.policy.compiler.compile import compile_policy
 
     terms, _problems = terms_of_policies(site.file, site.directory, site.ontology, [name])
@@ -73,7 +80,7 @@ def plan_of_text(site: Site, name: str, text: str) -> Plan:
         ontology=site.ontology,
         window_ms=site.window_ms,
         terms=terms.terms.get(name),
-    ).plan
+    )
 
 
 def recorded_answer(
@@ -106,6 +113,7 @@ def recorded_answer(
     )
     found = files.read(recordings)
     readings = [*found.last.values(), *found.readings]
+    late = [LateReading(one.time, one.stream, one.key) for one in found.late]
     answer = why_not(
         plan,
         site.ontology,
@@ -114,6 +122,7 @@ def recorded_answer(
         question,
         reported=_reported(site, plan, recordings),
         began=found.first,
+        late=late,
     )
     notes = (*_late(found), *_unread(faults))
     return msgspec.structs.replace(answer, text=texts[policy], notes=notes)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from rapport.core.detection import Cause, Detection, Undecided, detection_order, each_once
@@ -31,6 +32,7 @@ from rapport.testing.varied.sites import varied_site
 from rapport.testing.varied.worlds import readings_batch
 
 FAR_MS = 10_000_000
+AHEAD_MS = 60
 Outcome = tuple[list[Detection], list[Undecided], list[Cause]]
 
 
@@ -47,6 +49,13 @@ class Stream(msgspec.Struct):
     @property
     def began(self) -> int:
         return self.readings[0].time
+
+    def received(self, first: int, last: int) -> npt.NDArray[np.int64]:
+        """When readings arrived: every fourth is from a clock that is ahead."""
+        times = np.array([one.time for one in self.readings], np.int64)
+        ahead = np.where(np.arange(len(times)) % 4 == 1, AHEAD_MS, 0)
+        received: npt.NDArray[np.int64] = np.maximum.accumulate(times - ahead)
+        return received[first - 1 : last]
 
 
 class DictShelf:
@@ -130,7 +139,8 @@ class Ways:
         for position in range(len(stream.readings) + 1):
             if position:
                 one = stream.readings[position - 1]
-                found += runner.feed(readings_batch([one], stream.ontology))
+                received = stream.received(position, position)
+                found += runner.feed(readings_batch([one], stream.ontology), received)
                 undecided += runner.take_undecided()
             while beats and beats[0].after == position:
                 found += runner.advance(beats.pop(0).time)
@@ -163,7 +173,8 @@ class Ways:
             yield Decoded(0, 0, np.zeros(0, np.int64), none, [], batch.beats)
         for first, last in batch.stretches:
             rows = readings_batch(stream.readings[first - 1 : last], stream.ontology)
-            yield Decoded(first, last, np.arange(first, last + 1), rows, [], [])
+            received = stream.received(first, last)
+            yield Decoded(first, last, np.arange(first, last + 1), rows, [], [], received)
 
     def shared(
         self, stream: Stream, batches: Sequence[Batch], buckets: int, chance: Chance

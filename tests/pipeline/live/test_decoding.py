@@ -122,3 +122,10 @@ def test_beats_are_taken_from_the_sites_own_clock_only() -> None:
     found = decoded(stored(told), "detections")
     assert found.beats == [beat]
     assert (found.first, found.last, len(found.readings)) == (0, 0, 0)
+
+
+def test_readings_ahead_of_the_sites_clock_come_with_their_arrival() -> None:
+    assert decoded(stored([reading(1, NOW_MS), reading(2, 5)])).received is None
+    found = decoded(stored(EVENTS))
+    assert found.received is not None
+    assert found.received.tolist() == [NOW_MS] * 5

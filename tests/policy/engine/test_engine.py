@@ -27,7 +27,7 @@ from rapport.core.detection import (
 )
 from rapport.core.errors import Corrupt, UnknownName
 from rapport.core.event import Event, make_event
-from rapport.kernel.clock import ManualClock, SystemClock
+from rapport.kernel.clock import ManualClock, SystemClock, settle
 from rapport.policy.engine.engine import PolicyEngine
 from rapport.policy.recorded.files import read_recorded
 from rapport.site.site import load_site
@@ -336,6 +336,32 @@ def test_run_works_until_it_is_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert running.counts.detections == 1
+
+    scenario(test)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_change_that_fails_while_a_batch_is_awaited_loses_nothing(asked: bool) -> None:
+    async def test(channels: Channels, clock: ManualClock) -> None:
+        events = recorded()
+        running = engine(channels, clock, *SITE.policies, commit_every_ms=10_000_000)
+        await running.commit()
+        await channels.channel("events").append(events[:100])
+        await drain(running)
+        awaited = asyncio.create_task(running.step(timeout_ms=1_000))
+        await settle()
+        async with running.turn:
+            # What a change does that fails: the engine goes back to the commit before all events.
+            running.start_over()
+            if asked:
+                assert (await running.place()).after == 100
+        await channels.channel("events").append(events[100:])
+        await awaited
+        await drain(running)
+        clock.set_ms(NOW + 60_000)
+        await drain(running)
+        assert await detections(channels) == expected(*SITE.policies)
+        assert running.counts.late == 0
 
     scenario(test)
 

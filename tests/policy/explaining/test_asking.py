@@ -167,6 +167,56 @@ def test_a_late_reading_does_not_count_and_is_told() -> None:
     run(scenario)
 
 
+LASTING = ALONE.replace("A is inside R\n  B is not inside R", "A is inside R for 2 s")
+
+
+@pytest.mark.parametrize("text", [ALONE, LASTING])
+def test_a_reading_that_came_hours_late_is_the_reason_though_others_were_heard(text: str) -> None:
+    async def scenario() -> None:
+        node = Node(text)
+        await node.seen("e1", HOUR_MS, "keeper", OUT)
+        await node.seen("e2", HOUR_MS + 5_000, "keeper", OUT)
+        await node.seen("e3", 4 * HOUR_MS, "keeper", OUT)
+        node.clock.set_ms(4 * HOUR_MS + 2_000)
+        await node.seen("e4", HOUR_MS + 1_000, "guest", IN)
+        answer = await node.why_not(HOUR_MS + 1_000, A="guest")
+        node_of_guest = answer.candidates[0].clauses[0]
+        assert node_of_guest.truth == "unknown"
+        assert node_of_guest.because.startswith("the position of guest was received 04:00:02")
+        assert node_of_guest.because.endswith(", 3 h late: too late to count")
+        [note] = [one for one in answer.notes if one.kind == "late"]
+        assert note.text == (
+            "the position of person/guest was received 1970-01-01T04:00:02.000Z, 3 h late: "
+            "too late to count"
+        )
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("text", [ALONE, LASTING])
+def test_an_identity_that_nobody_knows_is_said_to_be_unknown_with_the_nearest_names(
+    text: str,
+) -> None:
+    async def scenario() -> None:
+        node = Node(text)
+        await node.seen("e1", 1_000, "keeper", IN)
+        await node.seen("e2", 1_500, "visitor", IN)  # in no table, but heard of
+        await node.go_on(5_000)
+        unknown = (await node.why_not(1_000, A="gest")).candidates[0].clauses[0]
+        assert unknown.truth == "unknown"
+        assert unknown.because == (
+            "gest is unknown: no person has that name; the nearest known: guest"
+        )
+        other = (await node.why_not(1_000, A="zzz")).candidates[0].clauses[0]
+        assert other.because.endswith("the nearest known: guest, keeper, visitor")
+        room = (await node.why_not(1_000, R="lap")).candidates[0].clauses[0]
+        assert room.because == "lap is unknown: no room has that name; the nearest known: lab"
+        heard = (await node.why_not(1_000, A="visitor")).candidates[0].clauses[0]
+        assert "unknown" not in heard.because
+
+    run(scenario)
+
+
 def test_a_carried_reading_counts_however_late_it_came() -> None:
     async def scenario() -> None:
         node = Node()

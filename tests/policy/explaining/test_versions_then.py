@@ -390,6 +390,30 @@ def test_what_is_said_to_have_fired_is_what_was_told(seed: int) -> None:
     play(story, lateness_ms=[0, 1_500][seed % 2])
 
 
+def test_after_a_clock_that_was_ahead_the_version_of_then_is_explained() -> None:
+    ahead, begin = 400 * 86_400_000, NOW - MARCH
+
+    async def story(node: Node) -> None:
+        await node.start(INSIDE)
+        await node.seen(begin, "guest", OUT)
+        node.clock.set_ms(NOW + ahead)
+        await node.seen(begin + ahead, "guest", IN)
+        await node.life.replace(NAME, ONCE)  # its place is 400 days ahead of all that follow
+        node.clock.set_ms(NOW + 60_000)
+        await node.seen(begin + 60_000, "guest", OUT)
+        await node.life.replace(NAME, ALONE)
+        node.clock.set_ms(NOW + 70_000)
+        await node.seen(begin + 70_000, "guest", IN)
+        await node.go_on()
+        answer = await node.why_not(begin + 70_000, A="guest")
+        assert answer.text == ALONE
+        assert [one.bindings for one in answer.fired] == [{"A": "guest", "R": "lab"}]
+        before = await node.why_not(begin, A="guest")
+        assert before.text == INSIDE
+
+    play(story)
+
+
 async def _something(node: Node, chance: Random, now: int) -> None:
     known = {one.name: one.state for one in node.life.policies()}
     match chance.randrange(12):

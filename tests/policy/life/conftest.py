@@ -57,6 +57,8 @@ class World:
         )
 
     async def send(self, *events: Event) -> None:
+        """Events that arrive when they happen: the clock is not behind them."""
+        self.clock.set_ms(max(self.clock.now_ms(), *(event.time for event in events)))
         await self.channels.channel("events").append(events)
         await self.drain()
 

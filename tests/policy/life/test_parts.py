@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from rapport.core.detection import Detection
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.events import TimeMoved, TimeReset
 from rapport.policy.engine.places import Place, PlanChange, in_order
 from rapport.policy.life.changes import Changed, KeptChange
 from rapport.policy.life.commands import stop_of
@@ -105,6 +106,18 @@ def test_time_and_changes_at_one_place_are_met_in_their_order() -> None:
     second = PlanChange(place=Place(5, 300), position=2, act="withdraw", policy="p")
     moved = [TimeMoved(200, 5), TimeMoved(300, 5), TimeMoved(50, 4)]
     assert list(in_order(moved, [second, first])) == [moved[2], first, moved[0], moved[1], second]
+
+
+def test_what_happens_after_time_began_anew_is_met_after_it_though_its_time_is_earlier() -> None:
+    ahead = TimeMoved(9_000, 5)
+    reset = TimeReset(time=100, after=5, before=9_000, resets=1, skew_ms=10)
+    moved = TimeMoved(200, 5, resets=1)
+    before = PlanChange(place=Place(5, 9_000), position=1, act="withdraw", policy="p")
+    after = PlanChange(place=Place(5, 200, 1), position=2, act="withdraw", policy="p")
+    steps = [ahead, before, reset, moved, after]
+    assert list(in_order([moved, reset, ahead], [after, before])) == steps
+    assert msgspec.json.decode(b'{"after":5,"time":9000}', type=Place) == before.place
+    assert msgspec.json.encode(before.place) == b'{"after":5,"time":9000}'
 
 
 def test_a_difference_is_certain_once_the_other_cannot_find_it_any_more() -> None:

@@ -16,7 +16,7 @@ from rapport.cli.files import cannot_write
 from rapport.cli.moments import moment
 from rapport.cli.sites import SiteOption, site_directory
 from rapport.cli.terminal import show_problem, stderr, stdout, write_bytes
-from rapport.core.errors import Problem, Unsupported
+from rapport.core.errors import Problem
 from rapport.core.times import parse_duration
 
 if TYPE_CHECKING:
@@ -55,13 +55,17 @@ def replay(
     stop_after: Annotated[int | None, Parameter(help="Stop after this many events.")] = None,
     resume: Annotated[bool, Parameter(help="Go on where --stop-after ended.", negative="")] = False,
     partitions: Annotated[int | None, Parameter(help="Spark: number of time slices.")] = None,
-    as_live: Annotated[bool, Parameter(help="Repeat what live decided.", negative="")] = False,
+    as_live: Annotated[
+        bool, Parameter(help="Over the site's own log: what live decided.", negative="")
+    ] = False,
     master: Annotated[str | None, Parameter(help="Spark: where it runs.")] = None,
 ) -> int:
     """Run policies over recorded events; one detection per line as JSON, sorted.
 
     Files of sources with an interpretation are raw: they get their meaning first, as live. With
     --changed FILE the site's policy of that name (or the one of --policy) is compared with it.
+    With --as-live the log is read in the order of arrival, with the waits, late readings, moves and
+    resets of time and changes of policies and tables that the node met.
     """
     from rapport.cli.replaying.run import Chosen, Over, choose_policies, run_over
     from rapport.cli.replaying.text import Readable, time_zone
@@ -70,11 +74,11 @@ def replay(
     from rapport.site.context import check_without_context
     from rapport.site.site import load_site
 
-    if as_live:
-        raise Unsupported("--as-live", "this version", hint="plain replay orders by event time")
     over = Over(
         events=tuple(events or ()),
-        from_log=from_log,
+        policies=tuple(policy or ()),
+        from_log=from_log or as_live,
+        as_live=as_live,
         since=moment(since),
         until=moment(until),
         strict=strict,
@@ -87,13 +91,13 @@ def replay(
         master=master,
         tables=tables,
     )
-    over.check()
+    over.check(changed)
     time_zone(zone)
     directory = site_directory(site)
     chosen: Chosen = choose_policies(
         load_site(directory, policies=policy or None), policy or (), changed
     )
-    if over.tables == "now" or not from_log:  # else the log may have on record what was known
+    if over.tables == "now" or not over.from_log:  # else the log may have on record what was known
         check_without_context(chosen.site.tables, chosen.all_plans(), "a replay")
     shown = Readable(chosen.site.ontology, chosen.shown_plans(), zone, show)
     with _watched() as seen:

@@ -15,7 +15,7 @@ import msgspec
 
 from rapport.cli.names import NO_POLICIES, unknown
 from rapport.cli.terminal import stderr
-from rapport.core.detection import Cause
+from rapport.core.detection import Cause, Detection, Undecided
 from rapport.core.errors import InvalidInput, SiteError
 from rapport.core.times import format_time
 from rapport.kernel.clock import SystemClock
@@ -45,6 +45,8 @@ class Over(msgspec.Struct, frozen=True, kw_only=True):
     """What is replayed, and how."""
 
     events: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    """Those that were named; empty: all."""
     from_log: bool = False
     since: int | None = None
     until: int | None = None
@@ -58,9 +60,12 @@ class Over(msgspec.Struct, frozen=True, kw_only=True):
     master: str | None = None
     tables: Literal["now", "then"] | None = None
     """Which rows tables have; None: those of then where they are on record."""
+    as_live: bool = False
+    """As the node decided, instead of in event time."""
 
-    def check(self) -> None:
+    def check(self, changed: Path | None = None) -> None:
         """Raises InvalidInput for what does not go together."""
+        self._check_as_live(changed)
         files_only = {
             "--events": self.events,
             "--engine spark": self.engine != "local",
@@ -86,6 +91,37 @@ class Over(msgspec.Struct, frozen=True, kw_only=True):
                 "--since and --until are about the log, not about recorded files",
                 code="cli.wrong_use",
                 hint="add --from-log",
+            )
+
+    def shown(self, result: ReplayResult) -> ReplayResult:
+        """What was asked for of a replay as live: policies by name, and the time of what they
+        found.
+        """
+
+        def is_shown(one: Detection | Undecided) -> bool:
+            is_in = (self.since is None or one.time >= self.since) and (
+                self.until is None or one.time < self.until
+            )
+            return is_in and (not self.policies or one.policy in self.policies)
+
+        return msgspec.structs.replace(
+            result,
+            detections=[one for one in result.detections if is_shown(one)],
+            undecided=[one for one in result.undecided if is_shown(one)],
+        )
+
+    def _check_as_live(self, changed: Path | None) -> None:
+        own = {
+            "--lateness": self.lateness_ms is not None,
+            "--tables now": self.tables == "now",
+            "--changed": changed is not None,
+        }
+        wrong = [name for name, given in own.items() if given] if self.as_live else []
+        if wrong:
+            raise InvalidInput(
+                f"{wrong[0]} would change what live decided",
+                code="cli.wrong_use",
+                hint=f"leave out {wrong[0]}, or replace --as-live by --from-log",
             )
 
 
@@ -135,6 +171,8 @@ def choose_policies(site: Site, names: Sequence[str], changed: Path | None) -> C
 
 def run_over(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
     """Runs the policies; then finds the readings that are wanted with their values."""
+    if over.as_live:
+        return _run_as_live(chosen, over, progress, wanted)
     return (_run_log if over.from_log else _run_files)(chosen, over, progress, wanted)
 
 
@@ -230,6 +268,36 @@ def _run_log(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> 
         tell_tables(log.then, result.first)
         causes = wanted(result)
         return result, await log.behind(causes) if causes else {}
+
+    return read_channels(site.directory, work)
+
+
+def _run_as_live(chosen: Chosen, over: Over, progress: Progress, wanted: Wanted) -> Found:
+    """All policies on record run, since one may stop another; the named ones are shown."""
+    from rapport.cli.local import read_channels
+    from rapport.policy.engine.engine import ALLOWED_SKEW_MS
+    from rapport.policy.replaying.live_replay import LiveReplay
+    from rapport.site.explaining import compiled_of_text
+
+    site = chosen.site
+
+    async def work(channels: Channels) -> Found:
+        live = LiveReplay(
+            channels,
+            site.ontology,
+            site.tables,
+            lambda name, text: compiled_of_text(site, name, text),
+            name=site.name,
+            lateness_ms=site.lateness_ms,
+            skew_ms=ALLOWED_SKEW_MS,
+            elsewhere=site.on_spark,
+        )
+        result = over.shown(await live.run(progress))
+        tell_tables(live.then, None)
+        for line in live.notes:
+            stderr().print(line, highlight=False, markup=False, soft_wrap=True)
+        causes = wanted(result)
+        return result, await live.behind(causes) if causes else {}
 
     return read_channels(site.directory, work)
 

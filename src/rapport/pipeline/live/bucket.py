@@ -133,7 +133,7 @@ class Bucket:
         del self._beats[:met]
 
     def _judge(self, parcel: Parcel, found: Found) -> list[pa.RecordBatch]:
-        """What of a parcel is not late, without the columns that were needed to say so."""
+        """What of a parcel is not late, with how far the stream had come by then."""
         self._meet(parcel.first)
         inside = self._beats[: bisect_left(self._beats, parcel.last, key=_place)]
         kept: list[pa.RecordBatch] = []
@@ -146,7 +146,7 @@ class Bucket:
                 found.late += _causes(rows.filter(pa.array(late)))
                 rows = rows.filter(pa.array(~late))
             if is_used and len(rows):
-                kept.append(rows.drop_columns([POSITION, HIGH]))
+                kept.append(rows.drop_columns([POSITION]))
         if parcel.latest is not None:
             self.latest = max(self.latest, parcel.latest)
         self._meet(parcel.last)
@@ -171,7 +171,9 @@ class Bucket:
         runner = self._runner
         detections: list[Detection] = []
         if kept:
-            detections += runner.feed(kept[0] if len(kept) == 1 else pa.concat_batches(kept))
+            rows = kept[0] if len(kept) == 1 else pa.concat_batches(kept)
+            high = rows.column(HIGH).to_numpy()
+            detections += runner.feed(rows.drop_columns([HIGH]), high)
         if self.latest > _BEGIN_OF_TIME:
             detections += runner.advance(self.latest)
         found.detections += [one for one in detections if self._is_own(one)]

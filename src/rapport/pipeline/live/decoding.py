@@ -47,6 +47,8 @@ class Decoded(msgspec.Struct):
     aside: list[Event]
     """For `quarantine`."""
     beats: list[TimeMoved]
+    received: npt.NDArray[np.int64] | None = None
+    """When the site received the readings; None where none is ahead of that."""
 
 
 class Decoder:
@@ -75,7 +77,7 @@ class Decoder:
         aside: list[Event] = []
         rows = self._without_ahead(rows, aside)
         places, readings = self._readings(rows, aside)
-        return Decoded(first, last, places, readings, aside, beats)
+        return Decoded(first, last, places, readings, aside, beats, _received(rows, places))
 
     def _beats(self, rows: pa.RecordBatch) -> list[TimeMoved]:
         """Where the site's own clock moved time on."""
@@ -139,6 +141,16 @@ class Decoder:
     def _stored(self, rows: pa.RecordBatch) -> list[StoredEvent]:
         """Whole events; those that retention let go meanwhile are gone."""
         return list(self._whole(rows.column("position").to_pylist()))
+
+
+def _received(rows: pa.RecordBatch, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    received = rows.column("received").to_numpy()
+    if not (rows.column("time").to_numpy() > received).any():
+        return None
+    found: npt.NDArray[np.int64] = received[
+        np.searchsorted(rows.column("position").to_numpy(), places)
+    ]
+    return found
 
 
 def _in_order(rows: pa.RecordBatch) -> pa.RecordBatch:

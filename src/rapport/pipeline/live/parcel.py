@@ -13,8 +13,8 @@ from rapport.core.errors import Corrupt
 from rapport.policy.engine.events import TimeMoved
 
 POSITION, HIGH = "position", "high"
-"""Columns before those of a reading: its place in `events`, and the largest time of the stretch up
-to and with it, whoever's readings those are.
+"""Columns before those of a reading: its place in `events`, and the time that the stretch had
+reached with it, whoever's readings those are: no reading moves it beyond its arrival.
 """
 Times = npt.NDArray[np.int64]
 

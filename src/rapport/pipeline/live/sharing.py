@@ -157,7 +157,9 @@ def _is_in(column: pa.Array, names: set[str]) -> Mask:
 def _with_places(decoded: Decoded) -> tuple[pa.RecordBatch, int | None]:
     """The readings with their positions and the largest time so far, and the largest of all."""
     readings = decoded.readings
-    high = running_high(readings.column("time").to_numpy())
+    times = readings.column("time").to_numpy()
+    # As live in the node: no reading moves time beyond its arrival.
+    high = running_high(times if decoded.received is None else np.minimum(times, decoded.received))
     columns = [pa.array(decoded.positions, pa.int64()), pa.array(high, pa.int64())]
     rows = pa.RecordBatch.from_arrays(
         [*columns, *readings.columns], names=[POSITION, HIGH, *readings.schema.names]

@@ -18,7 +18,9 @@ from rapport.core.detection import ACT_WITHIN_MS
 from rapport.core.errors import Problem
 from rapport.core.event import BareStored, StoredEvent
 from rapport.kernel.clock import Clock
+from rapport.kernel.conditions import Conditions
 from rapport.policy.engine.counts import PolicyCounts
+from rapport.policy.engine.late_share import MOST_LATE, LateShare
 from rapport.policy.engine.on_spark import OnSpark
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
@@ -35,6 +37,7 @@ from rapport.policy.runners.local import LocalRunner
 __all__ = ["EngineCounts", "PolicyEngine", "Standing"]
 
 ALLOWED_SKEW_MS = 60_000
+_LATE_LOOK_NS = 1_000_000_000
 _UPSTREAM_WAIT_MS = 20
 """How soon to look again when time may not move on because received events are still on the way."""
 
@@ -65,6 +68,7 @@ class PolicyEngine:
         upstream_is_idle: Callable[[], bool] | None = None,
         on_spark: OnSpark | None = None,
         act_within_ms: int = ACT_WITHIN_MS,
+        conditions: Conditions | None = None,
     ) -> None:
         """Nothing is read before the first step.
 
@@ -79,6 +83,8 @@ class PolicyEngine:
                 here.
             act_within_ms: detections older than this are not acted on; of the states among them it
                 is reported which are still true once everything received was taken.
+            conditions: where sources are named of which more than one reading in a hundred is
+                late.
         """
         self.on_spark = on_spark or OnSpark()
         self._channels, self._clock = channels, clock
@@ -107,9 +113,13 @@ class PolicyEngine:
             running,
             Output(channels, name),
             self._pace,
+            clock.steady_ns,
             now_ms=clock.now_ms,
             act_within_ms=act_within_ms,
         )
+        self._conditions = conditions
+        self._late_looked_ns = clock.steady_ns()
+        self._late_now: set[str] = set()
         self.busy_ns = 0
         """Time in which a step was at work; while it waits for events it is not."""
         self.turn = asyncio.Lock()
@@ -229,7 +239,8 @@ class PolicyEngine:
 
     async def step(self, *, timeout_ms: int | None = None) -> int:
         """Takes one batch of events, or lets the clock move time on when there is none; returns the
-        events taken.
+        events taken. A batch that was awaited while the engine went back to its last commit is
+        not taken: it is read again.
 
         Waits at most `timeout_ms` (None: until something is due or a second has passed).
         """
@@ -243,6 +254,10 @@ class PolicyEngine:
         )
         batch = await next_batch(limit=self._batch, timeout_ms=wait)
         async with self.turn:
+            if self._subscription is not subscription:
+                # A change failed meanwhile and the engine went back to the last commit: the batch
+                # stands behind events that are to be read again first.
+                return 0
             began_ns = self._clock.steady_ns()
             try:
                 await self._take_step(batch)
@@ -262,12 +277,47 @@ class PolicyEngine:
             if self.counts.history > history:
                 self._pace.took_history(self._clock.steady_ns())
         elif self._pace.quiet_left_ms(self._clock.steady_ns()) <= 0 and self._upstream_is_idle():
-            await self._reading.move_on(self._clock.now_ms(), beating=bool(self.on_spark))
+            now_ms = self._clock.now_ms()
+            is_behind = self._reading.is_ahead_of(now_ms, self.skew_ms)
+            is_believed = self._pace.clock_is_believed(self._clock.steady_ns(), is_behind=is_behind)
+            await self._reading.move_on(
+                now_ms,
+                beating=bool(self.on_spark),
+                reset_skew_ms=self.skew_ms if is_believed else None,
+            )
             await self._reading.tell_still_lasting()
         if self._reading.history_waits and self._pace.history_is_gathered(self._clock.steady_ns()):
             await self._reading.release_history(self._clock.now_ms())
         if self._pace.commit_is_due(self._clock.steady_ns()):
             await self.commit()
+
+        self._report_late(self._clock.steady_ns())
+
+    def _report_late(self, now_ns: int) -> None:
+        """Begins, renews and ends the conditions of sources whose readings come late; looks once a
+        second.
+        """
+        if self._conditions is None or 0 <= now_ns - self._late_looked_ns < _LATE_LOOK_NS:
+            return
+        self._late_looked_ns = now_ns
+        late = {
+            source: one
+            for source, one in self._reading.late_shares.recent(now_ns).items()
+            if one.share > MOST_LATE
+        }
+        for source in self._late_now - late.keys():
+            self._conditions.end(f"policy.late.{source}")
+        for source, one in late.items():
+            self._conditions.begin(f"policy.late.{source}", one.reason(source))
+        self._late_now = set(late)
+
+    def late(self) -> dict[str, int]:
+        """Late readings by source since the start."""
+        return dict(self._reading.late_shares.late)
+
+    def recently_late(self) -> dict[str, LateShare]:
+        """By source what came in the last minutes, and how much of it late."""
+        return self._reading.late_shares.recent(self._clock.steady_ns())
 
     async def standing(self) -> Standing:
         """Where the engine is. Call it, and act on it, while holding `turn`."""

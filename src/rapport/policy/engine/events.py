@@ -17,6 +17,7 @@ from rapport.core.ids import content_id
 
 LATE_TYPE = "rapport.policy.late"
 TIME_TYPE = "rapport.policy.time"
+RESET_TYPE = "rapport.policy.reset"
 ASIDE_TYPE = "rapport.policy.quarantined"
 
 
@@ -27,6 +28,22 @@ class TimeMoved(msgspec.Struct, frozen=True, omit_defaults=True):
     after: int
     begins: bool = False
     """There was no reading as yet: this is the start of all policies, from which silence counts."""
+    resets: int = 0
+    """How often time had begun anew before."""
+
+
+class TimeReset(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Time began anew when the events up to position `after` had been taken: it had reached
+    `before`, further than the allowed skew ahead of the clock at `time`, so the clock was wrong.
+    """
+
+    time: int
+    after: int
+    before: int
+    resets: int
+    """How many there have been, this one among them."""
+    skew_ms: int
+    """Readings that waited further ahead of `time` than this were left out."""
 
 
 def late_event(source: str, cause: Cause) -> Event:
@@ -47,12 +64,25 @@ def time_event(source: str, moved: TimeMoved) -> Event:
     parts = ["time", str(moved.time), str(moved.after)]
     if moved.begins:  # another one than a beat at the same time
         parts.append("begins")
+    if moved.resets:  # time may reach once more what it had reached before it began anew
+        parts.append(f"resets {moved.resets}")
     return make_event(
         source=source,
         id=content_id(*parts),
         type=TIME_TYPE,
         time=moved.time,
         data=moved,
+    )
+
+
+def reset_event(source: str, reset: TimeReset) -> Event:
+    """Time began anew after the clock jumped."""
+    return make_event(
+        source=source,
+        id=content_id("reset", str(reset.resets), str(reset.after)),
+        type=RESET_TYPE,
+        time=reset.time,
+        data=reset,
     )
 
 

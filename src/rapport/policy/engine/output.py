@@ -15,17 +15,22 @@ from rapport.core.ids import content_id
 from rapport.core.release import DONE, RELEASES, ReleaseDone
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.events import (
+    RESET_TYPE,
     TIME_TYPE,
     TimeMoved,
+    TimeReset,
     late_event,
     quarantine_event,
+    reset_event,
     time_event,
 )
+from rapport.policy.engine.places import TablesChange
 from rapport.policy.engine.state import EngineCounts
 from rapport.policy.engine.told import Told
 from rapport.policy.life.shadow import Difference, difference_event
 
 _MOST_WARNINGS = 1_000
+_TIMES: dict[str, type[TimeMoved | TimeReset]] = {TIME_TYPE: TimeMoved, RESET_TYPE: TimeReset}
 _log = get_logger(__name__)
 
 
@@ -42,7 +47,7 @@ class Output:
         told: Told,
         differences: Sequence[Difference],
         late: Sequence[Cause],
-        moved: TimeMoved | None,
+        moved: TimeMoved | TimeReset | None,
     ) -> None:
         """Appends to `detections`, all in one."""
         events = [detection.to_event(source=self._name) for detection in told.detections]
@@ -50,7 +55,9 @@ class Output:
         events += [item.to_event(source=self._name) for item in told.skipped]
         events += [late_event(self._name, cause) for cause in late]
         events += [difference_event(self._name, one) for one in differences]
-        if moved is not None:
+        if isinstance(moved, TimeReset):
+            events.append(reset_event(self._name, moved))
+        elif moved is not None:
             events.append(time_event(self._name, moved))
         if events:
             await self._channels.channel("detections").append(events)
@@ -117,16 +124,21 @@ class Output:
         """How far `detections` goes."""
         return self._channels.channel("detections").last_position()
 
-    async def times_after(self, position: int) -> list[TimeMoved]:
-        """Where the clock had moved time on, after a position of `detections`."""
-        found: list[TimeMoved] = []
+    async def steps_after(self, position: int) -> list[TimeMoved | TimeReset | TablesChange]:
+        """Where the clock had moved time on, and where time began anew, after a position of
+        `detections`.
+        """
+        found: list[TimeMoved | TimeReset | TablesChange] = []
         detections = self._channels.channel("detections")
         while batch := await detections.read_after(position):
             position = batch[-1].position
-            found += [
-                stored.event.payload_as(TimeMoved) for stored in batch if self._is_own(stored)
-            ]
+            for stored in batch:
+                if stored.event.source != self._name:
+                    continue
+                self.see(stored.event)
+                if stored.event.type in _TIMES:
+                    found.append(stored.event.payload_as(_TIMES[stored.event.type]))
         return found
 
-    def _is_own(self, stored: StoredEvent) -> bool:
-        return stored.event.type == TIME_TYPE and stored.event.source == self._name
+    def see(self, event: Event) -> None:
+        """Called for each event of its own that `steps_after` meets."""

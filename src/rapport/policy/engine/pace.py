@@ -7,6 +7,10 @@ from __future__ import annotations
 _LONGEST_WAIT_MS = 1_000
 _GATHER_MS = 2_000
 """Readings of history that come within so long of each other are evaluated together."""
+_BELIEVED_AFTER_MS = 600_000
+"""A clock that stands so long behind the time that was reached is believed without a reading, as
+`kernel/believed_time.py` does: one that is set right after a start costs no policy what it knows.
+"""
 
 
 class Pace:
@@ -23,6 +27,7 @@ class Pace:
         self._history_ns = now_ns
         self.is_dirty = False
         """Whether there is something to commit."""
+        self._behind_since_ns: int | None = None
 
     def took(self, events: int) -> None:
         """Events were taken."""
@@ -65,6 +70,17 @@ class Pace:
         if self.is_dirty:
             wait = min(wait, self._commit_every_ms - self._since_commit_ms(now_ns))
         return max(wait, 0)
+
+    def clock_is_believed(self, now_ns: int, *, is_behind: bool) -> bool:
+        """Whether the clock has stood behind the time that was reached for long enough; to be told
+        at each look whether it does.
+        """
+        if not is_behind:
+            self._behind_since_ns = None
+        elif self._behind_since_ns is None:
+            self._behind_since_ns = now_ns
+        since_ns = self._behind_since_ns
+        return since_ns is not None and now_ns - since_ns >= _BELIEVED_AFTER_MS * 1_000_000
 
     def _since_commit_ms(self, now_ns: int) -> int:
         return (now_ns - self._committed_ns) // 1_000_000

@@ -8,23 +8,38 @@ reading after a crash meets what is on record in the same places, so it comes to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from rapport.core.detection import Detection, SkippedAction
-from rapport.policy.engine.events import TimeMoved
+from rapport.policy.engine.events import TimeMoved, TimeReset
+from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
+from rapport.policy.runners.base import END_OF_TIME, PullData
 
 Act = Literal["deploy", "withdraw", "shadow", "promote", "drop", "note"]
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
-    """After the events up to position `after`, and after time had reached `time`."""
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """After the events up to position `after`, and after time had reached `time`, having begun anew
+    so many times.
+    """
 
     after: int
     time: int
+    resets: int = 0
+
+    def __lt__(self, other: Place) -> bool:
+        return self.order() < other.order()
+
+    def __le__(self, other: Place) -> bool:
+        return self.order() <= other.order()
+
+    def order(self) -> tuple[int, int, int]:
+        """What places are sorted by: time goes back where it begins anew."""
+        return self.after, self.resets, self.time
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +56,17 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
 
 
-Again = TimeMoved | PlanChange
+class TablesChange(msgspec.Struct, frozen=True):
+    """From `place` on instances are looked up in other tables. Only met by who reads the whole log
+    again: the engine commits before it goes over to other tables.
+    """
+
+    place: Place
+    pull: Callable[[], PullData]
+    ontology: Ontology
+
+
+Again = TimeMoved | TimeReset | PlanChange | TablesChange
 """What is met again on a second reading."""
 
 
@@ -110,21 +135,27 @@ class FixedPlans:
 
 def place_of(step: Again) -> Place:
     """Where it happened."""
-    return Place(step.after, step.time) if isinstance(step, TimeMoved) else step.place
+    match step:
+        case TimeMoved():
+            return Place(step.after, step.time, step.resets)
+        case TimeReset():
+            return Place(step.after, -END_OF_TIME, step.resets)
+        case _:
+            return step.place
 
 
-def in_order(moved: Iterable[TimeMoved], changes: Iterable[PlanChange]) -> deque[Again]:
-    """Both as they happened.
+def in_order(
+    steps: Iterable[TimeMoved | TimeReset | TablesChange], changes: Iterable[PlanChange]
+) -> deque[Again]:
+    """Both as they happened; at one place tables come before the plans that use them.
 
-    Moving time on always reaches a time that was not reached before, so at one place it came before
-    a change that saw that time, and after one that did not.
+    Moving time on always reaches a time that was not reached before since time began, so at one
+    place it came before a change that saw that time, and after one that did not.
     """
 
-    def key(step: Again) -> tuple[int, int, int, int]:
-        place = place_of(step)
-        if isinstance(step, TimeMoved):
-            return place.after, place.time, 0, 0
-        return place.after, place.time, 1, step.position
+    def key(step: Again) -> tuple[Place, int, int]:
+        if isinstance(step, PlanChange):
+            return place_of(step), 2, step.position
+        return place_of(step), int(isinstance(step, TablesChange)), 0
 
-    steps: list[Again] = [*moved, *changes]
-    return deque(sorted(steps, key=key))
+    return deque(sorted([*steps, *changes], key=key))

@@ -14,7 +14,11 @@ from rapport.core.errors import Problem
 from rapport.core.event import BareStored, Event, StoredEvent
 from rapport.core.ids import content_id
 from rapport.core.release import HISTORY, NOTIFY, ReleaseDone
-from rapport.policy.engine.events import TimeMoved, ahead_problem
+from rapport.core.times import format_time
+from rapport.kernel.telemetry import get_logger
+from rapport.policy.engine.events import TimeMoved, TimeReset, ahead_problem
+from rapport.policy.engine.jumps import first_jump
+from rapport.policy.engine.late_share import LateShares
 from rapport.policy.engine.output import Output
 from rapport.policy.engine.pace import Pace
 from rapport.policy.engine.places import (
@@ -23,6 +27,7 @@ from rapport.policy.engine.places import (
     Place,
     PlanChange,
     PlanSource,
+    TablesChange,
     in_order,
     place_of,
 )
@@ -30,7 +35,7 @@ from rapport.policy.engine.running import Running
 from rapport.policy.engine.state import EngineState
 from rapport.policy.engine.told import Told
 from rapport.policy.ontology import Ontology
-from rapport.policy.readings import bare_readings, split_events
+from rapport.policy.readings import bare_readings, received_readings, split_events
 from rapport.policy.runners.base import END_OF_TIME
 
 Batch = Sequence[StoredEvent | BareStored]
@@ -38,6 +43,7 @@ BEAT_MS = 900
 """So much later than the newest reading, or the last beat, is the next one: about a second, which
 is how often a quiet engine looks."""
 _position = attrgetter("position")
+_log = get_logger(__name__)
 _WHOLE_BATCHES = 100
 """So many are read with their headers after one that needed them."""
 
@@ -51,13 +57,15 @@ class Reading:
         running: Running,
         output: Output,
         pace: Pace,
+        steady_ns: Callable[[], int],
         *,
         now_ms: Callable[[], int],
         act_within_ms: int,
     ) -> None:
         self.source, self.running, self.output = source, running, output
+        self._pace, self._steady_ns = pace, steady_ns
         self._now_ms, self._act_within_ms = now_ms, act_within_ms
-        self._pace = pace
+        self.late_shares = LateShares()
         self.position = self._changes_at = self._read_before = 0
         self._again: deque[Again] = deque()
         """What the second reading has yet to meet."""
@@ -71,6 +79,7 @@ class Reading:
         """Detections of lasting states that were found too late to act on them."""
         self._history: dict[bool, ReleaseDone] = {}
         """Imported readings that wait to be evaluated, by whether people are notified."""
+        self._resets = 0
 
     @property
     def needs_headers(self) -> bool:
@@ -110,6 +119,7 @@ class Reading:
             self._unheard_since,
             list(self._overdue.values()),
             list(self._history.values()),
+            self._resets,
         )
 
     async def go_to(self, position: int, state: EngineState | None, last: int, now_ms: int) -> None:
@@ -119,6 +129,7 @@ class Reading:
         """
         self.position = position
         self._changes_at = state.changes if state is not None else 0
+        self._resets = state.resets if state is not None else 0
         at = await self.source.plans_at(self._changes_at)
         self.running.restore(at, state)
         known = None if state is None else state.unheard_since
@@ -131,30 +142,41 @@ class Reading:
         self._history = {span.notify: span for span in waiting}
         for policy in self._stopped:
             self.running.stop(policy)
-        moved = await self.output.times_after(state.detections if state is not None else 0)
+        steps = await self.output.steps_after(state.detections if state is not None else 0)
         changes = await self.source.changes_after(self._changes_at)
         if changes:  # when they were made by the clock is not on record: no earlier than they were
             self.count_silence_from(now_ms)
-        self._again = in_order(moved, changes)
+        self._again = in_order(steps, changes)
         is_second = state is not None or bool(changes)
         self._read_before = last if is_second else 0
 
     def _here(self) -> Place:
-        return Place(self.position, self.running.runner.latest)
+        return Place(self.position, self.running.runner.latest, self._resets)
 
     # --- what happens ---
 
     async def take(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
-        """Feeds a batch, cut where something else happened when it was read for the first time."""
+        """Feeds a batch, cut where something else happened when it was read for the first time, and
+        where the clock had jumped back.
+        """
         while batch:
             cut = len(batch)
             if self._again:
                 after = place_of(self._again[0]).after
                 cut = bisect_right(batch, after, key=_position)
+            cut = min(cut, self._jump_in(batch, ontology, skew_ms))
             if cut:
                 await self._feed(batch[:cut], ontology, skew_ms)
                 batch = batch[cut:]
             await self.meet_due(batch)
+            if batch and self._jump_in(batch[:1], ontology, skew_ms) == 0:
+                await self._reset(batch[0].received, skew_ms)
+
+    def _jump_in(self, batch: Batch, ontology: Ontology, skew_ms: int) -> int:
+        """The first reading of a batch that shows that the clock jumped back: time has gone
+        further ahead of its arrival than the skew. The batch's length when there is none.
+        """
+        return first_jump(batch, ontology.streams(), self.running.runner.latest, skew_ms)
 
     async def meet_due(self, batch: Batch = ()) -> None:
         """What happened before `batch`, given what was taken, happens again."""
@@ -171,8 +193,35 @@ class Reading:
         step = self._again.popleft()
         if isinstance(step, TimeMoved):
             await self._append(self._move_to(step))
+        elif isinstance(step, TimeReset):
+            await self._begin_anew(step)
+        elif isinstance(step, TablesChange):
+            self.running.renew_pull(step.pull(), step.ontology)
         else:
             await self._change(step)
+
+    async def _reset(self, clock_ms: int, skew_ms: int) -> None:
+        """Time begins anew since the clock jumped back; that goes on record."""
+        reset = TimeReset(
+            time=clock_ms,
+            after=self.position,
+            before=self.running.runner.latest,
+            resets=self._resets + 1,
+            skew_ms=skew_ms,
+        )
+        _log.warning(
+            "the clock jumped back: policies begin anew",
+            reached=format_time(reset.before),
+            clock=format_time(clock_ms),
+        )
+        self.output.counts.resets += 1
+        await self._begin_anew(reset)
+
+    async def _begin_anew(self, reset: TimeReset) -> None:
+        dropped = self.running.reset(reset.time, reset.skew_ms)
+        self._resets, self._unheard_since = reset.resets, reset.time
+        self._pace.is_dirty = True
+        await self._append([], dropped, reset)
 
     async def _change(self, change: PlanChange) -> None:
         self.running.apply(change)
@@ -183,21 +232,27 @@ class Reading:
 
     async def _feed(self, batch: Batch, ontology: Ontology, skew_ms: int) -> None:
         """Quarantines what cannot be used, feeds the rest, and appends what became certain."""
-        readings = bare_readings(batch, ontology, skew_ms)
-        if readings is None:
+        received = bare_readings(batch, ontology, skew_ms)
+        if received is None:
             whole = await self.output.whole(batch)
             is_bare = any(isinstance(item, BareStored) for item in batch)
             self._whole_left = _WHOLE_BATCHES if is_bare else max(self._whole_left - 1, 0)
             ahead = [item for item in whole if item.event.time > item.received + skew_ms]
             usable = [item for item in whole if item.event.time <= item.received + skew_ms]
-            live = [item.event for item in usable if HISTORY not in item.event.headers]
-            readings, rejected = split_events(live, ontology)
+            live = [item for item in usable if HISTORY not in item.event.headers]
+            received, rejected = received_readings(live, ontology)
             if len(live) < len(usable):
                 rejected += self._note_history(usable, ontology)
             aside = [(item.event, ahead_problem(item)) for item in ahead] + rejected
             await self.output.set_aside(aside)
-        found = self.running.feed(readings)
-        if len(readings):
+        found = self.running.feed(received.readings, received.times)
+        self.late_shares.add(
+            received.readings,
+            self.running.runner.take_late_by_source(),
+            ontology.sources,
+            self._steady_ns(),
+        )
+        if len(received.readings):
             self._unheard_since = None
         self.position = batch[-1].position
         self._pace.took(len(batch))
@@ -260,14 +315,23 @@ class Reading:
         self._history = {}
         self._pace.is_dirty = True
 
-    async def move_on(self, now_ms: int, *, beating: bool = False) -> None:
+    def is_ahead_of(self, now_ms: int, skew_ms: int) -> bool:
+        """Whether time has gone further ahead of the clock than the skew."""
+        return self.running.runner.latest > now_ms + skew_ms
+
+    async def move_on(
+        self, now_ms: int, *, beating: bool = False, reset_skew_ms: int | None = None
+    ) -> None:
         """Lets time pass as far as what is pending needs it, never beyond the clock; when it is
-        `beating`, up to the clock if that is far enough ahead.
+        `beating`, up to the clock if that is far enough ahead. With `reset_skew_ms` time begins
+        anew if it is so much ahead of the clock.
         """
         while self._again:
             await self._meet_again()
+        if reset_skew_ms is not None and self.is_ahead_of(now_ms, reset_skew_ms):
+            await self._reset(now_ms, reset_skew_ms)
         if (since := self._begun_at(now_ms)) is not None:
-            begun = TimeMoved(since, self.position, begins=True)
+            begun = TimeMoved(since, self.position, begins=True, resets=self._resets)
             await self._tell_moved(self._move_to(begun), begun)
         found: list[Detection] = []
         reached: int | None = None
@@ -278,7 +342,7 @@ class Reading:
             found += self.running.advance(now_ms)
             reached = now_ms
         if reached is not None:
-            await self._tell_moved(found, TimeMoved(reached, self.position))
+            await self._tell_moved(found, TimeMoved(reached, self.position, resets=self._resets))
 
     def count_silence_from(self, now_ms: int) -> None:
         """Plans or tables are others: as long as nothing was heard, silence counts from now on."""
@@ -310,7 +374,7 @@ class Reading:
         self,
         found: list[Detection],
         late: Sequence[Cause] = (),
-        moved: TimeMoved | None = None,
+        moved: TimeMoved | TimeReset | None = None,
     ) -> None:
         """Appends what was found, then does what detections say about policies.
 

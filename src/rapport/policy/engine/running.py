@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from rapport.core.detection import Detection, Undecided
+from rapport.core.detection import Cause, Detection, Undecided
 from rapport.kernel.telemetry import get_logger
 from rapport.policy.engine.counts import PolicyCounts, PolicyMeter
 from rapport.policy.engine.places import PlanChange, PlansAt
@@ -139,11 +141,21 @@ class Running:
 
     # --- what happens ---
 
-    def feed(self, readings: pa.RecordBatch) -> list[Detection]:
-        """Takes readings as they arrived."""
+    def feed(
+        self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
+    ) -> list[Detection]:
+        """Takes readings as they arrived; see `LocalRunner.feed`."""
         self.meter.took(readings)
-        self.shadows.feed(readings)
-        return self.runner.feed(readings)
+        self.shadows.feed(readings, received)
+        return self.runner.feed(readings, received)
+
+    def reset(self, clock_ms: int, skew_ms: int) -> list[Cause]:
+        """Time and all plans begin anew, the clock having jumped back to a time; gives the readings
+        that waited and are too far ahead of it.
+        """
+        self.left += self.shadows.reset(clock_ms + skew_ms)
+        self.began = dict.fromkeys(self.runner.policies(), clock_ms - self._lateness_ms)
+        return self.runner.reset(clock_ms + skew_ms)
 
     def advance(self, time_ms: int) -> list[Detection]:
         """Moves time on without a reading."""

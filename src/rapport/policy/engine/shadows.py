@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rapport.core.detection import Detection
@@ -45,10 +47,10 @@ class Shadows:
         """
         self._shadows[plan.policy] = Shadow(runner, Comparison(running, plan, watermark))
 
-    def feed(self, readings: pa.RecordBatch) -> None:
+    def feed(self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None) -> None:
         """Readings as they arrived."""
         for shadow in self._shadows.values():
-            shadow.found += shadow.runner.feed(readings)
+            shadow.found += shadow.runner.feed(readings, received)
             shadow.runner.take_late()
 
     def advance(self, time_ms: int) -> None:
@@ -60,6 +62,14 @@ class Shadows:
         """The start of all was at a time, without a reading."""
         for shadow in self._shadows.values():
             shadow.found += shadow.runner.begin(time_ms)
+
+    def reset(self, newest_ms: int) -> list[Difference]:
+        """Time begins anew; gives the differences that were left."""
+        left: list[Difference] = []
+        for shadow in self._shadows.values():
+            left += shadow.comparison.reset()
+            shadow.runner.reset(newest_ms)
+        return left
 
     def pending_until(self) -> list[int]:
         """The times at which something pending would be decided, or a difference be certain."""

@@ -25,6 +25,7 @@ class EngineCounts(msgspec.Struct):
     quarantined: int = 0
     moved_by_clock: int = 0
     commits: int = 0
+    resets: int = 0
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -58,6 +59,8 @@ class EngineState(msgspec.Struct):
     """Detections of lasting states that were found too late to act on them."""
     history: list[ReleaseDone] = []
     """Readings imported as history that wait to be evaluated: of silent imports, of others."""
+    resets: int = 0
+    """How often time began anew because the clock had jumped."""
 
 
 def encode_state(state: EngineState) -> bytes:

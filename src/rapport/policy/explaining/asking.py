@@ -88,8 +88,10 @@ class Asking:
         # A reading is judged when no earlier one can come any more.
         tables = await self._tables_at(question.at + self._lateness_ms)
         answer = await self._decided(plan, question, past, then, tables.pull)
-        if answer.fired and not past.is_whole and not _was_told(answer, past, span):
-            # It may have been told long after: by a node that caught up, or on Spark.
+        was_untold = bool(answer.fired) and not _was_told(answer, past, span)
+        if not past.is_whole and (was_untold or _is_missing(past, plan, question.given, span)):
+            # It may have been told long after: by a node that caught up, or on Spark. And a
+            # reading may have come hours after its time.
             past = await self._past(plan, span, question.given, to_the_end=True)
             answer = await self._decided(plan, question, past, then, tables.pull)
         answer = _without_waiting(answer, past, self._lateness_ms)
@@ -186,6 +188,7 @@ class Asking:
             question,
             reported=past.reported,
             began=began,
+            late=past.late,
         )
         answer = await in_own_thread(work, name="why-not")
         return answer if then is None else _without_untold(answer, then, past.reported)
@@ -292,6 +295,13 @@ def _was_told(answer: Answer, past: Past, span: Span) -> bool:
     """Whether something of what fired was told, or anything in the time."""
     fired = {one.detection.id() for one in answer.fired if one.detection is not None}
     return any(span.start <= one.time <= span.end or one.id() in fired for one in past.reported)
+
+
+def _is_missing(past: Past, plan: Plan, given: Mapping[str, str], span: Span) -> bool:
+    """Whether there is no reading in the time of somebody who was named and who gives readings."""
+    sides = [side for term in plan.terms for side in (term.first, term.second) if side.stream]
+    heard = {one.key for one in past.readings if span.start <= one.time <= span.end}
+    return any(given.get(side.alias, "") not in heard for side in sides if side.alias in given)
 
 
 def _is_known(past: Past, given: Mapping[str, str], before: int) -> bool:

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from rapport.core.times import rough_duration
 from rapport.policy.explaining.attempts import Attempt, Span, attempts
 from rapport.policy.explaining.holding import event_places, sides_of
 from rapport.policy.explaining.lasting import (
     Moment,
     atom_events,
     bindings_of_state,
+    ends_of_state,
     moments,
     state_truth,
     stretches,
@@ -23,7 +25,7 @@ from rapport.policy.explaining.silences import silences
 from rapport.policy.explaining.stretch import Occurrence, Stretch
 from rapport.policy.explaining.verdict import Node, Truth
 from rapport.policy.explaining.wording import Wording, at, duration, who
-from rapport.policy.explaining.world import World
+from rapport.policy.explaining.world import LateReading, World
 from rapport.policy.plan import (
     LastingTerm,
     Side,
@@ -81,6 +83,8 @@ class Nodes:
 
     def _not_held(self, term: StateTerm, bindings: Mapping[str, str], span: Span) -> Node:
         text = self.wording.term(term)
+        if unknown := self._unknown(sides_of(term), bindings):
+            return Node(text=text, truth="unknown", because=unknown)
         refused = self._refused(sides_of(term), bindings)
         if refused:
             return Node(text=text, truth="false", because=refused)
@@ -116,6 +120,44 @@ class Nodes:
         shown = tuple(self.wording.reading(one) for one in events)
         return Node(text=text, truth="false", because=because, readings=shown)
 
+    def _unknown(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
+        """That an identity that was named is not known at all."""
+        for side in sides:
+            name = bindings.get(side.alias)
+            if name is not None and self.world.is_unknown(side.concept, name):
+                nearest = ", ".join(self.world.nearest_known(side.concept, name))
+                hint = f"; the nearest known: {nearest}" if nearest else ""
+                return f"{name} is unknown: no {side.concept} has that name{hint}"
+        return ""
+
+    def _too_late(
+        self, side: Side, streams: Iterable[str], bindings: Mapping[str, str], span: Span | None
+    ) -> str:
+        """That readings there were came too late, of who was named or of anybody who could be
+        meant; empty when there were none.
+        """
+        name = bindings.get(side.alias)
+
+        def is_meant(key: str) -> bool:
+            return self.world.allows(side, key) if name is None else key == name
+
+        late = [
+            one
+            for stream in streams
+            for one in self.world.late(stream, is_meant)
+            if span is None or span.start <= one.time <= span.end
+        ]
+        if not late:
+            return ""
+        worst = max(late, key=_delay)
+        said = f"the {worst.stream.partition('.')[2]} of {worst.key} "
+        if worst.received is None:
+            said += "stands too far behind others in its file, too late to count"
+        else:
+            delay = rough_duration(_delay(worst))
+            said += f"was received {at(worst.received)}, {delay} late: too late to count"
+        return said + (f" (and {len(late) - 1:,} more)" if len(late) > 1 else "")
+
     def _refused(self, sides: Iterable[Side], bindings: Mapping[str, str]) -> str:
         """Why an identity that was named can never be meant."""
         for side in sides:
@@ -141,6 +183,8 @@ class Nodes:
         for side in places:
             assert side.stream is not None
             name = bindings.get(side.alias)
+            if late := self._too_late(side, (side.stream,), bindings, span):
+                return late
             if name is None:
                 continue
             if not self.world.between(side.stream, name, span.start, span.end):
@@ -164,6 +208,8 @@ class Nodes:
 
     def _not_lasted(self, term: LastingTerm, bindings: Mapping[str, str], span: Span) -> Node:
         text = self.wording.term(term)
+        if unknown := self._unknown((term.first, term.second), bindings):
+            return Node(text=text, truth="unknown", because=unknown)
         refused = self._refused((term.first, term.second), bindings)
         if refused:
             return Node(text=text, truth="false", because=refused)
@@ -214,6 +260,10 @@ class Nodes:
                 because = f"of {who(own)} it was not true at {at(last.time)}"
                 truth = _TRUTHS[last.truth]
                 return Node(text=text, truth=truth, because=because, children=children)
+        sides = {term.first.alias: term.first, term.second.alias: term.second}
+        for alias, stream in ends_of_state(term):
+            if late := self._too_late(sides[alias], (stream,), bindings, None):
+                return Node(text=text, truth="unknown", because=late)
         return Node(text=text, truth="unknown", because="nobody it could be about was heard of")
 
     def _atoms(self, term: LastingTerm, own: Mapping[str, str], at: Moment) -> Iterable[Node]:
@@ -233,6 +283,8 @@ class Nodes:
 
     def _not_silent(self, term: SilentTerm, bindings: Mapping[str, str], span: Span) -> Node:
         text = self.wording.term(term)
+        if unknown := self._unknown((term.first,), bindings):
+            return Node(text=text, truth="unknown", because=unknown)
         refused = self._refused((term.first,), bindings)
         if refused:
             return Node(text=text, truth="false", because=refused)
@@ -243,7 +295,10 @@ class Nodes:
             and (one.ended is None or one.ended >= span.start)
         ]
         if not found:
-            return Node(text=text, truth="unknown", because="nobody it could be about is known")
+            streams = [] if term.first.stream is None else [term.first.stream]
+            late = self._too_late(term.first, streams, bindings, None)
+            because = late or "nobody it could be about is known"
+            return Node(text=text, truth="unknown", because=because)
         best = max(found, key=_length)
         name = best.occurrence.bindings[term.first.alias]
         if best.ended is None or best.ended_by is None or best.has_lasted:
@@ -265,6 +320,10 @@ class Nodes:
 def _length(stretch: Stretch) -> float:
     assert stretch.occurrence.since is not None
     return float("inf") if stretch.ended is None else stretch.ended - stretch.occurrence.since
+
+
+def _delay(late: LateReading) -> int:
+    return 0 if late.received is None else late.received - late.time
 
 
 def _counted(end: int, span: Span, again: str) -> str:

@@ -14,13 +14,13 @@ from rapport.channel.finding.by_time import position_before
 from rapport.core.detection import DETECTED, Detection
 from rapport.core.event import Event, StoredEvent
 from rapport.core.release import CARRIED, CORRECTS, RELEASED
+from rapport.core.times import format_time, rough_duration
 from rapport.policy.engine.engine import ALLOWED_SKEW_MS
 from rapport.policy.engine.events import LATE_TYPE, TIME_TYPE
 from rapport.policy.explaining.given_again import readings_given_again
 from rapport.policy.explaining.reach import Reach
 from rapport.policy.explaining.verdict import Note
-from rapport.policy.explaining.wording import duration
-from rapport.policy.explaining.world import Reading, readings_of
+from rapport.policy.explaining.world import LateReading, Reading, readings_of
 from rapport.policy.ontology import Ontology
 from rapport.policy.readings import split_events
 
@@ -45,6 +45,8 @@ class Past(msgspec.Struct, kw_only=True):
     """The time that the stream had come to, by readings or by the clock, as far as was read."""
     is_whole: bool = False
     """Whether all that was told since was looked at."""
+    late: list[LateReading] = []
+    """Readings of the time that came too late to count."""
 
 
 async def read_past(
@@ -74,15 +76,16 @@ async def read_past(
     late, reported, moved_to = await _from_detections(
         channels, kept, policy, reach, told_since, until
     )
-    if not stored:
-        stored = await _late_ones(channels, late, streams)
+    unseen = late.keys() - {one.event.id for one in stored}
+    stored += await _late_ones(channels, [id for id in late if id in unseen], streams)
     if as_corrected:
         again = await readings_given_again(channels, kept, streams, reach)
         standing = _uncorrected(_in_order([*stored, *again]))
         counted = [one for one in standing if reach.start <= one.event.time <= reach.end]
     else:
         counted = [one for one in stored if CORRECTS not in one.event.headers]
-    notes = [_late_note(one) for one in counted if _is_late(one, late)]
+    too_late = [one for one in counted if _is_late(one, late)]
+    notes = [_late_note(one) for one in too_late]
     usable = [one.event for one in counted if not _is_late(one, late)]
     batch, _rejected = split_events(usable, ontology)
     notes += await _held(channels, kept, ontology, streams, reach, until)
@@ -94,6 +97,7 @@ async def read_past(
         looked_at=looked_at,
         reached=max(reached, moved_to),
         is_whole=until is None,
+        late=_late_readings(too_late, ontology),
     )
 
 
@@ -111,15 +115,16 @@ async def _stored(
     looked_at, reached = 0, reach.start
     if "events" not in kept:
         return found, looked_at, reached
+    newest = await _newest(channels.channel("events"))
     async for one in _received(channels.channel("events"), reach.start):
         looked_at += 1
         time = one.event.time
         if one.event.type in streams:
-            if time <= one.received + ALLOWED_SKEW_MS:
-                reached = max(reached, time)
+            if time <= one.received + ALLOWED_SKEW_MS and one.received <= newest:
+                reached = max(reached, min(time, one.received))
             if reach.start <= time <= reach.end:
                 found.append(one)
-        if reached - lateness_ms > reach.end and one.received > reach.end + _SLACK_MS:
+        if reached - lateness_ms > reach.end and reach.end + _SLACK_MS < one.received <= newest:
             break
     return found, looked_at, reached
 
@@ -131,6 +136,14 @@ async def _received(channel: Channel, start: int) -> AsyncIterator[StoredEvent]:
         for stored in batch:
             yield stored
         position = batch[-1].position
+
+
+async def _newest(channel: Channel) -> int:
+    """When the last event was received: what was received later by a clock that was ahead and has
+    been set back ends no search, and says nothing of how far time came.
+    """
+    last = await channel.read_after(max(channel.last_position() - 1, 0), limit=1)
+    return last[0].received if last else 0
 
 
 async def _late_ones(
@@ -178,9 +191,19 @@ def _is_late(stored: StoredEvent, late: Collection[str]) -> bool:
 
 def _late_note(stored: StoredEvent) -> Note:
     event = stored.event
-    after = duration(stored.received - event.time)
-    text = f"the {event.type.partition('.')[2]} of {event.subject} came {after} after its time"
-    return Note(kind="late", text=f"{text}, too late to count", time=event.time, event=event.id)
+    delay = rough_duration(stored.received - event.time)
+    text = f"the {event.type.partition('.')[2]} of {event.subject} was received "
+    text += f"{format_time(stored.received)}, {delay} late: too late to count"
+    return Note(kind="late", text=text, time=event.time, event=event.id)
+
+
+def _late_readings(stored: list[StoredEvent], ontology: Ontology) -> list[LateReading]:
+    batch, _rejected = split_events([one.event for one in stored], ontology)
+    received = {one.event.id: one.received for one in stored}
+    return [
+        LateReading(one.time, one.stream, one.key, received[one.id])
+        for one in readings_of(batch, ontology)
+    ]
 
 
 async def _from_detections(
@@ -198,13 +221,14 @@ async def _from_detections(
     if "detections" not in kept:
         return late, reported, moved_to
     start, subject = min(reach.start, told_since), f"policy/{policy}"
+    newest = await _newest(channels.channel("detections"))
     async for one in _received(channels.channel("detections"), start):
         event = one.event
-        if until is not None and one.received > until:
+        if until is not None and until < one.received <= newest:
             break
         if event.type == LATE_TYPE and reach.start <= event.time <= reach.end:
             late[str(event.payload()["id"])] = None
-        elif event.type == TIME_TYPE:
+        elif event.type == TIME_TYPE and one.received <= newest:
             moved_to = max(moved_to, event.time)
         elif (
             event.type == DETECTED

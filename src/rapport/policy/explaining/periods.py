@@ -64,8 +64,14 @@ def periods_of(
     found: list[Period] = []
     entry: Entry | None = None
     turn = shadowed = BEGIN_OF_TIME
+    resets = 0
     for kept in changes:
-        turn = max(turn, turn_of(kept.changed.place, lateness_ms, reached))
+        place = kept.changed.place
+        if place.resets > resets:  # what a clock that was ahead had reached counts no more
+            turn, resets = BEGIN_OF_TIME, place.resets
+        turn = max(
+            turn, _turn_after_reset(kept, lateness_ms) or turn_of(place, lateness_ms, reached)
+        )
         if kept.changed.name != name:
             continue
         before, entry = entry, entry_after(entry, kept)
@@ -75,6 +81,8 @@ def periods_of(
             continue
         # What a detection stops has told nothing after it, though more was read by then.
         since = min(turn, stopped.get(kept.id, turn))
+        while found and found[-1].change.changed.place.resets < resets and found[-1].since > since:
+            found.pop()
         found.append(
             Period(
                 since=max(since, found[-1].since) if found else since,
@@ -86,6 +94,12 @@ def periods_of(
             )
         )
     return _ended(found)
+
+
+def _turn_after_reset(kept: KeptChange, lateness_ms: int) -> int | None:
+    """Where time had just begun anew: by the clock at which the change was made."""
+    place = kept.changed.place
+    return kept.time - lateness_ms if place.resets and place.time <= BEGIN_OF_TIME else None
 
 
 def turn_of(place: Place, lateness_ms: int, reached: Mapping[int, int]) -> int:

@@ -91,7 +91,7 @@ async def _reached(channel: Channel, position: int, streams: Collection[str]) ->
     async for batch in pages_of(channel, after, limit=_LOOKED_BACK, last=position):
         for one in batch:
             if one.event.type in streams and one.event.time <= one.received + ALLOWED_SKEW_MS:
-                reached = max(reached, one.event.time)
+                reached = max(reached, min(one.event.time, one.received))
     return reached
 
 

@@ -21,7 +21,7 @@ from rapport.policy.explaining.nodes import Nodes
 from rapport.policy.explaining.partials import Partial, partials
 from rapport.policy.explaining.verdict import Answer, Candidate, Explained, Miss, Node, Suppressed
 from rapport.policy.explaining.wording import Wording, told
-from rapport.policy.explaining.world import Reading, World
+from rapport.policy.explaining.world import LateReading, Reading, World
 from rapport.policy.ontology import Ontology
 from rapport.policy.plan import Plan
 from rapport.policy.runners.base import PullData
@@ -54,6 +54,7 @@ def why_not(
     *,
     reported: Sequence[Detection] | None = None,
     began: int | None = None,
+    late: Iterable[LateReading] = (),
 ) -> Answer:
     """Each condition of the policy as it stood; raises UnknownName for an alias it does not have.
 
@@ -61,9 +62,10 @@ def why_not(
         readings: those around the time; how far, `reach.py` says.
         reported: what was told in fact, for `at most once per`; None: all readings are here.
         began: the policy's start; None: the first reading.
+        late: readings of the time that came too late to count.
     """
     check_aliases(plan, question.given)
-    world = World(plan, ontology.sources, pull, readings, began=began)
+    world = World(plan, ontology.sources, pull, readings, began=began, late=late)
     return _Looking(world, ontology, question, reported).answer()
 
 

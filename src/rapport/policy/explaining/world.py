@@ -7,7 +7,7 @@ operators, which look at many, decide the same in bulk.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from rapport.core.detection import Cause
+from rapport.core.errors import nearest_names
 from rapport.core.schema import PARTS
 from rapport.policy.ontology import Ontology, PushSource
 from rapport.policy.plan import Constraint, Plan, Side
@@ -22,6 +23,7 @@ from rapport.policy.runners.base import PullData
 from rapport.policy.runners.operators.identities import satisfies
 
 Value = tuple[Any, ...]
+_MOST_NAMES = 3
 _IN_ORDER = attrgetter("time", "id", "stream", "key")
 
 
@@ -39,6 +41,16 @@ class Reading(msgspec.Struct, frozen=True):
     def cause(self) -> Cause:
         """As detections name it."""
         return (self.time, self.id)
+
+
+class LateReading(msgspec.Struct, frozen=True):
+    """A reading that came when its time had been decided: the policy did not use it."""
+
+    time: int
+    stream: str
+    key: str
+    received: int | None = None
+    """When it came; None: it stands too far behind others in a recorded file."""
 
 
 def readings_of(batch: pa.RecordBatch, ontology: Ontology) -> list[Reading]:
@@ -68,8 +80,11 @@ class World:
         readings: Iterable[Reading],
         *,
         began: int | None = None,
+        late: Iterable[LateReading] = (),
     ) -> None:
         """`began`: the policy's start; None: the time of the first reading."""
+        self._late = sorted(late, key=attrgetter("time"))
+        self._nearest: dict[tuple[str, str], tuple[str, ...]] = {}
         self.plan, self.sources, self.pull = plan, sources, pull
         self.readings = sorted(readings, key=_IN_ORDER)
         first = self.readings[0].time if self.readings else None
@@ -88,7 +103,7 @@ class World:
         """
         start = self._given_start
         seen = [one for one in readings if start is None or one.time >= start]
-        return World(self.plan, self.sources, self.pull, seen, began=start)
+        return World(self.plan, self.sources, self.pull, seen, began=start, late=self._late)
 
     def of(self, stream: str, key: str) -> list[Reading]:
         """The readings of one identity in a stream, in order."""
@@ -103,6 +118,10 @@ class World:
         own = self.of(stream, key)
         times = [reading.time for reading in own]
         return own[bisect_left(times, start) : bisect_left(times, end + 1)]
+
+    def late(self, stream: str, keys: Callable[[str], bool]) -> list[LateReading]:
+        """The late readings of a stream of certain identities, in order of time."""
+        return [one for one in self._late if one.stream == stream and keys(one.key)]
 
     def uncertainty(self, events: Iterable[Reading]) -> int:
         """How far the clocks behind these readings may be wrong."""
@@ -130,6 +149,24 @@ class World:
         """Whether it is an instance of the tables, and satisfies the constraints."""
         known = self.pull.instances(side.concept).row(identity) >= 0
         return known and self.allows(side, identity)
+
+    def is_unknown(self, concept: str, identity: str) -> bool:
+        """Whether neither the tables nor any reading here names such an instance."""
+        return self.pull.instances(concept).row(identity) < 0 and identity not in self._heard_of(
+            concept
+        )
+
+    def nearest_known(self, concept: str, identity: str) -> tuple[str, ...]:
+        """The names of instances that look most like an unknown one; some where none does."""
+        if (concept, identity) not in self._nearest:
+            known = sorted({*self.pull.instances(concept).ids, *self._heard_of(concept)})
+            nearest = nearest_names(identity, known) or tuple(known[:_MOST_NAMES])
+            self._nearest[concept, identity] = nearest
+        return self._nearest[concept, identity]
+
+    def _heard_of(self, concept: str) -> set[str]:
+        heard = [*self._by_key, *((one.stream, one.key) for one in self._late)]
+        return {key for stream, key in heard if stream.partition(".")[0] == concept}
 
     def in_tables(self, concept: str, attribute: str, identity: str) -> Value | None:
         """The value that the tables have; None when it is missing."""

@@ -17,6 +17,7 @@ from rapport.core.detection import Cause, Detection
 from rapport.core.event import CAUSE, Event, cause_text, make_event
 from rapport.core.ids import content_id
 from rapport.policy.plan import LastingTerm, Plan, SilentTerm
+from rapport.policy.runners.base import END_OF_TIME
 from rapport.policy.runners.operators.reaches import longest_window_ms
 
 SHADOW_TYPE = "rapport.policy.shadow"
@@ -111,6 +112,11 @@ class Comparison:
     def end(self) -> list[Difference]:
         """The differences that are left: both have decided the same readings."""
         return list(self._settled(None))
+
+    def reset(self) -> list[Difference]:
+        """Both versions begin anew with the next reading; gives the differences that are left."""
+        self._began = self._judged_from = -END_OF_TIME
+        return self.end()
 
     def saved(self, runner: bytes) -> ShadowSaved:
         """Everything, for a restart."""

@@ -8,7 +8,7 @@ with bounded memory, so the cost grows with the span that is read and not with w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -164,7 +164,7 @@ class History:
             if event.time < self._surveyed_to - self._lateness_ms:
                 behind.append(event)
                 self._behind_at.add(stored.position)
-            self._surveyed_to = max(self._surveyed_to, event.time)
+            self._surveyed_to = max(self._surveyed_to, min(event.time, stored.received))
             self._oldest = event.time if self._oldest is None else min(self._oldest, event.time)
         readings, _rejected = split_events(behind, self._ontology)
         self._behind.add(readings)
@@ -185,14 +185,15 @@ class History:
         they are not behind their time.
         """
         usable = self._usable(batch)
-        fresh = [item.event for item in usable if item.position not in self._behind_at]
-        readings = self._readings(fresh)
+        fresh = [item for item in usable if item.position not in self._behind_at]
+        readings = self._readings([item.event for item in fresh])
         if not len(readings):
             return
         for run in self.runs:
             run.feed(readings)
-        # By what are readings only, as live: time never moves further here than it did there.
-        self._fed_to = max(self._fed_to, int(readings.column("time").to_numpy().max()))
+        # By what are readings only, and not beyond their arrival, as live: time never moves
+        # further here than it did there.
+        self._fed_to = max(self._fed_to, _reached(readings, fresh))
         self.advance(self._fed_to - self._lateness_ms)
 
     def advance(self, watermark: int) -> None:
@@ -281,3 +282,15 @@ class _Positions:
     def __contains__(self, position: int) -> bool:
         place = bisect_right(self._firsts, position) - 1
         return place >= 0 and position <= self._lasts[place]
+
+
+def _reached(readings: pa.RecordBatch, batch: Sequence[StoredEvent]) -> int:
+    """How far readings move time; `batch` has their times of arrival."""
+    times = readings.column("time").to_numpy()
+    ahead = {item.event.id: item.received for item in batch if item.event.time > item.received}
+    if not ahead:
+        return int(times.max())
+    rows: Iterable[tuple[int, str]] = zip(
+        times.tolist(), readings.column("id").to_pylist(), strict=True
+    )
+    return max(min(time, ahead.get(id, time)) for time, id in rows)

@@ -202,10 +202,16 @@ class Span:
         """The same readings; their times are taken in as they pass."""
         for rows in readings:
             times = rows.column("time").to_numpy()
-            first, last = int(times.min()), int(times.max())
+            self.note([int(times.min()), int(times.max())])
+            yield rows
+
+    def note(self, times: Sequence[int]) -> int:
+        """Takes in times; returns how many."""
+        if times:
+            first, last = min(times), max(times)
             self.first = first if self.first is None else min(first, self.first)
             self.last = last if self.last is None else max(last, self.last)
-            yield rows
+        return len(times)
 
 
 class _Run:

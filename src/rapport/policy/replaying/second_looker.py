@@ -217,8 +217,15 @@ class _Look:
         await asyncio.to_thread(self._history.advance, until_ms)
         await self._read_detections()
         runs = [run for run in self._history.runs if _still_runs(run.span, standing)]
-        # One that failed on the way has found too little to judge by, or to go on with.
-        whole = [run for run in runs if not run.runner.failed()]
+        # One that failed on the way has found too little to judge by, or to go on with; one that
+        # went through times of a clock that was ahead stands elsewhere than the engine. A look at
+        # imported readings goes up to now, wherever the engine stands.
+        whole = [
+            run
+            for run in runs
+            if not run.runner.failed()
+            and (self._done.history or run.runner.watermark <= standing.watermark)
+        ]
         findings = compare(
             self._known,
             [item for run in runs for item in run.found],

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rapport.core.detection import Cause
 from rapport.policy.runners.base import END_OF_TIME
 
 _MANY_TIES = 4
@@ -48,6 +49,20 @@ class Waiting:
             return in_event_order(whole.slice(0, count))
         self.batches = [whole.filter(pa.array(~ready))]
         return in_event_order(whole.filter(pa.array(ready)))
+
+    def take_later(self, newest_ms: int) -> list[Cause]:
+        """Gives up the readings later than a time; returns what they were."""
+        dropped: list[Cause] = []
+        rest: list[pa.RecordBatch] = []
+        for batch in self.batches:
+            is_later = pc.greater(batch.column("time"), newest_ms)
+            later = batch.filter(is_later)
+            times, ids = later.column("time").to_pylist(), later.column("id").to_pylist()
+            dropped += zip(times, ids, strict=True)
+            rest.append(batch.filter(pc.invert(is_later)))
+        self.batches = [batch for batch in rest if len(batch)]
+        self._note_oldest()
+        return dropped
 
     def drop(self, ids: Collection[str]) -> None:
         """Forgets readings by id."""

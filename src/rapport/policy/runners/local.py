@@ -5,6 +5,7 @@ PO-8, PO-13]
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,18 +30,26 @@ from rapport.policy.runners.sharing.family import Surroundings
 from rapport.policy.runners.sharing.running import RunningPlans
 from rapport.policy.runners.silence import Silence
 
-__all__ = ["LocalRunner", "in_event_order"]
+__all__ = ["LateCount", "LocalRunner", "in_event_order"]
 
 _BEGIN_OF_TIME = -END_OF_TIME
+
+
+class LateCount(NamedTuple):
+    """Late readings of one source, and how far the worst was behind the time reached."""
+
+    readings: int = 0
+    behind_ms: int = 0
 
 
 class LocalRunner:
     """Plans fed with readings in arrival order; holds the reorder buffer and the operators.
 
-    The watermark is the largest time seen minus the lateness. A reading strictly older than the
-    watermark at its arrival is late: counted, kept in `late_readings` until taken, otherwise left
-    out. Readings strictly below the watermark are handed to the operators in order of (time, id by
-    code points).
+    The watermark is the largest time seen minus the lateness, and live never later than the node's
+    clock minus the lateness: a reading ahead of the clock waits for its time. A reading strictly
+    older than the watermark at its arrival is late: counted, kept in `late_readings` until taken,
+    otherwise left out. Readings strictly below the watermark are handed to the operators in order
+    of (time, id by code points).
 
     Plans that differ in one constant at most are executed as one where that is exact; what they
     find is what each would find alone. A plan that fails is set aside, see `failed`.
@@ -73,6 +82,7 @@ class LocalRunner:
         self._waiting = Waiting()
         self.late = 0
         self.late_readings: list[Cause] = []
+        self._late_by_source: dict[str, LateCount] = {}
         for plan in plans:
             self.deploy(plan)
 
@@ -161,16 +171,22 @@ class LocalRunner:
         """
         return self._running.still_lasts(detection)
 
-    def feed(self, readings: pa.RecordBatch) -> list[Detection]:
-        """Takes readings as they arrived; returns what became certain."""
+    def feed(
+        self, readings: pa.RecordBatch, received: npt.NDArray[np.int64] | None = None
+    ) -> list[Detection]:
+        """Takes readings as they arrived; returns what became certain.
+
+        `received`: by the node's clock, when each arrived; no reading moves time beyond that.
+        None: none of them is ahead of its arrival, or they are of recorded files.
+        """
         if not len(readings):
             return []
         times = readings.column("time").to_numpy()
-        latest = np.maximum.accumulate(times)
+        latest = np.maximum.accumulate(times if received is None else np.minimum(times, received))
         np.maximum(latest, self._latest, out=latest)
         late = times < latest - self._lateness
         if late.any():
-            self._note_late(readings, late)
+            self._note_late(readings, late, latest - times)
             readings = readings.filter(pa.array(~late))
             times = times[~late]
         self._latest = int(latest[-1])
@@ -195,6 +211,17 @@ class LocalRunner:
             return self.advance(time_ms)
         return self._running.process(None, self._watermark)
 
+    def reset(self, newest_ms: int) -> list[Cause]:
+        """Time and all plans begin anew with the next reading: for a clock that jumped back.
+        Readings that wait stay, but those later than `newest_ms`: they are given back. What failed
+        stays failed.
+        """
+        dropped = self._waiting.take_later(newest_ms)
+        self._latest = self._watermark = _BEGIN_OF_TIME
+        self._silence.restore({}, _BEGIN_OF_TIME)
+        self._running.reset()
+        return dropped
+
     def finish(self) -> list[Detection]:
         """Lets time run on until everything pending is decided (the end of a recorded stream)."""
         self._latest = max(self._latest, END_OF_TIME)
@@ -213,6 +240,11 @@ class LocalRunner:
     def take_late(self) -> list[Cause]:
         """The late readings since the last call."""
         taken, self.late_readings = self.late_readings, []
+        return taken
+
+    def take_late_by_source(self) -> dict[str, LateCount]:
+        """By source how many readings were late since the last call."""
+        taken, self._late_by_source = self._late_by_source, {}
         return taken
 
     def take_undecided(self) -> list[Undecided]:
@@ -281,11 +313,20 @@ class LocalRunner:
         self._waiting = Waiting(unpack_buffer(saved.buffer))
         return anew
 
-    def _note_late(self, readings: pa.RecordBatch, late: npt.NDArray[np.bool_]) -> None:
+    def _note_late(
+        self,
+        readings: pa.RecordBatch,
+        late: npt.NDArray[np.bool_],
+        behind_ms: npt.NDArray[np.int64],
+    ) -> None:
         chosen = readings.filter(pa.array(late))
         times, ids = chosen.column("time").to_pylist(), chosen.column("id").to_pylist()
         self.late += len(chosen)
         self.late_readings += zip(times, ids, strict=True)
+        sources = chosen.column("source").to_pylist()
+        for source, behind in zip(sources, behind_ms[late].tolist(), strict=True):
+            count, most = self._late_by_source.get(source, LateCount())
+            self._late_by_source[source] = LateCount(count + 1, max(most, behind))
 
     def _release(self, watermark: int) -> list[Detection]:
         """Hands on what lies below the watermark."""

@@ -113,6 +113,7 @@ class Silence:
         watermark on.
         """
         began = watermark if watermark > -END_OF_TIME else None
+        self._seen_until = None
         for name, state in self._states.items():
             saved = states.get(name)
             if saved is not None and saved.period_ms == state.period_ms:

@@ -135,6 +135,13 @@ class RunningPlans:
         self._groups, self._unbuilt = [], dict(self._known.running)
         self._build(watermark)
 
+    def reset(self) -> None:
+        """All plans begin anew with the next reading; those that failed stay set aside."""
+        self._costs.settle(self._groups)
+        self._groups, self._unbuilt = [], dict(self._known.running)
+        self._settle_at = None
+        self.given = GivenLately()
+
     def _start(self, slot: Slot | None, plans: Sequence[Plan], watermark: int) -> None:
         since = watermark if watermark > BEGIN_OF_TIME else self._since
         if slot is not None:
