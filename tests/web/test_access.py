@@ -419,3 +419,38 @@ def test_secrets_appear_nowhere(
     assert "a wrong token was shown" in everything
     for secret in (*secrets, TOKENS["gateway"][:8] + " ", "a-wrong-token-that-was-shown-123"):
         assert secret not in everything
+
+
+def test_an_identity_begins_as_many_channels_as_it_may_also_after_a_restart(
+    open_doors: Open, tmp_path: Path
+) -> None:
+    limited = "[channels]\nchannels_per_identity = 2\n" + ACCESS
+
+    async def begin(ask: Caller, name: str) -> str:
+        status, told, _ = await ask("POST", f"/channels/{name}/events", event())
+        assert (status == 200) == ("title" not in told)
+        return str(told.get("title", ""))
+
+    async def scenario() -> None:
+        async with open_doors(limited) as doors:
+            boss, gateway = Caller(doors, TOKENS["boss"]), Caller(doors, TOKENS["gateway"])
+            assert [await begin(boss, name) for name in ("a", "b")] == ["", ""]
+            together = await asyncio.gather(*(begin(gateway, f"raw.{name}") for name in "abcd"))
+            assert sorted(together) == ["", "", *["channel.too_many_channels"] * 2]
+            assert await begin(boss, "c") == "channel.too_many_channels"
+            assert not [name for name in _log_names(tmp_path) if name == "c"]
+            assert await begin(boss, "a") == ""
+        async with open_doors(limited) as doors:
+            boss = Caller(doors, TOKENS["boss"])
+            assert await begin(boss, "b") == ""
+            assert await begin(boss, "d") == "channel.too_many_channels"
+            _status, told, _ = await boss(
+                "POST", "/federation/channels/e/events", {"node": NEIGHBOUR, "events": [event()]}
+            )
+            assert told["title"] == "channel.too_many_channels"
+
+    asyncio.run(scenario())
+
+
+def _log_names(directory: Path) -> list[str]:
+    return [path.name for path in directory.rglob("logs/*")]
