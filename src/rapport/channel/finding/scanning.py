@@ -51,13 +51,15 @@ class Scanner:
         delivery: Delivery | None = None,
         refresh: Callable[[], Awaitable[object]] | None = None,
         listening: Listening | None = None,
+        is_leased: Callable[[int], bool] | None = None,
     ) -> None:
         """`refresh` makes known what was taken elsewhere, before each set; `listening` is for who
-        follows.
+        follows. Positions that are leased count as taken.
         """
         self._channel, self._clock, self._taken = channel, clock, taken
         self.delivery, self._refresh = delivery or Delivery(), refresh
         self._closing, self._listening = closing, listening
+        self._is_leased = is_leased
         self._pages: Pages | None = None
 
     async def choose(
@@ -82,6 +84,8 @@ class Scanner:
                     break
                 await self._clock.sleep(0)  # others get their turn during a long scan
             last = self._last(query)
+            if not selection.is_full:
+                selection.skip_to(min(self._skip(selection.reach), last))
         return selection.chosen(at_end=True)
 
     async def choose_or_wait(
@@ -180,6 +184,9 @@ class Scanner:
         taken, listening = self._taken, self._listening
         if taken.is_untouched():
             return None
+        is_leased = self._is_leased
+        if is_leased is not None:
+            return lambda stored: is_leased(stored.position) or taken.holds(stored.position)
         if listening is None:
             return lambda stored: taken.holds(stored.position)
         return lambda stored: taken.holds(stored.position) and not listening.hears(stored)
