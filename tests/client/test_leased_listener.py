@@ -124,9 +124,47 @@ def test_a_callback_that_raises_has_the_message_tried_again_and_then_dead_letter
         with pytest.raises(InvalidInput):
             worker.push(handle)
     letters = f"{url_of(node)}/channels/dead_letters/requests"
-    (letter,) = asyncio.run(post_json(letters, {"query": {}, "wait_ms": 10_000}))["events"]
+    wanted = {"query": "data.channel = 'failing'", "wait_ms": 10_000}
+    (letter,) = asyncio.run(post_json(letters, wanted))["events"]
     assert letter["data"]["message"] == "ValueError: no paper"
     assert sorted(tried) == [1, 1, 2]
+
+
+SHARE = """
+const worker = new LeasedListener({ url: args[0], channel: args[1], leaseMs: 60_000, maxTries: 2 });
+const tried = [];
+const [first] = await worker.pull({ waitMs: 10_000 });
+tried.push([first.event.id, first.tries]);
+const returned = await worker.nak(first, { error: "later" });
+const isStale = await worker.ack(first);
+await new Promise((resolve) => {
+  worker.run(async (job) => {
+    tried.push([job.event.id, job.tries]);
+    if (tried.length === 3) resolve();
+    if (job.event.id === "1") throw new TypeError("no paper");
+  }, { retryAfterMs: 10 });
+});
+await worker.close();
+console.log(JSON.stringify({ tried, returned, isStale, trouble: worker.trouble }));
+"""
+
+
+def test_a_javascript_worker_acks_gives_back_and_is_told_what_is_stale(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    give_work(node, tmp_path, 2, "script")
+    script = f"import {{ LeasedListener }} from '{CLIENT.as_uri()}/leased-listener.mjs';\n"
+    script += f"const args = {json.dumps([url_of(node), 'script'])};\n{SHARE}"
+    command = [node_program(), "--input-type=module", "-e", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["tried"] == [["1", 1], ["1", 2], ["2", 1]]
+    assert (told["returned"], told["isStale"], told["trouble"]) == (True, False, None)
+    letters = f"{url_of(node)}/channels/dead_letters/requests"
+    wanted = {"query": "data.channel = 'script'", "wait_ms": 10_000}
+    (letter,) = asyncio.run(post_json(letters, wanted))["events"]
+    assert letter["data"]["message"] == "TypeError: no paper"
 
 
 def test_a_node_killed_again_and_again_loses_no_work_and_repeats_none_that_was_acked(

@@ -20,7 +20,7 @@ from rapport.kernel.clock import Clock
 from rapport.kernel.tasks import first_of
 
 _PAGE = 1_000
-_PART_BYTES = 1024 * 1024
+_PART_BYTES = 256 * 1024
 """Data that a query is tried on before others get their turn."""
 
 

@@ -12,7 +12,7 @@ MAX_DEPTH = 32
 """How deep parentheses, NOTs and signs may nest."""
 MAX_ARITHMETIC = 50
 """Most +, -, *, / in one condition: each may nest the tree by one, wherever it stands."""
-MAX_MIXED = 256
+MAX_MIXED = 64
 """Most characters, in one condition, of LIKE pieces between two `%` that have `_` between letters:
 the only part of a condition whose cost is not linear in the text it is tried on.
 """
